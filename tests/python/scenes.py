@@ -12,9 +12,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from cai_bridge import from_cai, to_cai
+from cai_bridge.testing import SimulatedCuda
 
 STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
 ORDER = ("cuEventRecord", "cuStreamWaitEvent")
+
+
+def done(seen: Any) -> Any:
+    """What a read saw, once all work is done."""
+    SimulatedCuda.current().synchronize()
+    return seen.value
 
 
 class Scene:

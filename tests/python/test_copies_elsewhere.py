@@ -10,6 +10,7 @@ from capsules import IS_COPIED
 from copies import COPIES, NEWEST, copied, made
 from fakes import only_cai
 from found import kinds
+from scenes import done
 
 from cai_bridge import from_cai, to_cai
 
@@ -44,8 +45,7 @@ def test_a_copy_goes_to_another_gpu_on_a_stream_of_it(theirs, stream, copy, cuda
     read = works_on.read(taken)
     p.fill(x, 8.0)
     assert cuda.current_device == 0
-    cuda.synchronize()
-    assert read.value == [7.0] * 4
+    assert done(read) == [7.0] * 4
 
 
 def test_a_stream_of_the_wrong_gpu_waits_for_a_copy_that_is_made_on_the_right_one(cuda):
@@ -55,8 +55,7 @@ def test_a_stream_of_the_wrong_gpu_waits_for_a_copy_that_is_made_on_the_right_on
     assert seen.device == (2, 1)
     assert from_cai(only_cai(cuda.array(shape=1), data=(seen.ptr, False))).device == (2, 1)
     read = c.read(copy)
-    cuda.synchronize()
-    assert read.value == [7.0]
+    assert done(read) == [7.0]
 
 
 def test_rows_go_to_another_gpu_by_one_call(cuda):
@@ -118,8 +117,7 @@ def test_pinned_and_managed_memory_is_handed_out_as_a_gpus_own(device, copy, mem
     assert (seen.device, seen.ptr, seen.flags) == ((2, device), x.ptr, 0)
     assert view.device == (3 if memory == "pinned" else 13, 0)
     read = c.read(x)
-    cuda.synchronize()
-    assert read.value == [7.0]
+    assert done(read) == [7.0]
     assert view.owner is x
 
 
@@ -154,8 +152,7 @@ def test_pinned_and_managed_memory_is_copied_to_a_gpu(device, memory, cuda):
     copy, seen = copied(from_cai(x), stream=c, dl_device=(2, device))
     assert (seen.device, seen.ptr == x.ptr) == ((2, device), False)
     read = c.read(copy)
-    cuda.synchronize()
-    assert read.value == [7.0]
+    assert done(read) == [7.0]
 
 
 @pytest.mark.parametrize(("memory", "kind"), [("pinned", 3), ("managed", 13)])
@@ -175,8 +172,7 @@ def test_a_copy_in_a_capsule_is_taken_for_what_it_is(cuda):
     again = from_cai(to_cai(capsule, stream=-1))
     assert capsules.read(again.__dlpack__(max_version=NEWEST)).flags == 0
     read = stream.read(again)
-    cuda.synchronize()
-    assert read.value == [1.0]
+    assert done(read) == [1.0]
     assert kinds(cuda) == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scenes import done
 
 from cai_bridge import DriverError, convert, from_cai, to_cai, to_dlpack
 
@@ -51,8 +52,7 @@ def test_whoever_ends_a_view_in_an_end_goes_on_with_its_memory_at_once(
     if outer == "an end":
         owner = to_cai(owner, stream=consumer)
     del owner
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
     assert not views
 
 
@@ -86,8 +86,7 @@ def test_a_view_that_its_owner_releases_as_garbage_is_in_order(cuda: Any, door: 
     seen = consumer.read(frame.views[0])
     del frame
     gc.collect()
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 # --- by whoever is asked at an end ----------------------------------------------------------------
@@ -195,8 +194,7 @@ def test_the_memory_is_kept_where_the_consumers_stream_was_closed(
     consumer.destroy()
     del view, x
     gc.collect()
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 def test_nor_does_the_user_of_a_view_between_overtake_it(cuda: Any) -> None:
@@ -207,8 +205,7 @@ def test_nor_does_the_user_of_a_view_between_overtake_it(cuda: Any) -> None:
     theirs.destroy()
     second.release()
     between.fill(first, 9.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 # --- of a copy that failed ------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import capsules
 import pytest
 import tables
 from fakes import FREE_THREADED
-from scenes import DOORS, ORDER, STREAMS, Scene, again, by_dict, once_more
+from scenes import DOORS, ORDER, STREAMS, Scene, again, by_dict, done, once_more
 
 from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
@@ -83,8 +83,7 @@ def test_one_stream_for_both_pays_nothing(door, kind):
         asked = {"cuCtxGetCurrent", "cuCtxGetId", "cuStreamGetId", "cuStreamIsCapturing"}
         assert [call for call in cuda.calls if call.call not in asked] == []
         again(scene)
-        cuda.synchronize()
-        assert pending.value == [1.0] * 8
+        assert done(pending) == [1.0] * 8
 
 
 # --- every way to end -----------------------------------------------------------------------------
@@ -134,8 +133,7 @@ def test_every_end_of_a_view_gives_the_memory_back_in_order(end, cuda):
     del view
     ENDS[end](views)
     again(scene)
-    cuda.synchronize()
-    assert pending.value == [1.0] * 8
+    assert done(pending) == [1.0] * 8
 
 
 @pytest.mark.parametrize("form", ["versioned", "legacy", "exchange"])
@@ -156,8 +154,7 @@ def test_a_managed_tensors_deleter_gives_the_memory_back_in_order(thread, form, 
     else:
         taken.delete()
     again(scene)
-    cuda.synchronize()
-    assert pending.value == [1.0] * 8
+    assert done(pending) == [1.0] * 8
 
 
 def test_an_unconsumed_capsule_gives_its_share_back(cuda):
@@ -176,8 +173,7 @@ def test_a_bare_handle_is_good_enough_for_release_itself(cuda):
     seen.release()
     view.release(scene.consumer.handle)
     again(scene)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_minus_1_says_that_the_consumer_is_done(cuda):
@@ -250,5 +246,4 @@ def test_a_per_thread_stream_is_that_of_its_thread_whoever_lets_go(consumer, end
         if FREE_THREADED:
             consuming.submit(int).result()
         producing.submit(cuda.per_thread.fill, array, 2.0).result()
-        cuda.synchronize()
-        assert seen.value == [1.0] * 4
+        assert done(seen) == [1.0] * 4

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from capsules import HandMade
-from scenes import ORDER, STREAMS, Scene, again, by_dict
+from scenes import ORDER, STREAMS, Scene, again, by_dict, done
 
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
@@ -96,8 +96,7 @@ def test_the_legacy_default_stream_stands_in_for_the_producers(cuda):
     seen = consumer.read(view)
     view.release()
     cuda.legacy.fill(array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 def test_what_is_not_done_at_the_end_of_the_device_goes_then():
@@ -125,8 +124,7 @@ def test_a_release_whose_order_fails_leaves_everything_as_it_was(call, cuda):
     view.release()
     assert view.owner is None
     again(scene)
-    cuda.synchronize()
-    assert pending.value == [1.0] * 8
+    assert done(pending) == [1.0] * 8
 
 
 @pytest.mark.parametrize("call", ORDER)
@@ -145,8 +143,7 @@ def test_a_last_reference_whose_order_fails_keeps_the_memory_until_it_is_made(ca
     new = cuda.array(shape=8, memory="pool", stream=scene.producer, speaks=())
     assert new.ptr == block
     scene.producer.fill(new, 2.0)
-    cuda.synchronize()
-    assert pending.value == [1.0] * 8
+    assert done(pending) == [1.0] * 8
 
 
 @pytest.mark.parametrize("code", ["CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_LAUNCH_FAILED"])
@@ -179,8 +176,7 @@ def test_an_order_that_fails_at_the_end_of_a_with_block_replaces_no_exception(cu
         cuda.fail("cuEventRecord")
     view.release()
     again(scene)
-    cuda.synchronize()
-    assert pending.value == [1.0] * 8
+    assert done(pending) == [1.0] * 8
 
 
 def test_a_view_dropped_while_an_exception_unwinds_does_not_replace_it(cuda):

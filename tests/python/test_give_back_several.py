@@ -5,7 +5,7 @@ from __future__ import annotations
 import capsules
 import pytest
 import tables
-from scenes import Scene, again, by_dict, once_more
+from scenes import Scene, again, by_dict, done, once_more
 
 from cai_bridge import adapt, from_cai, to_cai
 
@@ -43,8 +43,7 @@ def test_a_view_of_a_view_is_ordered_for_the_stream_that_it_names(again, cuda):
     seen = scene.consumer.read(second)
     second.release()
     once_more(scene)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_a_borrowed_tensor_is_waited_for_at_the_end_of_the_view_that_lent_it(cuda):
@@ -54,8 +53,7 @@ def test_a_borrowed_tensor_is_waited_for_at_the_end_of_the_view_that_lent_it(cud
     seen.release()
     view.release()
     once_more(scene)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_a_capsule_of_a_view_that_lent_its_array_ends_for_its_own_consumer_alone(cuda):
@@ -77,8 +75,7 @@ def test_a_declared_stream_waits_for_a_consumer_on_the_memorys_own(given, cuda):
     seen = scene.producer.read(scene.array)
     taken.delete()
     declared.fill(scene.array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 @pytest.mark.parametrize("how", ["view", "dict"])
@@ -104,8 +101,7 @@ def test_a_stream_that_is_declared_for_a_view_waits_beside_the_memorys_own(write
         once_more(scene)
     else:
         again(scene)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 @pytest.mark.parametrize("given", ["object", "handle"])
@@ -124,8 +120,7 @@ def test_a_stream_that_was_declared_waits_where_a_handle_is_declared_after_it(ho
     taken.release()
     seen.release()
     declared.fill(x, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_a_dict_of_another_gpus_memory_goes_back_there_whoever_owns_it(cuda):
@@ -138,8 +133,7 @@ def test_a_dict_of_another_gpus_memory_goes_back_there_whoever_owns_it(cuda):
     seen.release()
     taken.release()
     cuda.stream_of(1, device=1).fill(x, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 # --- a view of a view -----------------------------------------------------------------------------
@@ -165,8 +159,7 @@ def test_the_stream_of_the_view_between_waits_for_the_next_consumer(ends, how, c
     second.release()
     between.fill(scene.array, 2.0)
     scene.producer.wait(between.record())
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_a_capsule_of_a_view_of_a_view_is_waited_for_by_the_view_between(cuda):
@@ -175,8 +168,7 @@ def test_a_capsule_of_a_view_of_a_view_is_waited_for_by_the_view_between(cuda):
     seen = cuda.consumer("dlpack", scene.consumer).read(from_cai(first))
     seen.release()
     between.fill(scene.array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_the_view_between_waits_though_the_next_consumer_is_on_the_producers_stream(cuda):
@@ -186,8 +178,7 @@ def test_the_view_between_waits_though_the_next_consumer_is_on_the_producers_str
     seen = scene.producer.read(second)
     second.release()
     between.fill(scene.array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -205,8 +196,7 @@ def test_a_view_between_for_a_bare_handle_waits_or_the_host_does(works, cuda):
     waited = "cuModuleUnload" in [call.call for call in cuda.calls]
     assert waited is not works
     between.fill(scene.array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -230,8 +220,7 @@ def test_whoever_read_the_dict_of_the_view_between_waits_for_the_next_consumer(c
     seen = scene.consumer.read(second)
     second.release()
     reader.fill(scene.array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_a_function_inside_another_is_done_before_the_outer_one_goes_on(cuda):
@@ -247,5 +236,4 @@ def test_a_function_inside_another_is_done_before_the_outer_one_goes_on(cuda):
         return outer.read(x)
 
     seen = outside(scene.array)
-    cuda.synchronize()
-    assert seen.value == [2.0] * 8
+    assert done(seen) == [2.0] * 8

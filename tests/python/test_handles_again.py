@@ -10,6 +10,7 @@ from typing import Any
 
 import capsules
 import pytest
+from scenes import done
 from stream_objects import Closing
 
 from cai_bridge import DriverError, adapt, from_cai, to_cai
@@ -129,8 +130,7 @@ def test_an_object_that_opened_another_stream_does_not_have_the_first(cuda: Any)
     view.release()
     assert WAIT in calls(cuda)
     home.fill(x, 9.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_nor_has_a_producers(cuda: Any) -> None:
@@ -141,8 +141,7 @@ def test_nor_has_a_producers(cuda: Any) -> None:
     view = from_cai(dictionary, owner=x, stream=named)
     named.reopen(cuda)
     seen = mine.read(to_cai(view, stream=mine), name="the read")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 8
+    assert done(seen) == [7.0] * 8
 
 
 @pytest.mark.parametrize("named", ["handle", "object"])
@@ -179,8 +178,7 @@ def test_of_a_stream_named_in_a_capture_no_number_is_known_after_it(named: str, 
         view.release()
     assert WAIT in calls(cuda)
     home.fill(x, 9.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 @pytest.mark.parametrize("named", ["handle", "object"])
@@ -232,5 +230,4 @@ def test_an_end_that_cannot_ask_knows_the_libraries_streams_when_it_is_tried_aga
         cuda.clear_faults()
     in_another_thread(view.release)
     home.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tvm_ffi
+from scenes import done
 from stand_in import StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import adapt, convert, from_cai, to_cai, to_dlpack
@@ -114,8 +115,7 @@ def test_a_stream_object_that_a_producer_is_told_by_its_handle_is_known_to_its_o
     gc.collect()
     assert cuda.pending > 0, "the host does not wait"
     after = p.read(x)
-    cuda.synchronize()
-    assert after.value == [3.0] * 4
+    assert done(after) == [3.0] * 4
 
 
 def test_the_toy_library_gets_its_memory_back_in_order(cuda: Any) -> None:
@@ -127,8 +127,7 @@ def test_the_toy_library_gets_its_memory_back_in_order(cuda: Any) -> None:
             with take(x, stream=s) as taken:
                 s.fill(taken, 3.0)
             seen = p.read(x)
-            cuda.synchronize()
-            assert seen.value == [3.0] * 4
+            assert done(seen) == [3.0] * 4
 
 
 def test_copies_of_convert_are_freed_in_the_order_of_their_stream(
@@ -159,8 +158,7 @@ def test_the_callers_stream_is_a_user_of_a_result_that_is_the_argument(
     del y
     gc.collect()
     seen = producer.read(x)
-    cuda.synchronize()
-    assert seen.value == [9.0] * 4
+    assert done(seen) == [9.0] * 4
 
 
 def test_a_stream_that_an_array_of_its_own_library_is_converted_for_is_a_user(
@@ -173,5 +171,4 @@ def test_a_stream_that_an_array_of_its_own_library_is_converted_for_is_a_user(
     del y
     gc.collect()
     seen = producer.read(x)
-    cuda.synchronize()
-    assert seen.value == [9.0] * 4
+    assert done(seen) == [9.0] * 4

@@ -9,6 +9,7 @@ import capsules
 import numpy as np
 import pytest
 from moving import BEFORE, host_waits, moved, stream_before
+from scenes import done
 
 from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import _current_streams
@@ -52,8 +53,7 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, 
     then.fill(array, 3.0)
     gc.collect()
     assert host_waits(cuda) == 0
-    cuda.synchronize()
-    assert seen.value == [2.0] * 4
+    assert done(seen) == [2.0] * 4
 
 
 class Around:
@@ -90,8 +90,7 @@ def test_a_class_around_a_librarys_array_is_ordered_with_the_stream_that_it_name
         seen.release()
     view.release()
     first.fill(array, 3.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 class Idle:
@@ -140,8 +139,7 @@ def test_what_a_consumer_wrote_where_the_producer_was_is_waited_for_there(cuda):
     # Not by the array, which keeps the stream that it names.
     first.launch(lambda: array.assign(5.0), writes=[view], name="the consumer's write")
     seen = cuda.consumer("dlpack", reader).read(from_cai(view))
-    cuda.synchronize()
-    assert seen.value == [5.0] * 4
+    assert done(seen) == [5.0] * 4
 
 
 def test_an_exporter_that_cannot_be_asked_is_taken_to_stay_where_others_keep_its_stream(cuda):
@@ -162,8 +160,7 @@ def test_an_exporter_that_cannot_be_asked_is_taken_to_stay_where_others_keep_its
     waits = [(c.call, c.stream) for c in cuda.calls if c.call == "cuStreamWaitEvent"]
     assert waits == [("cuStreamWaitEvent", 1)]
     cuda.legacy.fill(exporter.array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 @pytest.mark.parametrize("moves", [False, True])
@@ -177,8 +174,7 @@ def test_a_dict_by_itself_is_its_owners_if_the_owners_own_dict_says_the_same(mov
     seen.release()
     view.release()
     (then if moves else home).fill(array, 3.0)
-    cuda.synchronize()
-    assert seen.value == [2.0 if moves else 1.0] * 4
+    assert done(seen) == [2.0 if moves else 1.0] * 4
     assert host_waits(cuda) == 0
 
 
@@ -207,8 +203,7 @@ def test_a_stream_that_a_dict_names_beside_a_view_as_its_owner_waits_at_the_end(
     taken.release()
     cuda.legacy.fill(array, 3.0)
     home.wait(cuda.legacy.record())
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 def test_the_stream_of_a_views_own_dict_is_no_other_producers(cuda):

@@ -9,6 +9,7 @@ from typing import Any
 import capsules
 import pytest
 from moving import BEFORE, GIVEN, host_waits, moved, stream_before
+from scenes import done
 
 from cai_bridge import from_cai, to_cai
 
@@ -23,8 +24,7 @@ def expect_in_order(cuda: Any, view: Any, array: Any, streams: tuple[Any, Any]) 
     seen = first.read(array)
     view.release()
     then.fill(array, 3.0)
-    cuda.synchronize()
-    assert seen.value == [2.0] * 4
+    assert done(seen) == [2.0] * 4
 
 
 @GIVEN
@@ -48,8 +48,7 @@ def test_a_consumer_on_the_stream_that_the_producer_had(blocking, end, given, cu
     del view
     gc.collect()
     then.fill(array, 3.0)
-    cuda.synchronize()
-    assert seen.value == [2.0] * 4
+    assert done(seen) == [2.0] * 4
     # Nothing keeps the handle of a non-blocking stream, and the exporter has another one.
     assert host_waits(cuda) == int(given == "handle" and not blocking)
 
@@ -72,8 +71,7 @@ def test_a_consumer_on_the_producers_stream_pays_nothing_if_that_one_stays(end, 
         view.release()
     del view
     assert cuda.calls == []
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 def test_a_reader_that_named_no_stream_and_worked_where_the_producer_did(cuda):

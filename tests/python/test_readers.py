@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from scenes import done
 
 from cai_bridge import convert, from_cai, to_cai, to_dlpack
 from soak.device.foreign import external
@@ -39,8 +40,7 @@ def test_a_reader_on_a_stream_of_somebody_elses_is_waited_for_by_the_host(
     assert host_waits(cuda) == 1
     assert "cannot wait for the consumer's stream" in caplog.text
     stream.fill(x, 2.0)
-    cuda.synchronize()
-    assert read.value == FOUR
+    assert done(read) == FOUR
 
 
 def test_no_host_waits_while_the_reader_still_works_there(cuda: Any) -> None:
@@ -54,8 +54,7 @@ def test_no_host_waits_while_the_reader_still_works_there(cuda: Any) -> None:
         view.release()
     assert host_waits(cuda) == 0
     stream.fill(x, 2.0)
-    cuda.synchronize()
-    assert read.value == FOUR
+    assert done(read) == FOUR
 
 
 # --- an address -----------------------------------------------------------------------------------
@@ -77,8 +76,7 @@ def test_work_with_the_address_on_the_current_stream_is_waited_for(
             view.release()
     view.release()
     stream.fill(x, 2.0)
-    cuda.synchronize()
-    assert read.value == FOUR
+    assert done(read) == FOUR
 
 
 def test_a_view_whose_address_nobody_read_orders_nothing_at_its_end(cuda: Any) -> None:
@@ -100,8 +98,7 @@ def test_a_library_that_ignores_dicts_waits_in_its_graph(cuda: Any) -> None:
     with cuda.capture(own) as graph:
         read = cuda.consumer("cai-trusting", own).read(view)
     graph.launch(own)
-    cuda.synchronize()
-    assert read.value == FOUR
+    assert done(read) == FOUR
 
 
 def test_a_library_that_ignores_dicts_waits_within_one_capture(cuda: Any) -> None:
@@ -113,8 +110,7 @@ def test_a_library_that_ignores_dicts_waits_within_one_capture(cuda: Any) -> Non
         read = cuda.consumer("cai-trusting", own).read(to_cai(x))
         stream.wait(own.record())
     graph.launch(stream)
-    cuda.synchronize()
-    assert read.value == [3.0] * 4
+    assert done(read) == [3.0] * 4
 
 
 def test_a_library_outside_a_capture_is_not_drawn_into_it(cuda: Any) -> None:

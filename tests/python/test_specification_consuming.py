@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fakes import OnlyCai, Trusted, interface, only_cai
 from producers import speaking, working_on
-from scenes import again
+from scenes import again, done
 from specification import (
     BLOCKS,
     WAITS,
@@ -71,8 +71,7 @@ def test_the_consumers_work_runs_after_what_the_dicts_stream_has(cuda, door):
     assert x.__cuda_array_interface__["stream"] == producer.handle
     seen = taken_on(cuda, door(x))
     assert called(cuda, *BLOCKS) == []
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_consumer("stream-1")
@@ -110,8 +109,7 @@ def test_without_a_stream_nothing_is_waited_for(cuda, door, given):
     cuda.clear_calls()
     seen = taken_on(cuda, door(x), cuda.stream())
     assert called(cuda, *WAITS, *BLOCKS) == []
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_consumer("none-any-stream")
@@ -120,8 +118,7 @@ def test_without_a_stream_nothing_is_waited_for(cuda, door, given):
 @optional
 def test_without_a_stream_any_may_be_worked_on_at_once(cuda, door, given, kind):
     seen = taken_on(cuda, door(idle(cuda, given)), named(cuda, kind))
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_consumer("all-pending")
@@ -176,8 +173,7 @@ def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, door):
     del view
     seen.release()
     again(scene)  # the memory is another array's by now
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_consumer("exception-documented", "documented-steps")
@@ -205,8 +201,7 @@ def test_the_user_may_leave_the_wait_out(cuda):
     cuda.clear_calls()
     seen = taken_on(cuda, from_cai(x, stream=-1), mine)
     assert called(cuda, *WAITS, *BLOCKS) == []
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 # --- the producer's stream is held back -----------------------------------------------------------
@@ -227,8 +222,7 @@ def test_the_producers_stream_waits_for_an_event_behind_the_consumers_work(cuda,
         ("cuStreamWaitEvent", producer.handle),
     ]
     written_again(producer, x)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_consumer("hold-back-return")
@@ -261,8 +255,7 @@ def test_who_works_on_the_provided_stream_pays_nothing_and_returns_at_once(cuda,
     assert not seen.done
     for value in (8.0, 9.0):
         producer.fill(x, value)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 # --- the option to ignore it ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from capsules import HandMade
 from fakes import OnlyCai, interface, only_cai
+from scenes import done
 from specification import as_consumer, as_producer, each_door, each_producer, values
 
 from cai_bridge import from_cai, to_cai, to_dlpack
@@ -153,8 +154,7 @@ def test_what_is_read_begins_at_the_pointer(cuda, door, first):
 def test_a_view_is_of_memory_that_a_device_reads(cuda, memory):
     x = cuda.array([3.0, 4.0], speaks="dlpack", memory=memory)
     seen = cuda.consumer("cai-waits", cuda.stream()).read(to_cai(x))
-    cuda.synchronize()
-    assert seen.value == [3.0, 4.0]
+    assert done(seen) == [3.0, 4.0]
     capsule = HandMade(np.zeros(4, "float32").ctypes.data, device=(1, 0)).capsule()
     with pytest.raises(BufferError, match=r"^device: got CPU memory"):
         to_cai(capsule)
@@ -226,8 +226,7 @@ def test_memory_of_another_context_is_found_by_asking_the_driver(cuda, door):
     assert "cuPointerGetAttributes" in {call.call for call in cuda.calls}
     assert (view.device, cuda.current_device) == ((2, 1), 0)
     seen = cuda.consumer("dlpack", cuda.stream(device=1)).read(view)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 @as_producer("data-context")
@@ -237,8 +236,7 @@ def test_a_views_pointer_leads_to_the_memory_from_another_context(cuda, speaks):
     view = to_cai(x)
     assert (cuda.current_device, cuda._session.device_of(view.ptr)) == (0, 1)
     seen = cuda.consumer("cai-waits", cuda.stream(device=1)).read(view)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 @as_consumer("pointer-attributes", "pointer-context", "pointer-host", "pointer-managed")

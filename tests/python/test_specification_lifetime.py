@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 from fakes import only_cai
-from scenes import again
+from scenes import again, done
 from specification import as_consumer, as_producer, each_door, each_producer, taken_on, view_of
 
 from cai_bridge import from_cai, to_cai
@@ -80,8 +80,7 @@ def test_the_owner_lives_until_the_consumers_work_has_had_its_turn(cuda, door):
     assert gone() is None
     scene.array = type("Gone", (), {"ptr": ptr})()
     again(scene)  # the block is handed out again, and written to
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("data-preserve")
@@ -97,8 +96,7 @@ def test_a_view_keeps_the_owner_for_who_keeps_the_view(cuda, speaks):
     assert kept() is not None
     assert (kept().exports, kept().ptr) == (exports + (speaks != "cai3"), ptr)
     seen = cuda.consumer("cai-waits", cuda.stream()).read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
     del view
     seen.release()
     cuda.synchronize()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from capsules import HandMade
 from producers import speaking, working_on
-from scenes import again
+from scenes import again, done
 from specification import BLOCKS, WAITS, as_producer, called, each_producer, view_of
 
 from cai_bridge import to_cai
@@ -53,8 +53,7 @@ def test_whoever_minds_the_dicts_stream_reads_what_was_written(cuda, speaks, rea
     view = view_of(cuda, x, producer, **({"stream": mine} if told else {}))
     assert type(stream_of(view)) is int
     seen = cuda.consumer(reader, mine).read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("integer-synchronize", "integer-enqueue", "choice")
@@ -80,8 +79,7 @@ def test_a_default_stream_is_1_in_the_dict_and_0_is_refused(cuda, speaks):
     with pytest.raises(ValueError, match=r"^stream: got 0; allowed: "):
         to_cai(x, stream=0)
     seen = cuda.consumer("cai-waits", cuda.stream()).read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("stream-1")
@@ -91,8 +89,7 @@ def test_1_in_a_views_dict_is_the_legacy_default_stream(cuda, speaks):
     view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=1)
     assert stream_of(view) == 1
     seen = cuda.legacy.read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("stream-2")
@@ -102,8 +99,7 @@ def test_2_in_a_views_dict_is_the_per_thread_default_stream(cuda, speaks):
     view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=2)
     assert stream_of(view) == 2
     seen = cuda.per_thread.read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("stream-handle")
@@ -113,8 +109,7 @@ def test_any_other_integer_is_the_handle_of_a_stream(cuda, speaks):
     view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=mine)
     assert stream_of(view) == mine.handle
     seen = cuda.stream_of(stream_of(view)).read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("stream-none", "none-no-wait", "none-any-stream", "nothing-enqueued")
@@ -126,8 +121,7 @@ def test_a_view_that_says_none_may_be_worked_on_at_once_on_any_stream(cuda, kind
     cuda.clear_calls()
     seen = cuda.consumer("cai-waits", named(cuda, kind)).read(view)
     assert called(cuda, *WAITS, *BLOCKS) == []
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 # --- races ----------------------------------------------------------------------------------------
@@ -162,8 +156,7 @@ def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, speaks, reader)
         del view
         seen.release()
     again(scene)  # the memory is another array's by now
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("exception-documented", "documented-steps")
@@ -196,8 +189,7 @@ def test_minus_1_says_none_and_waits_for_nothing(cuda, speaks):
     assert stream_of(view) is None
     seen = cuda.consumer("cai-waits", mine).read(view)
     assert called(cuda, *WAITS, *BLOCKS) == []
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("override-no-guarantee")
@@ -218,8 +210,7 @@ def test_by_default_a_view_of_pending_work_names_a_stream_that_it_is_ready_on(cu
     view = view_of(cuda, pending(cuda, producer, speaks), producer)
     assert stream_of(view) is not None
     seen = cuda.stream_of(stream_of(view)).read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 # --- the producer's stream is held back -----------------------------------------------------------
@@ -239,8 +230,7 @@ def test_a_views_end_holds_the_producer_back_where_the_reader_does_not(cuda, spe
         ("cuStreamWaitEvent", producer.handle),
     ]
     producer.fill(x, 9.0)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @as_producer("enqueue-return", "enqueue-sufficient")
@@ -256,8 +246,7 @@ def test_a_reader_on_the_provided_stream_returns_at_once_and_the_producer_works_
     assert not seen.done
     for value in (8.0, 9.0):
         producer.fill(x, value)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 # --- work on several streams ----------------------------------------------------------------------
@@ -306,16 +295,14 @@ def test_work_on_the_named_stream_alone_needs_no_wait(cuda, speaks, idle):
     assert stream_of(view) == producer.handle
     assert called(cuda, *WAITS, *BLOCKS) == []
     seen = cuda.consumer("cai-waits", cuda.stream()).read(view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 def test_a_capsules_view_names_the_stream_that_its_maker_made_it_ready_on(cuda):
     x = cuda.array([7.0] * 4, speaks=(), stream=cuda.legacy)
     view = to_cai(HandMade(x.ptr).capsule())
     seen = cuda.consumer("cai-waits", cuda.stream()).read(view)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 # --- that these tests see a missing wait ----------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from fakes import rows
+from scenes import done
 from specification import BLOCKS, called, taken_on
 from systems import (
     TAKING,
@@ -86,8 +87,7 @@ def test_it_reads_what_was_written_late(cuda, system):
     taken = hand.taken(view)
     assert taken.region.ptr == hand.x.ptr
     seen = taken.read()
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @each_taking
@@ -118,8 +118,7 @@ def test_unsaid_it_is_right_where_a_system_is_imported_that_works_on_default_str
     assert taken.cai["stream"] == hand.producer.handle
     del taken, view
     hand.producer.fill(hand.x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @pytest.mark.parametrize(
@@ -133,8 +132,7 @@ def test_unsaid_a_system_that_works_on_the_legacy_default_stream_is_in_order(
     with hand.view() as view:
         seen = hand.taken(view).read()
     hand.producer.fill(hand.x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 def test_cv_cuda_takes_a_view_of_dlpack_whose_stream_it_passes_by_position(cuda):
@@ -143,8 +141,7 @@ def test_cv_cuda_takes_a_view_of_dlpack_whose_stream_it_passes_by_position(cuda)
     seen = taken.read()
     del taken
     hand.producer.fill(hand.x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @pytest.mark.parametrize("captured", ["producer", "blocking", "another"])
@@ -177,8 +174,7 @@ def test_what_it_writes_is_what_the_producer_reads_next(cuda, system):
     hand.taken(view).write(8.0)
     view.release()
     seen = hand.producer.read(hand.x)
-    cuda.synchronize()
-    assert seen.value == [8.0] * 8
+    assert done(seen) == [8.0] * 8
 
 
 @each_taking
@@ -189,8 +185,7 @@ def test_the_producers_next_write_comes_after_its_read(cuda, system):
     seen = taken.read()
     del taken, view
     hand.producer.fill(hand.x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 @each_taking
@@ -223,8 +218,7 @@ def test_the_array_lives_as_long_as_what_the_system_made_of_it(cuda, system):
         del taken
         gc.collect()
         assert gone() is None
-        cuda.synchronize()
-        assert seen.value == SEEN
+        assert done(seen) == SEEN
     assert ptr
 
 
@@ -235,8 +229,7 @@ def test_what_keeps_no_owner_is_used_in_a_with_block(cuda, system):
     with hand.view(stream=hand.theirs) as view:
         seen = hand.taken(view).read()
     hand.producer.fill(hand.x, 9.0)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 def test_a_view_of_pylibcudfs_view_is_of_the_same_array(cuda):
@@ -247,8 +240,7 @@ def test_a_view_of_pylibcudfs_view_is_of_the_same_array(cuda):
     seen = taken_on(cuda, from_cai(taken))
     part = from_cai(taken.byte_slice(slice(4, 12)), stream=hand.theirs)
     some = taken_on(cuda, part)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
     assert (part.shape, len(some.value), part.ptr) == ((8,), 8, hand.x.ptr + 4)
 
 
@@ -379,8 +371,7 @@ def test_an_array_that_keeps_no_owner_is_taken_with_one(cuda):
     gc.collect()
     assert gone() is not None
     seen = taken_on(cuda, view)
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 def test_a_column_of_cudf_with_nulls_is_refused_for_dlpack_has_no_masks(cuda):
@@ -389,8 +380,7 @@ def test_a_column_of_cudf_with_nulls_is_refused_for_dlpack_has_no_masks(cuda):
     with pytest.raises(BufferError, match=r"^mask: got "):
         from_cai(made.with_nulls(), stream=stream)
     seen = taken_on(cuda, from_cai(made.array, stream=stream))
-    cuda.synchronize()
-    assert seen.value == SEEN
+    assert done(seen) == SEEN
 
 
 def test_the_hosts_wait_for_a_dict_of_version_0_says_how_to_avoid_it(cuda):

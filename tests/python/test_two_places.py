@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tables
 from capsules import HandMade
+from scenes import done
 
 from cai_bridge import DLPackView, HostSyncWarning, from_cai, to_cai
 from soak.device.foreign import ByHand
@@ -42,8 +43,7 @@ def test_memory_handed_out_as_another_gpus_waits_for_its_producers_own_stream(
         warnings.simplefilter("ignore", HostSyncWarning)
         view = from_cai(to_cai(x) if by == "view" else x, device=(2, 1))
     seen, _ = read_on(cuda, 1, view)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.unchecked
@@ -67,8 +67,7 @@ def test_what_was_borrowed_for_another_gpu_goes_back_after_that_ones_default_str
     seen = cuda.consumer("dlpack-borrowed", cuda.default_stream(1)).read(view)
     view.release()
     cuda.legacy.fill(x, 7.0)
-    cuda.synchronize()
-    assert seen.value == [0.0] * 4
+    assert done(seen) == [0.0] * 4
 
 
 @pytest.mark.parametrize("memory", ["managed", "pinned"])
@@ -80,8 +79,7 @@ def test_a_tensor_that_our_table_takes_over_is_where_the_driver_says(
     kind = {"managed": 13, "pinned": 3}[memory]
     view = tables.to_object(DLPackView, HandMade(x.ptr, device=(kind, 0), owner=x))
     seen, taken = read_on(cuda, 1, view)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
     del taken
 
 
@@ -183,8 +181,7 @@ def test_the_end_waits_for_the_gpu_of_the_consumers_stream(
     read = consumer.read(view)
     view.release()
     producer.fill(x, 2.0)
-    cuda.synchronize()
-    assert read.value == [1.0] * 4
+    assert done(read) == [1.0] * 4
 
 
 def test_the_end_of_a_copy_waits_for_the_gpu_of_the_consumers_stream(cuda: Any) -> None:
@@ -205,8 +202,7 @@ def test_the_host_waits_for_the_gpu_of_the_stream_that_was_closed(cuda: Any) -> 
     view = from_cai(x, stream=producer)
     producer.destroy()
     read = cuda.consumer("dlpack", consumer).read(view)
-    cuda.synchronize()
-    assert read.value == [3.0] * 4
+    assert done(read) == [3.0] * 4
 
 
 def test_a_stream_that_went_with_its_gpus_context_is_not_touched(cuda: Any) -> None:
@@ -253,8 +249,7 @@ def test_the_default_stream_of_another_gpu_works_on_managed_memory(kind, cuda):
     view.release()
     cuda.set_device(0)
     home.fill(array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 @pytest.mark.parametrize("kind", [1, 2])
@@ -266,8 +261,7 @@ def test_a_copy_for_the_default_stream_of_another_gpu(kind, cuda):
     copy = to_cai(copied, stream=there)
     seen = there.read(copy)
     home.fill(array, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 # --- ends where the host waits for one GPU, and the other one has worked, too ---------------------
@@ -297,8 +291,7 @@ def test_what_was_lent_for_one_gpu_is_waited_for_where_the_other_ones_stream_is_
     seen.release()
     view.release()
     del view, array
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 def test_the_host_waits_for_the_gpu_of_a_handle_that_nothing_keeps(cuda):
@@ -307,8 +300,7 @@ def test_the_host_waits_for_the_gpu_of_a_handle_that_nothing_keeps(cuda):
     view = to_cai(array, stream=far.handle)
     far.launch(lambda: array.assign(2.0), writes=[view], name="the consumer's write")
     seen = cuda.consumer("dlpack", cuda.stream("reader")).read(from_cai(view))
-    cuda.synchronize()
-    assert seen.value == [2.0] * 4
+    assert done(seen) == [2.0] * 4
 
 
 # --- work that is pending on a stream of the other GPU, as a caller says --------------------------
@@ -329,5 +321,4 @@ def test_a_handle_of_the_other_gpu_is_replaced_by_the_legacy_stream_of_the_memor
     assert view.stream == 1
     consumer = cuda.consumer("cai-waits" if reader == "dict" else "dlpack", cuda.stream("reader"))
     seen = consumer.read(to_cai(view) if reader == "dict" else view)
-    cuda.synchronize()
-    assert seen.value == [2.0] * 4
+    assert done(seen) == [2.0] * 4

@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 import pytest
-from scenes import again, once_more
+from scenes import again, done, once_more
 
 from cai_bridge import from_cai, to_cai, to_dlpack
 from cai_bridge._core import _settle
@@ -149,8 +149,7 @@ def test_a_reader_that_ignores_the_dicts_stream_waits_for_it_as_it_reads(cuda: A
     x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
     producer.fill(x, 7.0)
     seen = cuda.consumer("cai-trusting", mine).read(to_cai(x))
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
@@ -179,8 +178,7 @@ def test_a_reader_on_a_stream_that_was_declared_by_its_handle_is_waited_for(cuda
     seen = cuda.consumer("cai-enqueues", declared).read(view)
     view.release()
     producer.fill(x, 2.0)
-    cuda.synchronize()
-    assert seen.value == [0.0] * 4
+    assert done(seen) == [0.0] * 4
 
 
 def test_a_reader_on_another_gpus_default_stream_waits_for_the_producers_one(cuda: Any) -> None:
@@ -188,8 +186,7 @@ def test_a_reader_on_another_gpus_default_stream_waits_for_the_producers_one(cud
     cuda.legacy.fill(x, 7.0)
     view = to_cai(from_cai(x, device=(2, 1)))
     seen = cuda.consumer("cai-trusting", cuda.default_stream(1)).read(view)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.parametrize("captured", ["producer", "reader"])
@@ -222,8 +219,7 @@ def test_an_end_that_another_thread_tries_again_waits_for_the_same_streams(cuda:
     in_another_thread(_settle)
     seen.release()
     again(scene)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 8
+    assert done(seen) == [1.0] * 8
 
 
 def test_a_reader_on_the_producers_stream_is_waited_for_by_another_that_was_declared(
@@ -251,5 +247,4 @@ def test_a_reader_on_the_stream_that_a_dict_names_is_waited_for(door: Any, cuda:
     seen = declared.read(view)
     del view
     theirs.fill(x, 9.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
