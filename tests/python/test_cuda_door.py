@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 PRELUDE = """
-    import ctypes, gc, logging, sys
+    import ctypes, gc, logging, sys, types
     import numpy as np
     driver = ctypes.CDLL("libcuda.so.1")
     driver.fake_driver_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint64]
@@ -62,6 +62,12 @@ PRELUDE = """
             self.handle = handle
         def __cuda_stream__(self):
             return (0, self.handle)
+
+    def module(name, **members):
+        made = types.ModuleType(name)
+        made.__dict__.update(members)
+        sys.modules[name] = made
+        return made
 
     MINE, OTHER = 0x5000_0000, 0x6000_0000
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
 from test_cuda_door import pytestmark as needs_the_driver_of_stubs
 from test_cuda_door import run
 
 pytestmark = needs_the_driver_of_stubs
 
 LIBRARIES = """
-    import types
     import fake_libraries
     from fake_libraries import CudaStreamBase, NdArray, Tensor, torch_works_on, work_on
-
-    def module(name, **members):
-        made = types.ModuleType(name)
-        made.__dict__.update(members)
-        sys.modules[name] = made
-        return made
 
     module("torch", Tensor=Tensor)
     module("cupy").cuda = module("cupy.cuda")
@@ -29,6 +23,13 @@ LIBRARIES = """
     })
 
     t = Tensor(0x7000_0000, [2, 3])
+
+    class Moves:
+        def __init__(self, stream):
+            self.stream = stream
+        @property
+        def __cuda_array_interface__(self):
+            return Array(self.stream).__cuda_array_interface__
 
     def orders(what):
         before = calls("cuEventRecord"), calls("cuStreamWaitEvent")
@@ -62,9 +63,29 @@ TORCH_STREAM = """
 """
 
 
-def libraries(body: str) -> str:
-    """Run `body` beside stand-ins for torch and CuPy."""
-    return run(textwrap.dedent(LIBRARIES) + textwrap.dedent(body))
+CUPY = """
+    def work_on(handle):
+        fake_libraries.work_on(handle)
+        sys.modules["cupy.cuda"].get_current_stream = lambda device: Stream(handle)
+
+    asked = []
+
+    class Counted(NdArray):
+        __module__ = "cupy"
+
+        @property
+        def __cuda_array_interface__(self):
+            asked.append(self)
+            return super().__cuda_array_interface__
+
+    def facts(view):
+        return (view.shape, view.strides, view.typestr, view.ptr, view.readonly, view.stream)
+"""
+
+
+def libraries(body: str, more: str = "") -> str:
+    """Run `body` beside stand-ins for torch and CuPy, and what is said of one of them."""
+    return run("".join(map(textwrap.dedent, (LIBRARIES, more, body))))
 
 
 def test_where_all_work_on_the_legacy_stream_nobody_waits() -> None:
@@ -108,17 +129,15 @@ def test_a_reader_elsewhere_at_the_end_is_waited_for() -> None:
 
 def test_torch_elsewhere_waits_at_the_read_and_is_waited_for_at_the_end() -> None:
     said = libraries(
-        textwrap.dedent(TORCH_STREAM)
-        + textwrap.dedent(
-            """
-            view = to_cai(NdArray(0x8000_0000, (2, 3)))
-            torch_works_on(MINE)
-            # torch takes no notice of the stream in the dict.
-            at_the_read = orders(lambda: view.__cuda_array_interface__)
-            torch_works_on(0)
-            print(at_the_read, orders(view.release), calls("cuModuleUnload"))
-            """
-        )
+        """
+        view = to_cai(NdArray(0x8000_0000, (2, 3)))
+        torch_works_on(MINE)
+        # torch takes no notice of the stream in the dict.
+        at_the_read = orders(lambda: view.__cuda_array_interface__)
+        torch_works_on(0)
+        print(at_the_read, orders(view.release), calls("cuModuleUnload"))
+        """,
+        TORCH_STREAM,
     )
     assert said.split() == ["1", "1", "0"]
 
@@ -148,14 +167,7 @@ def test_the_consumers_of_views_between_are_upstream_of_the_usual_end() -> None:
 def test_a_consumer_of_a_moved_producer_is_asked_for() -> None:
     libraries(
         """
-        class Moves:
-            stream = 1
-            @property
-            def __cuda_array_interface__(self):
-                return dict(shape=(2, 3), typestr="<f4", data=(0x7000_0000, False), version=3,
-                            strides=None, stream=self.stream)
-
-        x = Moves()
+        x = Moves(1)
         view = from_cai(x)
         capsule = [view.__dlpack__(stream=Stream(MINE))]
         x.stream = OTHER
@@ -169,14 +181,7 @@ def test_a_consumer_of_a_moved_producer_is_asked_for() -> None:
 def test_a_dict_that_is_read_again_is_a_new_one_and_names_the_stream_of_now() -> None:
     libraries(
         """
-        class Moves:
-            stream = MINE
-            @property
-            def __cuda_array_interface__(self):
-                return dict(shape=(2, 3), typestr="<f4", data=(0x7000_0000, False), version=3,
-                            strides=None, stream=self.stream)
-
-        x = Moves()
+        x = Moves(MINE)
         view = to_cai(x)
         first, second, third = (view.__cuda_array_interface__ for _ in range(3))
         assert first == second == third and first["stream"] == MINE
@@ -194,32 +199,28 @@ def test_a_dict_that_is_read_again_is_a_new_one_and_names_the_stream_of_now() ->
 
 def test_torchs_own_stream_object_is_read_by_its_attribute() -> None:
     said = libraries(
-        textwrap.dedent(TORCH_STREAM)
-        + textwrap.dedent(
-            """
-            streams = [to_cai(t, stream=TorchStream()).stream for _ in range(3)]
-            assert streams == [MINE] * 3, streams
-            print(len(asked))
-            """
-        )
+        """
+        streams = [to_cai(t, stream=TorchStream()).stream for _ in range(3)]
+        assert streams == [MINE] * 3, streams
+        print(len(asked))
+        """,
+        TORCH_STREAM,
     )
     assert int(said) <= 1
 
 
 def test_a_class_of_streams_that_says_another_handle_is_believed() -> None:
     libraries(
-        textwrap.dedent(TORCH_STREAM)
-        + textwrap.dedent(
-            """
-            class Wrapped(TorchStream):
-                def __cuda_stream__(self):
-                    return (0, OTHER)
+        """
+        class Wrapped(TorchStream):
+            def __cuda_stream__(self):
+                return (0, OTHER)
 
-            for _ in range(3):
-                assert to_cai(t, stream=TorchStream()).stream == MINE
-                assert to_cai(t, stream=Wrapped()).stream == OTHER
-            """
-        )
+        for _ in range(3):
+            assert to_cai(t, stream=TorchStream()).stream == MINE
+            assert to_cai(t, stream=Wrapped()).stream == OTHER
+        """,
+        TORCH_STREAM,
     )
 
 
@@ -251,19 +252,73 @@ def test_a_stream_whose_method_fails_or_is_none_is_asked_once_and_refused_as_eve
 
 def test_a_class_of_streams_that_is_changed_is_asked_again() -> None:
     libraries(
-        textwrap.dedent(TORCH_STREAM)
-        + textwrap.dedent(
-            """
-            class Plain:
-                def __init__(self):
-                    self.handle = MINE
-                def __cuda_stream__(self):
-                    return (0, self.handle)
+        """
+        class Plain:
+            def __init__(self):
+                self.handle = MINE
+            def __cuda_stream__(self):
+                return (0, self.handle)
 
-            stream = Plain()
-            assert [to_cai(t, stream=stream).stream for _ in range(3)] == [MINE] * 3
-            stream.handle = OTHER
-            assert to_cai(t, stream=stream).stream == OTHER
-            """
-        )
+        stream = Plain()
+        assert [to_cai(t, stream=stream).stream for _ in range(3)] == [MINE] * 3
+        stream.handle = OTHER
+        assert to_cai(t, stream=stream).stream == OTHER
+        """,
+        TORCH_STREAM,
     )
+
+
+# --- CuPy's arrays: read by their attributes, or by a dict that differs ---------------------------
+
+
+def cupy(body: str) -> str:
+    """Run `body` beside a stand-in for CuPy that says on which stream it works."""
+    return libraries(body, CUPY)
+
+
+def test_what_the_attributes_say_is_what_the_dict_says() -> None:
+    said = cupy(
+        """
+        made = [((2, 3), True), ((), True), ((1, 4), True), ((4, 1), True), ((2, 0, 3), True)]
+        for shape, contiguous in [*made, ((2, 3), False), ((2, 3, 4), False)]:
+            x = NdArray(0x8000_0000, shape, None, contiguous)
+            by_parts = to_cai(x)
+            by_dict = to_cai(from_cai(x.__cuda_array_interface__, owner=x, device=0))
+            assert facts(by_parts) == facts(by_dict), (facts(by_parts), facts(by_dict))
+            print(by_parts.shape)
+        """
+    )
+    assert said.split("\n")[:2] == ["(2, 3)", "()"]
+
+
+@pytest.mark.parametrize("stream", [0, 0x5000_0000])
+def test_the_array_is_ready_on_the_stream_that_cupy_works_on(stream: int) -> None:
+    said = cupy(
+        f"""
+        work_on({stream})
+        print(from_cai(NdArray(0x8000_0000, (2, 3))).stream)
+        """
+    )
+    assert int(said) == (stream or 1)
+
+
+def test_a_dict_that_says_something_else_than_the_attributes_is_believed() -> None:
+    said = cupy(
+        """
+        logging.basicConfig(stream=sys.stdout, level=logging.DEBUG)
+        odd = NdArray(0x8000_0000, (2, 3), (3, 2))
+        print(from_cai(odd).shape)
+        """
+    )
+    assert said.startswith("DEBUG:cai_bridge:the bridge uses the public route")
+    assert "\n(3, 2)" in said
+
+
+def test_a_class_with_a_dict_of_its_own_is_asked_for_it() -> None:
+    said = cupy(
+        """
+        views = [from_cai(Counted(0x8000_0000, (2, 3))) for _ in range(3)]
+        print(len(asked), views[0].shape)
+        """
+    )
+    assert said == "3 (2, 3)\n"

@@ -14,14 +14,7 @@ from cai_bridge import _core
 from cai_bridge._libraries import _jax
 
 JAX = """
-    import types
     from cai_bridge._libraries import _jax
-
-    def module(name, **members):
-        made = types.ModuleType(name)
-        made.__dict__.update(members)
-        sys.modules[name] = made
-        return made
 
     READY, COMPUTE, turn = 0x5000_1000, 0x5000_2000, [0]
 

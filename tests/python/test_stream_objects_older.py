@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_cuda_door_cupy import cupy
-from test_cuda_door_cupy import pytestmark as needs_the_driver_of_stubs
+from test_cuda_door_quick import cupy
+from test_cuda_door_quick import pytestmark as needs_the_driver_of_stubs
 
 from cai_bridge import to_cai
 
