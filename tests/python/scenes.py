@@ -100,3 +100,21 @@ def again(scene: Scene) -> None:
 def once_more(scene: Scene) -> None:
     """The producer writes to its own array again."""
     scene.producer.fill(scene.array, 2.0, name="the producer's next write")
+
+
+def collected(views: list[Any]) -> None:
+    """Have the garbage collector end the last view."""
+
+    class Cycle:
+        pass
+
+    cycle = Cycle()
+    cycle.self, cycle.view = cycle, views.pop()
+    del cycle
+    gc.collect()
+
+
+def with_block(views: list[Any]) -> None:
+    """End the first view by a `with` block."""
+    with views[0]:
+        pass

@@ -25,22 +25,25 @@ CPP = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
+# What both structures of an array begin with.
+ARRAY = (
+    ("data", ctypes.c_void_p),
+    ("shape", ctypes.POINTER(ctypes.c_int64)),
+    ("strides", ctypes.POINTER(ctypes.c_int64)),
+    ("ndim", ctypes.c_int32),
+    ("code", ctypes.c_uint8),
+    ("bits", ctypes.c_uint8),
+    ("lanes", ctypes.c_uint16),
+    ("device_type", ctypes.c_int32),
+    ("device_id", ctypes.c_int32),
+    ("readonly", ctypes.c_int32),
+)
+
+
 class Description(ctypes.Structure):
     """`CaiBridgeDescription`."""
 
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("readonly", ctypes.c_int32),
-        ("contiguous", ctypes.c_int32),
-    )
+    _fields_ = (*ARRAY, ("contiguous", ctypes.c_int32))
 
 
 def of(answer, *arguments):
@@ -275,16 +278,7 @@ class Export(ctypes.Structure):
     """`CaiBridgeExport`."""
 
     _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("readonly", ctypes.c_int32),
+        *ARRAY,
         ("stream", ctypes.c_uint64),
         ("owner", ctypes.c_void_p),
         ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),

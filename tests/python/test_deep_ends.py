@@ -18,6 +18,11 @@ PRELUDE = """
         thread.join()
         assert x.exports == 0, x.exports
 """
+VIEWS_OF_CAPSULES = """
+        view = to_cai(x)
+        for _ in range(many):
+            view = to_cai(from_cai(view).__dlpack__())
+"""
 ENDS = {
     "views that wait for the same work": """
         mine, other = cuda.stream("mine"), cuda.array([1.0])
@@ -28,10 +33,8 @@ ENDS = {
         cuda.synchronize()
         on_a_small_stack(_core._settle)
     """,
-    "a view of a capsule of a view": """
-        view = to_cai(x)
-        for _ in range(many):
-            view = to_cai(from_cai(view).__dlpack__())
+    "a view of a capsule of a view": VIEWS_OF_CAPSULES
+    + """
         held = [view]
         del view
         on_a_small_stack(held.clear)
@@ -52,16 +55,12 @@ ENDS = {
         del capsule
         on_a_small_stack(held.clear)
     """,
-    "a view that is released": """
-        view = to_cai(x)
-        for _ in range(many):
-            view = to_cai(from_cai(view).__dlpack__())
+    "a view that is released": VIEWS_OF_CAPSULES
+    + """
         on_a_small_stack(view.release)
     """,
-    "views in a cycle": """
-        view = to_cai(x)
-        for _ in range(many):
-            view = to_cai(from_cai(view).__dlpack__())
+    "views in a cycle": VIEWS_OF_CAPSULES
+    + """
         cycle = [view]
         cycle.append(cycle)
         del view, cycle

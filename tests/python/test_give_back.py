@@ -7,7 +7,6 @@ order left out, something must be. `test_give_back_later.py` has the ends that c
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,18 @@ import capsules
 import pytest
 import tables
 from fakes import FREE_THREADED
-from scenes import DOORS, ORDER, STREAMS, Scene, again, by_dict, done, once_more
+from scenes import (
+    DOORS,
+    ORDER,
+    STREAMS,
+    Scene,
+    again,
+    by_dict,
+    collected,
+    done,
+    once_more,
+    with_block,
+)
 
 from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
@@ -97,21 +107,6 @@ def in_a_thread(act: Callable[[], object]) -> None:
 
 def dropped(views: list[Any]) -> None:
     views.clear()
-
-
-def collected(views: list[Any]) -> None:
-    class Cycle:
-        pass
-
-    cycle = Cycle()
-    cycle.self, cycle.view = cycle, views.pop()
-    del cycle
-    gc.collect()
-
-
-def with_block(views: list[Any]) -> None:
-    with views[0]:
-        pass
 
 
 ENDS: dict[str, Callable[[list[Any]], object]] = {

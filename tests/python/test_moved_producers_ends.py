@@ -16,6 +16,13 @@ from cai_bridge import from_cai, to_cai
 ENDS = pytest.mark.parametrize("end", ["release", "drop", "capsule"])
 
 
+def lent(array: Any, end: str, stream: Any) -> Any:
+    """What holds the array for a stream: a tensor that was taken over, or a view."""
+    if end == "capsule":
+        return capsules.take(from_cai(array).__dlpack__(stream=stream))
+    return to_cai(array, stream=stream)
+
+
 def expect_in_order(cuda: Any, view: Any, array: Any, streams: tuple[Any, Any]) -> None:
     """Move the producer, read where it was, and see that it waits for that after the end."""
     first, then = streams
@@ -33,11 +40,7 @@ def expect_in_order(cuda: Any, view: Any, array: Any, streams: tuple[Any, Any]) 
 def test_a_consumer_on_the_stream_that_the_producer_had(blocking, end, given, cuda):
     first, then = cuda.stream("first", blocking=blocking), cuda.stream("then")
     array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
-    stream = first if given == "object" else first.handle
-    if end == "capsule":
-        view = capsules.take(from_cai(array).__dlpack__(stream=stream))
-    else:
-        view = to_cai(array, stream=stream)
+    view = lent(array, end, first if given == "object" else first.handle)
     moved(array, first, then)
     first.wait(then.record())
     seen = first.read(array)
@@ -58,11 +61,7 @@ def test_a_consumer_on_the_stream_that_the_producer_had(blocking, end, given, cu
 def test_a_consumer_on_the_producers_stream_pays_nothing_if_that_one_stays(end, given, cuda):
     stream = cuda.stream("both")
     array = cuda.array([1.0] * 4, speaks="cai3", stream=stream, name="x")
-    named = stream if given == "object" else stream.handle
-    if end == "capsule":
-        view = capsules.take(from_cai(array).__dlpack__(stream=named))
-    else:
-        view = to_cai(array, stream=named)
+    view = lent(array, end, stream if given == "object" else stream.handle)
     seen = stream.read(array)
     cuda.clear_calls()
     if end == "capsule":

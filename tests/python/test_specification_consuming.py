@@ -74,19 +74,12 @@ def test_the_consumers_work_runs_after_what_the_dicts_stream_has(cuda, door):
     assert done(seen) == SEEN
 
 
-@as_consumer("stream-1")
+@as_consumer("stream-1", "stream-2")
 @each_door
-def test_1_is_the_legacy_default_stream(cuda, door):
-    x = pending(cuda, cuda.legacy)
-    assert (x.__cuda_array_interface__["stream"], door(x).stream) == (1, 1)
-    assert values(cuda, door(x)) == SEEN
-
-
-@as_consumer("stream-2")
-@each_door
-def test_2_is_the_per_thread_default_stream(cuda, door):
-    x = pending(cuda, cuda.per_thread)
-    assert (x.__cuda_array_interface__["stream"], door(x).stream) == (2, 2)
+@pytest.mark.parametrize(("said", "kind"), [(1, "legacy"), (2, "per_thread")])
+def test_1_and_2_are_the_default_streams(cuda, door, said, kind):
+    x = pending(cuda, getattr(cuda, kind))
+    assert (x.__cuda_array_interface__["stream"], door(x).stream) == (said, said)
     assert values(cuda, door(x)) == SEEN
 
 

@@ -82,23 +82,14 @@ def test_a_default_stream_is_1_in_the_dict_and_0_is_refused(cuda, speaks):
     assert done(seen) == SEEN
 
 
-@as_producer("stream-1")
+@as_producer("stream-1", "stream-2")
 @each_producer
-def test_1_in_a_views_dict_is_the_legacy_default_stream(cuda, speaks):
+@pytest.mark.parametrize(("said", "kind"), [(1, "legacy"), (2, "per_thread")])
+def test_1_and_2_in_a_views_dict_are_the_default_streams(cuda, speaks, said, kind):
     producer = cuda.stream("producer's")
-    view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=1)
-    assert stream_of(view) == 1
-    seen = cuda.legacy.read(view)
-    assert done(seen) == SEEN
-
-
-@as_producer("stream-2")
-@each_producer
-def test_2_in_a_views_dict_is_the_per_thread_default_stream(cuda, speaks):
-    producer = cuda.stream("producer's")
-    view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=2)
-    assert stream_of(view) == 2
-    seen = cuda.per_thread.read(view)
+    view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=said)
+    assert stream_of(view) == said
+    seen = getattr(cuda, kind).read(view)
     assert done(seen) == SEEN
 
 

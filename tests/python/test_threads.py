@@ -23,22 +23,21 @@ def on_threads(count, call):
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("form", [None, (1, 3)])
-def test_a_deleter_may_be_called_on_any_thread_without_the_lock(form, cuda):
+@pytest.fixture(params=[None, (1, 3)])
+def taken(request, cuda):
+    """A tensor that was taken over, and its owner."""
     view = from_cai(only_cai(cuda.array(shape=4)))
-    gone = weakref.ref(view.owner)
-    taken = capsules.take(view.__dlpack__(max_version=form))
-    del view
+    return capsules.take(view.__dlpack__(max_version=request.param)), weakref.ref(view.owner)
+
+
+def test_a_deleter_may_be_called_on_any_thread_without_the_lock(taken):
+    taken, gone = taken
     on_threads(1, taken.delete)
     assert gone() is None
 
 
-@pytest.mark.parametrize("form", [None, (1, 3)])
-def test_a_deleter_may_be_called_on_a_thread_that_python_has_never_seen(form, cuda):
-    view = from_cai(only_cai(cuda.array(shape=4)))
-    gone = weakref.ref(view.owner)
-    taken = capsules.take(view.__dlpack__(max_version=form))
-    del view
+def test_a_deleter_may_be_called_on_a_thread_that_python_has_never_seen(taken):
+    taken, gone = taken
     # A thread of C's own, whose start routine is the deleter itself.
     c, thread = ctypes.CDLL(None), ctypes.c_ulong()
     arguments = (ctypes.c_void_p(taken.struct.deleter), ctypes.byref(taken.struct))

@@ -9,6 +9,7 @@ import pytest
 import tables
 from capsules import HandMade
 from fakes import only_cai, without_warning
+from scenes import collected, with_block
 
 from cai_bridge import DriverError, convert, from_cai, to_cai
 
@@ -260,21 +261,6 @@ def test_a_wait_of_the_host_and_a_copy_are_slices_and_the_copy_a_mark_on_its_str
 
 
 # --- releases -------------------------------------------------------------------------------------
-
-
-def collected(view):
-    class Cycle:
-        pass
-
-    cycle = Cycle()
-    cycle.self, cycle.view = cycle, view.pop()
-    del cycle
-    gc.collect()
-
-
-def with_block(view):
-    with view[0]:
-        pass
 
 
 ENDS = {
