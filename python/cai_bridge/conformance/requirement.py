@@ -183,18 +183,17 @@ class Requirement:
 
 
 @functools.cache
-def _quotes() -> dict[str, dict[str, str]]:
-    text = files(__package__).joinpath("quotes.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+def _read(name: str) -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
 def quote_of(one: Requirement) -> str:
     """Find the sentence of a requirement: by its name, or by the longest part of its section."""
-    quotes = _quotes()
+    quotes = _read("quotes.toml")
     if one.name in quotes["names"]:
-        return quotes["names"][one.name]
+        return str(quotes["names"][one.name])
     found = [part for part in quotes["sections"] if part in one.section]
-    return quotes["sections"][max(found, key=len)] if found else ""
+    return str(quotes["sections"][max(found, key=len)]) if found else ""
 
 
 _REQUIREMENTS: dict[str, Requirement] = {}
@@ -222,6 +221,7 @@ _MODULES = (
 
 
 _DOORS = ("cai", "dlpack", "exchange", "both")
+_SPECIFICATIONS = {"CAI": CAI, "DLPack": DLPACK, "array API": ARRAY_API}
 
 
 @dataclass(frozen=True)
@@ -229,25 +229,19 @@ class Door:
     """Makes functions the checks of what is required of libraries by a door, with a row each.
 
     What such a requirement rests on is named without the door's prefix, or is another door's; it is
-    `rests_on` unless said. All sections are parts of `section`. A check is called with what is
-    `given` under its parameters' names, and with what else its row says.
+    `rests_on` unless said. A check is called with what is `given` under its parameters' names, and
+    with what else its row says. The texts are in `requirements.toml`.
     """
 
     role: Role
     name: str
-    specification: Specification
-    section: str = ""
     rests_on: Iterable[str] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(
         self,
         name: str,
-        section: str,
-        rule: str,
-        why: str,
         *,
-        level: Level = "must",
         over: Axes | None = None,
         rests_on: Iterable[str] | None = None,
         **given: Any,
@@ -265,9 +259,16 @@ class Door:
                 raise ValueError(got)
             wanted = inspect.signature(check).parameters
             known = {one: self.given[one] for one in self.given if one in wanted}
+            texts = _read("requirements.toml")[prefix + name]
             _REQUIREMENTS[prefix + name] = Requirement(
-                *(prefix + name, self.role, level, self.specification, self.section + section),
-                *(rule, why, check),
+                name=prefix + name,
+                role=self.role,
+                level=texts.get("level", "must"),
+                specification=_SPECIFICATIONS[texts["text"]],
+                section=texts["section"],
+                rule=texts["rule"],
+                why=texts["why"],
+                check=check,
                 over=over or {},
                 rests_on=tuple(full),
                 given={**known, **given},

@@ -10,21 +10,18 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab, Late, flat
 from ..missing import missing
-from ..requirement import Door, NotApplicableError, Specification, expect
+from ..requirement import Door, NotApplicableError, expect
 
 _T = TypeVar("_T")
 
-PYTHON = "Python Interface Specification: "
-TENSOR = "C API: DLTensor."
 
-
-def takes(door: str, specification: Specification, *rests_on: str) -> Door:
+def takes(door: str, *rests_on: str) -> Door:
     """Make functions the checks of what is required of consumers that take arrays by a door.
 
     A check with a parameter `kind` is given the class of the kit's arrays that speak the door.
     """
     kind = CaiArray if door == "cai" else DLPackArray
-    return Door("consumer", door, specification, rests_on=rests_on, given={"kind": kind})
+    return Door("consumer", door, rests_on=rests_on, given={"kind": kind})
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,13 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, Lab, Late
 from ..producer.arrays import collect
-from ..requirement import CAI
 from .arrays import expect_copied, stream_of, takes
-from .order import SYNCHRONIZATION
 from .waiting import needs_sharing
 
-RETURN = SYNCHRONIZATION + "if the Consumer synchronizes on the provided stream"
-_cai = takes("cai", CAI, "values", "stream", "return")
+_cai = takes("cai", "values", "stream", "return")
 
 
-@_cai(
-    "return",
-    RETURN,
-    "after the end, the producer's work runs after the consumer's reads",
-    "the producer overwrites memory that is still being read",
-    over={"work": ("a read", "two reads")},
-)
+@_cai("return", over={"work": ("a read", "two reads")})
 def takes_cai_return(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     mine = stream_of(c)
     for value in lab.values():
@@ -43,13 +34,7 @@ def takes_cai_return(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     return seen
 
 
-@_cai(
-    "return-write",
-    RETURN,
-    "after the end, the producer's work runs after the consumer's writes",
-    "the producer reads before the write is done",
-    over={"work": ("a write", "two writes")},
-)
+@_cai("return-write", over={"work": ("a write", "two writes")})
 def takes_cai_return_write(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     needs_sharing(c, lab, CaiArray)
     mine = stream_of(c)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab
-from ..requirement import ARRAY_API, NotApplicableError, expect
+from ..requirement import NotApplicableError, expect
 from .arrays import attempt, expect_read, takes
 
-_dlpack = takes("dlpack", ARRAY_API)
+_dlpack = takes("dlpack")
 
 
-@_dlpack(
-    "device",
-    "array.__dlpack_device__",
-    "the consumer calls __dlpack_device__ first, and names no stream if the device is the CPU",
-    "stream numbers differ between device types, and the CPU has no streams",
-)
+@_dlpack("device")
 def takes_dlpack_device(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, device=(1, 0))
     taken = attempt(c.take, x)
@@ -24,12 +19,7 @@ def takes_dlpack_device(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{taken}"
 
 
-@_dlpack(
-    "stream-named",
-    "array.__dlpack__: stream",
-    "stream= is None, -1, 1, 2 or a handle; never 0",
-    "0 may mean None, the legacy or the per-thread default stream, and producers refuse it",
-)
+@_dlpack("stream-named")
 def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab)
     c.take(x)
@@ -45,13 +35,7 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
     return " and ".join(f"{wishes.get('stream')}" for wishes in x.asked)
 
 
-@_dlpack(
-    "max-version",
-    "array.__dlpack__: max_version",
-    "the consumer passes max_version, to get versioned capsules",
-    "it gets legacy capsules, which have no read-only flag",
-    level="should",
-)
+@_dlpack("max-version")
 def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab)
     c.take(x)
@@ -61,25 +45,14 @@ def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{newest}"
 
 
-@_dlpack(
-    "no-max-version",
-    "array.__dlpack__: max_version",
-    "if a producer does not take max_version, the consumer calls again without it",
-    "the consumer refuses arrays of older libraries",
-    level="should",
-)
+@_dlpack("no-max-version")
 def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, keywords=("stream",))
     expect_read(c, x)
     return f"asked with {x.asked}"
 
 
-@_dlpack(
-    "buffer-error",
-    "from_dlpack: Raises",
-    "the consumer passes the producer's BufferError on",
-    "programs cannot tell an array that cannot be exchanged from another failure",
-)
+@_dlpack("buffer-error")
 def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, error=BufferError("this one cannot be exchanged"))
     try:

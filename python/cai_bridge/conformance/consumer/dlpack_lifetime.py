@@ -7,19 +7,13 @@ from cai_bridge.testing._kit.dlpack_abi import capsule_name
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab, Late, flat
 from ..producer.arrays import collect
-from ..requirement import DLPACK, expect, needs
+from ..requirement import expect, needs
 from .arrays import Refusal, attempt, expect_copied, stream_of, takes
 
-MANAGEMENT = "Python Specification: Reference management"
-_dlpack = takes("dlpack", DLPACK)
+_dlpack = takes("dlpack")
 
 
-@_dlpack(
-    "renamed",
-    MANAGEMENT,
-    "the consumer renames a capsule that it consumes to used_dltensor or used_dltensor_versioned",
-    "the capsule deletes the tensor a second time, or a second consumer takes it",
-)
+@_dlpack("renamed")
 def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab) -> str:
     for form in (None, "legacy"):
         x = DLPackArray(lab, form=form, keep=True)
@@ -31,12 +25,7 @@ def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{names[-1]}"
 
 
-@_dlpack(
-    "deleter",
-    MANAGEMENT,
-    "the consumer calls the deleter once, when its array is freed",
-    "memory is never freed, or freed twice",
-)
+@_dlpack("deleter")
 def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab) -> str:
     for form in (None, "legacy"):
         x = DLPackArray(lab, form=form)
@@ -53,12 +42,7 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab) -> str:
     return "once"
 
 
-@_dlpack(
-    "deleter-not-early",
-    "C API: DLManagedTensor.deleter",
-    "the consumer does not call the deleter while its array uses the memory",
-    "the producer reuses the memory",
-)
+@_dlpack("deleter-not-early")
 def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab)
     y = c.take(x)
@@ -72,12 +56,7 @@ def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab) -> str:
     return "called, since the consumer has a copy"
 
 
-@_dlpack(
-    "refused-deleted",
-    MANAGEMENT,
-    "the tensor of a refused capsule is deleted, once",
-    "memory is never freed, or freed twice",
-)
+@_dlpack("refused-deleted")
 def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab) -> str:
     tried = []
     for odd in ({"form": "2.0"}, {"code": 99}, {"device": (10, 0)}):
@@ -93,14 +72,7 @@ def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab) -> str:
     return ", ".join(tried)
 
 
-@_dlpack(
-    "deleter-queued",
-    "C API: DLManagedTensor.deleter",
-    "the consumer calls the deleter once its queued work is done",
-    "the producer overwrites memory that is still being read",
-    level="should",
-    rests_on=("values", "deleter"),
-)
+@_dlpack("deleter-queued", rests_on=("values", "deleter"))
 def takes_dlpack_deleter_queued(c: ConsumerAdapter, lab: Lab) -> str:
     mine = stream_of(c)
     for value in lab.values():

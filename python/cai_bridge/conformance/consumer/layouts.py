@@ -11,7 +11,7 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab
 from ..requirement import Check, Door, expect, needs
-from .arrays import PYTHON, TENSOR, Refusal, attempt
+from .arrays import Refusal, attempt
 
 Handed = CaiArray | DLPackArray
 
@@ -52,33 +52,20 @@ REPEATED = (
 )
 GAPS = COLUMNS
 
-OTHERS = "it computes with other numbers than the producer's"
-_RULES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
-    "fortran": ("an array in Fortran's order, or with permuted axes", FORTRAN, (), OTHERS),
-    "columns": ("every second item along one axis or all", COLUMNS, ("fortran",), OTHERS),
-    "reversed": (
-        "an array with a negative stride",
-        REVERSED,
-        ("fortran", "columns"),
-        "it reads memory before the array",
-    ),
-    "repeated": (
-        "an array with a stride of 0",
-        REPEATED,
-        ("fortran", "columns"),
-        "it reads memory past the end of the array",
-    ),
+_LAYOUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "fortran": (FORTRAN, ()),
+    "columns": (COLUMNS, ("fortran",)),
+    "reversed": (REVERSED, ("fortran", "columns")),
+    "repeated": (REPEATED, ("fortran", "columns")),
 }
-"""What consumers are required of layouts: which, what else that rests on, and why."""
+"""The layouts that a requirement is about, and what else it rests on."""
 
 
 def of_layout(door: Door, name: str) -> Callable[[Check], Check]:
     """Make a function the check of what is required of some layouts by a door."""
-    what, layouts, rests_on, why = _RULES[name]
-    rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
+    layouts, also = _LAYOUTS[name]
     over = {"layout": layouts, "dtype": ()}
-    section = (PYTHON if door.name == "cai" else TENSOR) + "strides"
-    return door(name, section, rule, why, over=over, rests_on=("values", "dtypes", *rests_on))
+    return door(name, over=over, rests_on=("values", "dtypes", *also))
 
 
 def handed(kind: type[Handed], lab: Lab, case: Case, **more: Any) -> Any:

@@ -9,7 +9,7 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..layouts import EVERY
-from ..requirement import DLPACK, Door, needs
+from ..requirement import Door, needs
 from ..stand_in import speaks
 from .arrays import has_table, made
 from .values import by_cai, by_dlpack, by_exchange, laid_out, said_or_refused
@@ -22,13 +22,8 @@ RESTS_ON = tuple(
 )
 
 
-@Door("producer", "both", DLPACK)(
-    "agree",
-    "and CUDA Array Interface (Version 3): two descriptions of one array",
-    "all protocols give the same pointer, shape, strides, type, device and read-only flag",
-    "two consumers compute with different arrays, or write to read-only memory",
-    over={"layout": (*EVERY, "an empty slice"), "dtype": ()},
-    rests_on=RESTS_ON,
+@Door("producer", "both")(
+    "agree", over={"layout": (*EVERY, "an empty slice"), "dtype": ()}, rests_on=RESTS_ON
 )
 def both_agree(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = made(p, lab)

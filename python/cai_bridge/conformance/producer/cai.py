@@ -15,16 +15,11 @@ from .arrays import (
     is_typestr,
     made,
 )
-from .doors import PYTHON, cai
+from .doors import cai
 from .pending import pending
 
 
-@cai(
-    "entries",
-    PYTHON + "the dictionary",
-    "the dict has shape, typestr, data and version",
-    "consumers read them without checking that they exist",
-)
+@cai("entries")
 def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     entries = cai_of(x)
@@ -35,13 +30,7 @@ def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
     return f"has {', '.join(entries)}"
 
 
-@cai(
-    "shape",
-    PYTHON + "shape",
-    "shape is a tuple of integers, one for each dimension",
-    "consumers index it, and some compare it with tuples",
-    rests_on=("entries",),
-)
+@cai("shape", rests_on=("entries",))
 def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
     for extents in ((3, 4), (), (2, 1, 5)):
         x = made(p, lab, extents)
@@ -52,13 +41,7 @@ def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
     return f"the last one is {shape!r}"
 
 
-@cai(
-    "typestr",
-    PYTHON + "typestr",
-    "typestr is NumPy's: byte order, kind and item size",
-    "nothing else says how long an item is",
-    rests_on=("entries",),
-)
+@cai("typestr", rests_on=("entries",))
 def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
     seen = [cai_of(made(p, lab))["typestr"]]
     for dtype in p.dtypes:
@@ -75,13 +58,7 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
     return ", ".join(map(str, seen))
 
 
-@cai(
-    "data",
-    PYTHON + "data",
-    "data is a tuple of an int, the pointer, and a bool, the read-only flag",
-    "consumers unpack it and pass the pointer to C",
-    rests_on=("entries",),
-)
+@cai("data", rests_on=("entries",))
 def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     data = cai_of(x)["data"]
@@ -91,13 +68,7 @@ def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     return f"data is {data!r}"
 
 
-@cai(
-    "pointer",
-    PYTHON + "data: device-accessible",
-    "the pointer is to memory that CUDA knows and a GPU can use",
-    "a kernel that reads it faults and breaks the context",
-    rests_on=("data",),
-)
+@cai("pointer", rests_on=("data",))
 def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab, (5,))
     ptr = cai_of(x)["data"][0]
@@ -106,13 +77,7 @@ def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
     return f"{ptr:#x} is on {device}"
 
 
-@cai(
-    "version",
-    PYTHON + "version",
-    "version is an int, and at least 3",
-    "a dict before version 3 has no stream, so consumers may read before the write is done",
-    rests_on=("entries",),
-)
+@cai("version", rests_on=("entries",))
 def cai_version(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     version = cai_of(x)["version"]
@@ -121,13 +86,7 @@ def cai_version(p: ProducerAdapter, lab: Lab) -> str:
     return f"{version}"
 
 
-@cai(
-    "mask",
-    PYTHON + "mask",
-    "mask is absent, None, or an object with __cuda_array_interface__",
-    "a consumer cannot tell which items are valid",
-    rests_on=("entries",),
-)
+@cai("mask", rests_on=("entries",))
 def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     mask = cai_of(x).get("mask")
@@ -136,14 +95,7 @@ def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
     return "none" if mask is None else "has one"
 
 
-@cai(
-    "descr",
-    PYTHON + "descr",
-    "descr is absent, or a list of fields with the same size and types as typestr says",
-    "consumers that read descr see other items than consumers that read typestr",
-    over={"dtype": ()},
-    rests_on=("entries",),
-)
+@cai("descr", over={"dtype": ()}, rests_on=("entries",))
 def cai_descr(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = made(p, lab, dtype=case.dtype)
     entries = dict_or_refused(x, case)
@@ -160,14 +112,7 @@ def cai_descr(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"{descr!r}"
 
 
-@cai(
-    "stream",
-    PYTHON + "stream",
-    "stream is absent, None, 1, 2 or a handle; never 0",
-    "0 may mean no stream, the legacy or the per-thread default stream",
-    over={"stream": ("its own", "default")},
-    rests_on=("entries",),
-)
+@cai("stream", over={"stream": ("its own", "default")}, rests_on=("entries",))
 def cai_stream(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = made(p, lab)  # which may be what keeps its stream
     seen = [cai_of(x).get("stream")]

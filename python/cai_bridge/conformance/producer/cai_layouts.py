@@ -8,18 +8,11 @@ from ..lab import Lab
 from ..layouts import EMPTY, OFFSETS, VALUES, View
 from ..requirement import expect
 from .arrays import cai_of, collect, dict_or_refused, expect_kept, is_int
-from .doors import PYTHON, cai
+from .doors import cai
 from .values import by_cai, is_copy, laid_out, taken_of, whole_of
 
 
-@cai(
-    "zero-size",
-    PYTHON + "data: zero-size arrays",
-    "the pointer of an array without items is 0",
-    "consumers ask the driver about any other pointer, and fail",
-    over={"layout": EMPTY},
-    rests_on=("data",),
-)
+@cai("zero-size", over={"layout": EMPTY}, rests_on=("data",))
 def cai_zero_size(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, view = taken_of(p, lab, whole_of(p, lab, case), case)
     entries = cai_of(x)
@@ -28,15 +21,7 @@ def cai_zero_size(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return "0"
 
 
-@cai(
-    "strides",
-    PYTHON + "strides",
-    "strides is absent, None, or a tuple of integers, one for each dimension, in bytes; only a "
-    "C-contiguous array may leave it out",
-    "consumers read an array without strides as C-contiguous",
-    over={"layout": (*VALUES, *OFFSETS), "dtype": ()},
-    rests_on=("shape",),
-)
+@cai("strides", over={"layout": (*VALUES, *OFFSETS), "dtype": ()}, rests_on=("shape",))
 def cai_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     y, view = taken_of(p, lab, x, case)
@@ -60,9 +45,6 @@ def cai_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @cai(
     "readonly",
-    PYTHON + "data: the read-only flag",
-    "the flag is true for a read-only array and for each view of it, and false for others",
-    "a consumer writes to memory that its owner believes constant",
     over={"layout": ("whole", "rows", "columns", "transposed", "a slice of a slice")},
     rests_on=("data",),
 )
@@ -80,9 +62,6 @@ def cai_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @cai(
     "memory",
-    "Lifetime management: Data",
-    "an object keeps its memory as long as it lives, a slice that of its array",
-    "a consumer that keeps the object reads memory that is freed",
     over={"layout": ("whole", "rows", "transposed", "a slice of a slice")},
     rests_on=("values", "offset"),
 )

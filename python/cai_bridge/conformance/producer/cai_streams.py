@@ -12,12 +12,7 @@ from .arrays import cai_of, collect, is_int, made, reference_to
 from .doors import cai
 
 
-@cai(
-    "stream-lifetime",
-    "Lifetime management: Streams",
-    "the object keeps the stream that its dict names alive",
-    "using a destroyed stream kills the process",
-)
+@cai("stream-lifetime")
 def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     # Touching a stream that is gone ends the process, on a GPU.
     needs(lab.expendable, "judged only in a process that may crash, as `cai-bridge check` starts")
@@ -37,13 +32,7 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     return f"the dict names {named}, which is still there"
 
 
-@cai(
-    "lifetime",
-    "Lifetime management: Data",
-    "reading the attribute has no effect on the object's lifetime",
-    "memory is never freed, or until a garbage collection",
-    over={"export": ("first", "again")},
-)
+@cai("lifetime", over={"export": ("first", "again")})
 def cai_lifetime(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, unread = made(p, lab), made(p, lab)
     entries = [cai_of(x) for _ in range(2 if case.export == "again" else 1)]

@@ -8,16 +8,10 @@ from ..adapter import ProducerAdapter
 from ..lab import Lab
 from ..requirement import expect, given, needs
 from .arrays import export, is_int, made, stream_taken
-from .doors import METHOD, array_api, dlpack
+from .doors import dlpack
 
 
-@array_api(
-    "device",
-    "array.__dlpack_device__: Returns",
-    "__dlpack_device__() takes no arguments and returns a tuple of two integers, device type "
-    "and ordinal",
-    "consumers call it to learn which streams they may name",
-)
+@dlpack("device")
 def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
@@ -28,12 +22,7 @@ def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
     return f"{tuple(map(int, device))}"
 
 
-@array_api(
-    "same-device",
-    "array.__dlpack_device__",
-    "it names the device of the tensor in the capsule",
-    "consumers queue on a stream of the wrong device, or refuse",
-)
+@dlpack("same-device")
 def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     needs(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
@@ -42,12 +31,7 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
     return f"{tensor}"
 
 
-@array_api(
-    "keywords",
-    METHOD + "Parameters",
-    "it takes stream, max_version, dl_device and copy by keyword",
-    "consumers pass them, and not all try again without",
-)
+@dlpack("keywords")
 def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     device = read_capsule(export(x, stream=1)).device
@@ -63,12 +47,7 @@ def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
     return "all taken"
 
 
-@dlpack(
-    "version",
-    "C API: DLPackVersion",
-    "a versioned tensor's major version is 1, even if max_version names a later minor version",
-    "consumers refuse a structure of an unknown version",
-)
+@dlpack("version")
 def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     seen = []
@@ -79,12 +58,7 @@ def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
     return f"{seen[0]} and {seen[1]}"
 
 
-@dlpack(
-    "flags",
-    "C API: DLPACK_FLAG_BITMASK_*",
-    "only flags that DLPack defines are set, and IS_COPIED only on a copy",
-    "consumers take the array for a copy that they may write, or for another type",
-)
+@dlpack("flags")
 def dlpack_flags(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     fields = read_capsule(export(x, stream=1))

@@ -11,17 +11,12 @@ from ..cases import Case
 from ..lab import Lab
 from ..requirement import NotApplicableError, expect
 from .arrays import can_be_late, export, made, on_host, stream_taken
-from .doors import METHOD, array_api, dlpack
+from .doors import dlpack
 from .pending import by_capsule, expect_ordered, pending
 from .values import is_copy, numbers, taken_of, whole_of
 
 
-@dlpack(
-    "legacy",
-    "Python Specification: max_version",
-    'without max_version, or with one before 1.0, the capsule is called "dltensor"',
-    "consumers older than DLPack 1.0 read the versioned structure as the legacy one",
-)
+@dlpack("legacy")
 def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     readonly = read_capsule(export(x, stream=1)).readonly
@@ -41,13 +36,7 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
     return f"{name!r}"
 
 
-@dlpack(
-    "versioned",
-    "Python Specification: max_version",
-    'for max_version of 1.0 or later the capsule is called "dltensor_versioned"',
-    "the legacy structure has no flags, so it cannot mark memory as read-only",
-    level="should",
-)
+@dlpack("versioned")
 def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     for newest in ((1, 3), (1, 0), (2, 0)):
@@ -57,12 +46,7 @@ def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
 
 
 @dlpack(
-    "readonly",
-    "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
-    "the tensor of a read-only array, and of each view of it, has the READ_ONLY flag, or the "
-    "producer refuses; a legacy capsule cannot say it",
-    "a consumer writes to memory that its owner believes constant",
-    over={"layout": ("whole", "rows", "columns", "transposed", "a slice of a slice")},
+    "readonly", over={"layout": ("whole", "rows", "columns", "transposed", "a slice of a slice")}
 )
 def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
@@ -87,14 +71,7 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"flags are {fields.flags}"
 
 
-@array_api(
-    "copy",
-    METHOD + "copy",
-    "copy=False hands out the array's own memory; copy=True hands out other memory with the "
-    "same values, ready on the stream and with the IS_COPIED flag, or raises BufferError",
-    "a consumer that asked for a copy writes to the producer's array, or the other way round",
-    rests_on=("values", "pending", "two-exports", "flags"),
-)
+@dlpack("copy", rests_on=("values", "pending", "two-exports", "flags"))
 def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     own = lab.region(describe(export(x, stream=1))["capsule"])
@@ -117,15 +94,7 @@ def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     return "both as asked"
 
 
-@array_api(
-    "dl-device",
-    METHOD + "dl_device",
-    "dl_device= of the array's own device gives its memory, of the CPU memory that the host can "
-    "read, and of any other device that memory or a BufferError",
-    "a consumer on another device gets memory that it cannot reach",
-    over={"layout": ("whole", "columns", "transposed")},
-    rests_on=("values",),
-)
+@dlpack("dl-device", over={"layout": ("whole", "columns", "transposed")}, rests_on=("values",))
 def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     own = lab.region(describe(export(x, stream=1))["capsule"])
@@ -153,11 +122,8 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return "; ".join(told)
 
 
-@array_api(
+@dlpack(
     "host-copy",
-    METHOD + "dl_device: note",
-    "what dl_device= of the CPU gives holds what was pending: the producer waits for it",
-    "the host reads before the write is done",
     over={"layout": ("whole", "columns", "transposed", "rows"), "stream": ("its own", "default")},
     rests_on=("dl-device",),
 )

@@ -25,16 +25,8 @@ from .doors import dlpack
 from .pending import end
 from .values import by_dlpack, laid_out
 
-LIFETIME = "Python Specification: Reference management"
 
-
-@dlpack(
-    "unconsumed",
-    LIFETIME,
-    "a capsule that nobody consumed frees the array with itself",
-    "memory is never freed",
-    over={"export": ("first", "again")},
-)
+@dlpack("unconsumed", over={"export": ("first", "again")})
 def dlpack_unconsumed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = made(p, lab)
     if case.export == "again":
@@ -48,9 +40,6 @@ def dlpack_unconsumed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @dlpack(
     "deleter",
-    LIFETIME,
-    "a consumed tensor frees the array when its deleter is called, not when the capsule is deleted",
-    "memory is never freed, or freed while the consumer uses it",
     over={
         "layout": ("whole", "rows", "transposed", "a slice of a slice"),
         "export": ("first", "again"),
@@ -74,13 +63,7 @@ def dlpack_deleter(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return "the memory stays until then, and the array is freed"
 
 
-@dlpack(
-    "deleter-anywhere",
-    "C API: DLManagedTensor.deleter",
-    "the deleter works from any thread, without the interpreter lock",
-    "consumers that delete in threads of their own crash or deadlock",
-    rests_on=("deleter",),
-)
+@dlpack("deleter-anywhere", rests_on=("deleter",))
 def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     alive = reference_to(x)
@@ -92,13 +75,7 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     return "called from another thread"
 
 
-@dlpack(
-    "two-exports",
-    LIFETIME,
-    "two capsules are independent: deleting one, or exporting another array, leaves the other "
-    "usable",
-    "the second consumer reads freed structures",
-)
+@dlpack("two-exports")
 def dlpack_two_exports(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     first, second = take(export(x, stream=1)), take(export(x, stream=1))

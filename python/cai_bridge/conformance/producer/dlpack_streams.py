@@ -8,27 +8,12 @@ from ..adapter import ProducerAdapter
 from ..lab import Lab
 from ..requirement import expect, given, needs
 from .arrays import asked_on, export, made, speaks_dlpack
-from .doors import METHOD, array_api
+from .doors import dlpack
 from .order import PENDING
-from .pending import RACE
-
-STREAM = METHOD + "stream"
 
 
-@array_api(
-    *("per-thread-stream", STREAM + ": 2"),
-    "stream=2 means the per-thread default stream: the array is ready on it",
-    RACE,
-    rests_on=PENDING["dlpack"],
-    streams=(2,),
-)
-@array_api(
-    *("default-stream", STREAM + ": None"),
-    "stream=None means the legacy default stream, as 1 does: the array is ready on it",
-    RACE,
-    rests_on=PENDING["dlpack"],
-    streams=(None, 1),
-)
+@dlpack("per-thread-stream", rests_on=PENDING["dlpack"], streams=(2,))
+@dlpack("default-stream", rests_on=PENDING["dlpack"], streams=(None, 1))
 def dlpack_default_streams(p: ProducerAdapter, lab: Lab, streams: tuple[int | None, ...]) -> str:
     seen, told = None, ""
     for asked in streams:
@@ -49,13 +34,7 @@ def dlpack_default_streams(p: ProducerAdapter, lab: Lab, streams: tuple[int | No
     return given(seen, told)
 
 
-@array_api(
-    "streams",
-    STREAM + ": 1, 2 and handles",
-    "stream= takes None, 1, 2 and the handle of any stream",
-    "consumers that work on such a stream cannot use the array",
-    level="should",
-)
+@dlpack("streams")
 def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
     x, mine = made(p, lab), lab.stream()
     speaks_dlpack(x)
@@ -67,12 +46,7 @@ def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
     return "all are taken"
 
 
-@array_api(
-    "no-synchronization",
-    STREAM + ": -1",
-    "stream= takes -1, and then nothing waits",
-    "consumers that order the work themselves cannot say so",
-)
+@dlpack("no-synchronization")
 def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
     pending = False
     for _ in range(lab.rounds):
@@ -88,13 +62,7 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
     return "nothing waited"
 
 
-@array_api(
-    "stream-zero",
-    STREAM + ": 0",
-    "0 is refused",
-    "it may mean None, the legacy or the per-thread default stream",
-    level="should",
-)
+@dlpack("stream-zero")
 def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     export(x, stream=1)
@@ -106,13 +74,7 @@ def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
     return ""
 
 
-@array_api(
-    "no-host-wait",
-    STREAM,
-    "the consumer's stream waits for what is pending, and the host does not",
-    "the host can queue nothing meanwhile",
-    level="should",
-)
+@dlpack("no-host-wait")
 def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab) -> str:
     waited = []
     for value in lab.values():

@@ -9,27 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..requirement import ARRAY_API, CAI, DLPACK, Door
+from ..requirement import Door
 from .arrays import cai_of, speaks_dlpack, table_of
 from .pending import by_capsule, by_dict, by_table
 from .values import by_cai, by_dlpack, by_exchange
 
 NeedsDoor = Callable[[Any], object]
 
-PYTHON = "Python Interface Specification: "
-METHOD = "array.__dlpack__: "
-EXPORT = "managed_tensor_from_py_object_no_sync"
-
-_METHOD = {"needs_door": speaks_dlpack, "said": by_dlpack, "hand_over": by_capsule}
-
 cai = Door(
-    *("producer", "cai", CAI),
+    *("producer", "cai"),
     given={"needs_door": cai_of, "said": by_cai, "hand_over": by_dict},
 )
-dlpack = Door("producer", "dlpack", DLPACK, given=_METHOD)
-array_api = Door("producer", "dlpack", ARRAY_API, given=_METHOD)
+dlpack = Door(
+    *("producer", "dlpack"),
+    given={"needs_door": speaks_dlpack, "said": by_dlpack, "hand_over": by_capsule},
+)
 exchange = Door(
-    *("producer", "exchange", DLPACK, "C API: DLPackExchangeAPI: "),
+    *("producer", "exchange"),
     given={"needs_door": table_of, "said": by_exchange, "hand_over": by_table},
 )
 

@@ -11,7 +11,7 @@ from ..lab import Lab
 from ..layouts import EVERY
 from ..requirement import expect, needs
 from .arrays import collect, expect_gone, expect_kept, has_table, made, reference_to, table_of
-from .doors import EXPORT, TENSOR, exchange
+from .doors import TENSOR, exchange
 from .values import (
     by_exchange,
     by_loan,
@@ -24,12 +24,7 @@ from .values import (
 )
 
 
-@exchange(
-    "table",
-    "header and required entries",
-    "the table has major version 1 and all required entries",
-    "consumers call through NULL",
-)
+@exchange("table")
 def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     needs(has_table(x), f"{type(x).__name__} has no __dlpack_c_exchange_api__")
@@ -41,10 +36,6 @@ def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
 
 @exchange(
     "readonly",
-    EXPORT,
-    "the tensor of a read-only array, and of each view of it, has the READ_ONLY flag, or the "
-    "producer refuses",
-    "a consumer writes to memory that its owner believes constant",
     over={"layout": ("whole", "rows", "columns", "transposed")},
     rests_on=("dlpack-readonly",),
 )
@@ -68,9 +59,6 @@ def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @exchange(
     "lazy",
-    EXPORT + ", dltensor_from_py_object_no_sync",
-    "an array with recorded operations says its values, or is refused",
-    "a consumer computes with other numbers",
     over={"layout": ("whole", "part"), "export": ("first", "borrowed")},
     rests_on=("values",),
 )
@@ -80,14 +68,7 @@ def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return lazy_values(p, lab, case, by_exchange if case.export == "first" else by_loan)
 
 
-@exchange(
-    "borrowed",
-    "dltensor_from_py_object_no_sync",
-    "the borrowed tensor has the same fields as the managed one",
-    "kernels that borrow the tensor compute with other numbers",
-    over={"layout": EVERY, "dtype": ()},
-    rests_on=("table", "values"),
-)
+@exchange("borrowed", over={"layout": EVERY, "dtype": ()}, rests_on=("table", "values"))
 def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table_of(made(p, lab))
     x = laid_out(p, lab, case)
@@ -104,9 +85,6 @@ def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @exchange(
     "owner",
-    EXPORT,
-    "the managed tensor keeps the memory until its deleter is called, and then frees it",
-    "memory is never freed, or freed while the consumer uses it",
     over={
         "layout": ("whole", "rows", "transposed", "a slice of a slice"),
         "export": ("first", "again"),
@@ -133,14 +111,7 @@ def exchange_owner(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return "kept, and let go of"
 
 
-@exchange(
-    "two-exports",
-    EXPORT,
-    "two tensors are independent: deleting one, or exporting another array, leaves the other as "
-    "it was",
-    "the second consumer reads freed structures",
-    rests_on=("table",),
-)
+@exchange("two-exports", rests_on=("table",))
 def exchange_two_exports(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     table = table_of(x)

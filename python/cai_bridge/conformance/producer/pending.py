@@ -35,7 +35,6 @@ def by_dict(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
 
 
 BETWEEN = "between writes"
-RACE = "the consumer reads before the write is done"
 
 
 def writes(stream: tuple[str, ...], export: tuple[str, ...]) -> Axes:
