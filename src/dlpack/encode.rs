@@ -55,8 +55,7 @@ pub fn with_byte_offset<M: ManagedTensorBase, K: Send>(
     byte_offset: u64,
     keep: Box<K>,
 ) -> Result<Managed<M>> {
-    let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
-    tensor(array, byte_offset, device(array), flags, keep)
+    tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
 /// A managed tensor of either form of a copy that was made for its consumer, whose memory `keep` owns;
@@ -76,8 +75,11 @@ pub fn shared<M: ManagedTensorBase, K: Send>(
     on_host: bool,
     keep: Box<K>,
 ) -> Result<Managed<M>> {
-    let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
-    tensor(array, 0, place(array, on_host), flags, keep)
+    tensor(array, 0, place(array, on_host), flags(array), keep)
+}
+
+fn flags(array: &Descriptor) -> DlpackFlags {
+    if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() }
 }
 
 fn tensor<M: ManagedTensorBase, K: Send>(

@@ -26,6 +26,9 @@ struct Entry<T> {
     known: Rc<T>,
 }
 
+/// What tells of a type: an object of it, and the type.
+type Examine<T> = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>;
+
 impl<T> ByType<T> {
     /// An empty table.
     pub(crate) const fn new() -> Self {
@@ -37,7 +40,7 @@ impl<T> ByType<T> {
     pub(crate) fn get(
         &self,
         x: &Bound<'_, PyAny>,
-        examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,
+        examine: Examine<T>,
     ) -> PyResult<Rc<T>> {
         let address = x.get_type_ptr() as usize;
         let all = self.all.borrow();
@@ -57,7 +60,7 @@ impl<T> ByType<T> {
     pub(crate) fn reexamine(
         &self,
         x: &Bound<'_, PyAny>,
-        examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,
+        examine: Examine<T>,
     ) -> PyResult<Rc<T>> {
         let address = x.get_type_ptr() as usize;
         let mut all = self.all.borrow_mut();
@@ -74,7 +77,7 @@ impl<T> ByType<T> {
         &self,
         x: &Bound<'_, PyAny>,
         address: usize,
-        examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,
+        examine: Examine<T>,
     ) -> PyResult<Rc<T>> {
         let kind = x.get_type();
         let known = Rc::new(examine(x, &kind)?);

@@ -11,13 +11,13 @@ import pytest
 
 from cai_bridge import HostSyncWarning, _core, from_cai, to_cai
 
-ROOT = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("row", _core._habits(), ids=lambda row: f"{row[0]}-{row[1]}")
 def test_each_row_names_the_test_that_shows_it(row: tuple[str, str, str, str]) -> None:
     library, habit, version, test = row
-    assert (ROOT / test).is_file(), f"{library}: {habit}, seen on {version}"
+    assert (TESTS / test).is_file(), f"{library}: {habit}, seen on {version}"
     assert version[0].isdigit()
 
 
