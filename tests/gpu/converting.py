@@ -225,17 +225,24 @@ class ByDriver:
         return np.frombuffer(self.driver.read(self.out, 4 * WORDS), np.float32)
 
 
-class Core(ByDriver):
-    """cuda.core's StridedMemoryView."""
+class ByPointer(ByDriver):
+    """One whose arrays have the pointer as `ptr`; its `module` is needed."""
 
-    to = "cuda"
+    to: str
+    module: str
 
     def __init__(self, place: Place) -> None:
-        pytest.importorskip("cuda.core.utils")
+        pytest.importorskip(self.module)
         super().__init__(place)
 
     def address(self, made: Any) -> int:
         return int(made.ptr)
+
+
+class Core(ByPointer):
+    """cuda.core's StridedMemoryView."""
+
+    to, module = "cuda", "cuda.core.utils"
 
 
 class Tvm(ByDriver):

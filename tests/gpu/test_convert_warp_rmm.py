@@ -14,7 +14,7 @@ from .converting import (
     LATE_MS,
     RUNS,
     WORKERS,
-    ByDriver,
+    ByPointer,
     Place,
     make,
     needs,
@@ -75,17 +75,10 @@ def copying(warp: Any) -> Any:
     return copy
 
 
-class Rmm(ByDriver):
+class Rmm(ByPointer):
     """RMM, whose buffers the driver copies from."""
 
-    to = "rmm"
-
-    def __init__(self, place: Place) -> None:
-        pytest.importorskip("rmm")
-        super().__init__(place)
-
-    def address(self, made: Any) -> int:
-        return int(made.ptr)
+    to = module = "rmm"
 
 
 SINKS = {"warp": Warp, "rmm": Rmm}

@@ -23,23 +23,20 @@ from cai_bridge._cli import perturbed
 from cai_bridge._cli.perturbed import LIBRARY, Program
 
 PROGRAMS = Path(__file__).parent / "perturb_programs"
-NEEDS = {
-    "cupy_early_event": ("cupy",),
-    "cupy_graph": ("cupy",),
-    "cupy_pool": ("cupy",),
-    "cupy_to_torch": ("cupy", "torch"),
-    "jax_to_cupy": ("cupy", "jax"),
-    "numba_to_torch": ("numba", "torch"),
-    "numpy_on_pinned": ("torch",),
-    "torch_freed": ("cupy", "torch"),
-    "torch_nccl": ("torch",),
-    "torch_pinned_reuse": ("torch",),
-    "torch_record_stream": ("torch",),
-    "torch_side_stream": ("torch",),
-    "torch_to_cupy": ("cupy", "torch"),
-    "torch_to_numba": ("numba", "torch"),
-    "warp_to_torch": ("torch", "warp"),
+PROGRAMS_OF = {
+    "cupy": ("cupy_early_event", "cupy_graph", "cupy_pool"),
+    "torch": (
+        *("numpy_on_pinned", "torch_nccl", "torch_pinned_reuse", "torch_record_stream"),
+        "torch_side_stream",
+    ),
+    "cupy torch": ("cupy_to_torch", "torch_freed", "torch_to_cupy"),
+    "cupy jax": ("jax_to_cupy",),
+    "numba torch": ("numba_to_torch", "torch_to_numba"),
+    "torch warp": ("warp_to_torch",),
 }
+"""The programs by the libraries that they need."""
+NEEDS = {one: needs.split() for needs, programs in PROGRAMS_OF.items() for one in programs}
+
 HOST_IS_EARLY = {"numpy_on_pinned", "torch_pinned_reuse"}
 RUNS = 5
 pytestmark = [

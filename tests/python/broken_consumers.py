@@ -317,14 +317,22 @@ def consume_and_delete(self, capsule):
     return taken
 
 
-def read_or_leak(self, capsule):
-    try:
-        fields = Consumer.read(self, capsule)
-        Consumer.region_of(self, fields)
-    except BufferError:
-        take(capsule).give_away()
-        raise
-    return fields
+def refused_with(act):
+    """Reads a capsule, and acts on one that is refused."""
+
+    def read(self, capsule):
+        try:
+            fields = Consumer.read(self, capsule)
+            Consumer.region_of(self, fields)
+        except BufferError:
+            act(capsule)
+            raise
+        return fields
+
+    return read
+
+
+read_or_leak = refused_with(lambda capsule: take(capsule).give_away())
 
 
 broken("takes-dlpack-renamed", consume=consume_without_renaming)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 from fakes import rows
+from scenes import done
 
 from cai_bridge import convert, from_cai, to_cai, to_dlpack
 
@@ -83,6 +84,15 @@ def view_of(cuda: Any, x: Any, works_on: Any, **arguments: Any) -> Any:
 def called(cuda: Any, *names: str) -> list[tuple[str, int | None]]:
     """The calls of these names since they were cleared, with their streams."""
     return [(call.call, call.stream) for call in cuda.calls if call.call in names]
+
+
+def expect_returned(cuda: Any, seen: Any, producer: Any, x: Any) -> None:
+    """Nothing was waited for, and a read that is still queued sees none of the later writes."""
+    assert called(cuda, *WAITS, *BLOCKS) == []
+    assert not seen.done
+    for value in (8.0, 9.0):
+        producer.fill(x, value)
+    assert done(seen) == [7.0] * 8
 
 
 def in_a_process(program: str, **environment: str) -> str:

@@ -211,27 +211,21 @@ def test_an_array_that_cpp_returns_is_ready_for_every_consumer(cuda, rows, speak
 def test_a_default_stream_is_that_of_the_gpu_where_the_memory_is_worked_on(
     cuda, rows, memory, by_handle
 ):
-    theirs, mine = cuda.stream("theirs", device=1), cuda.stream("mine", device=1)
-    work = cuda.stream("the extension's", device=1)
-    x = cuda.array([0.0] * 3, speaks="cai", memory=memory, stream=theirs, device=1)
-    theirs.fill(x, 7.0)
-    out = rows(x, 1, 3, work.handle if by_handle else 1)
-    view = to_cai(out, stream=mine)
-    seen = mine.read(view)
-    cuda.synchronize()
-    assert seen.value == [7.0, 7.0]
-    view.release()
-    del view, out
-    _core._settle()
+    through_a_stream(cuda, rows, memory, 1, by_handle=by_handle)
 
 
 @pytest.mark.parametrize("memory", ["managed", "pinned"])
 def test_managed_memory_of_one_gpu_goes_through_a_stream_of_another(cuda, rows, memory):
-    theirs, mine = cuda.stream("theirs"), cuda.stream("mine")
+    through_a_stream(cuda, rows, memory, 0, by_handle=True)
+
+
+def through_a_stream(cuda, rows, memory, device, *, by_handle):
+    """Reads, in order, what the extension makes of an array on a stream of GPU 1."""
+    theirs, mine = cuda.stream("theirs", device=device), cuda.stream("mine", device=device)
     work = cuda.stream("the extension's", device=1)
-    x = cuda.array([0.0] * 3, speaks="cai", memory=memory, stream=theirs)
+    x = cuda.array([0.0] * 3, speaks="cai", memory=memory, stream=theirs, device=device)
     theirs.fill(x, 7.0)
-    out = rows(x, 1, 3, work.handle)
+    out = rows(x, 1, 3, work.handle if by_handle else 1)
     view = to_cai(out, stream=mine)
     seen = mine.read(view)
     cuda.synchronize()

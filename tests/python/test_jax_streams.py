@@ -70,22 +70,15 @@ def test_where_it_is_not_known_the_host_waits() -> None:
     assert told.endswith("asked [0]\n")
 
 
+HEAD = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p)]
+
+
 class ApiVersion(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    ]
+    _fields_ = [*HEAD, ("major", ctypes.c_int), ("minor", ctypes.c_int)]
 
 
 class GetStream(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    ]
+    _fields_ = [*HEAD, ("context", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
 
 
 GET_STREAM = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(GetStream))
@@ -94,8 +87,7 @@ DESTROY_ERROR = ctypes.CFUNCTYPE(None, ctypes.POINTER(GetStream))
 
 class Api(ctypes.Structure):
     _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
+        *HEAD,
         ("version", ApiVersion),
         ("internal", ctypes.c_void_p),
         ("create_error", ctypes.c_void_p),

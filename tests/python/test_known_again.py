@@ -59,6 +59,14 @@ def _versioned(x: Any, stream: Any) -> Any:
     return to_dlpack(x).__dlpack__(stream=stream, max_version=(1, 3))
 
 
+def written(cuda: Any, *, blocking: bool = False) -> tuple[Any, Any, Any]:
+    """A producer's stream and a consumer's, and the producer's array, which it has just written."""
+    p, s = cuda.stream("p", blocking=blocking), cuda.stream("s", blocking=blocking)
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=p, name="x")
+    p.fill(x, 2.0)
+    return p, s, x
+
+
 def _around(x: Any, stream: Any) -> Any:
     """A capsule of another's tensor around one of ours."""
     return tvm_ffi.from_dlpack(to_dlpack(x)).__dlpack__()
@@ -69,9 +77,7 @@ def _around(x: Any, stream: Any) -> Any:
 def test_the_producer_of_our_own_tensor_waits_for_whoever_took_it(
     made: Any, blocking: bool, cuda: Any
 ) -> None:
-    p, s = cuda.stream("p", blocking=blocking), cuda.stream("s", blocking=blocking)
-    x = cuda.array([1.0] * 4, speaks="cai3", stream=p, name="x")
-    p.fill(x, 2.0)
+    p, s, x = written(cuda, blocking=blocking)
     taken = to_cai(made(x, s), stream=s)
     seen = s.read(taken)
     s.fill(taken, 3.0)
@@ -87,9 +93,7 @@ def test_the_producer_of_our_own_tensor_waits_for_whoever_took_it(
 def test_a_class_whose_dlpack_is_the_bridges_gets_its_memory_back_in_order(
     kind: Any, named: str, cuda: Any
 ) -> None:
-    p, s = cuda.stream("p", blocking=False), cuda.stream("s", blocking=False)
-    x = cuda.array([1.0] * 4, speaks="cai3", stream=p, name="x")
-    p.fill(x, 2.0)
+    p, s, x = written(cuda)
     cuda.clear_calls()
     taken = to_cai(kind(x), stream=s if named == "object" else s.handle)
     seen = s.read(taken)

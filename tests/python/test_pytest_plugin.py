@@ -63,6 +63,12 @@ def known(tmp_path, subject, **reasons):
     return file
 
 
+def run_with(tmp_path, option, subject, **reasons):
+    """Judges a producer with a list of what is known of it."""
+    file = known(tmp_path, subject, **reasons)
+    return run("--cai-producer", subject, option, file, cwd=tmp_path)
+
+
 def test_the_toy_library_of_the_examples_keeps_all_that_applies(tmp_path):
     code, shown = run("--cai-producer", TOY, "-vv", cwd=tmp_path)
     assert code == 0, shown
@@ -94,24 +100,25 @@ def test_what_is_recommended_does_not_fail_the_run(tmp_path):
 
 def test_a_known_failure_is_data_with_its_reason(tmp_path):
     subject = "broken_producers:breaks_cai_shape"
-    file = known(tmp_path, subject, cai_shape="a list, until the next major version")
-    code, shown = run("--cai-producer", subject, "--cai-xfails-file", file, cwd=tmp_path)
+    code, shown = run_with(
+        tmp_path, "--cai-xfails-file", subject, cai_shape="a list, until the next major version"
+    )
     assert code == 0, shown
     assert counted(shown, "xfailed") == 1
     assert "a list, until the next major version" in shown
 
 
 def test_a_known_failure_that_is_mended_fails_until_it_is_taken_off_the_list(tmp_path):
-    file = known(tmp_path, TOY, cai_shape="was a list")
-    code, shown = run("--cai-producer", TOY, "--cai-xfails-file", file, cwd=tmp_path)
+    code, shown = run_with(tmp_path, "--cai-xfails-file", TOY, cai_shape="was a list")
     assert code == 1, shown
     assert "XPASS(strict)" in shown
 
 
 def test_what_is_skipped_is_not_run(tmp_path):
     subject = "broken_producers:breaks_cai_shape"
-    file = known(tmp_path, subject, cai_shape="ends the process on old drivers")
-    code, shown = run("--cai-producer", subject, "--cai-skips-file", file, cwd=tmp_path)
+    code, shown = run_with(
+        tmp_path, "--cai-skips-file", subject, cai_shape="ends the process on old drivers"
+    )
     assert code == 0, shown
     assert "ends the process on old drivers" in shown
 
@@ -133,20 +140,13 @@ def test_a_mistake_is_told_without_a_traceback(arguments, message, tmp_path):
 
 
 def test_a_list_that_names_no_requirement_is_a_mistake(tmp_path):
-    code, shown = run(
-        "--cai-producer",
-        TOY,
-        "--cai-skips-file",
-        known(tmp_path, TOY, cai_colour="x"),
-        cwd=tmp_path,
-    )
+    code, shown = run_with(tmp_path, "--cai-skips-file", TOY, cai_colour="x")
     assert code == 4, shown
     assert "there is no 'cai-colour'" in shown
 
 
 def test_the_closest_name_is_told_for_one_that_is_mistyped(tmp_path):
-    file = known(tmp_path, TOY, cai_shap="x")
-    code, shown = run("--cai-producer", TOY, "--cai-skips-file", file, cwd=tmp_path)
+    code, shown = run_with(tmp_path, "--cai-skips-file", TOY, cai_shap="x")
     assert code == 4, shown
     assert "there is no 'cai-shap' (did you mean 'cai-shape'?)" in shown
 

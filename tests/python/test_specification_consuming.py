@@ -19,6 +19,7 @@ from specification import (
     as_consumer,
     called,
     each_door,
+    expect_returned,
     in_a_process,
     taken_on,
     values,
@@ -244,11 +245,7 @@ def test_who_works_on_the_provided_stream_pays_nothing_and_returns_at_once(cuda,
     seen = taken_on(cuda, view, producer)
     view.release()
     seen.release()
-    assert called(cuda, *WAITS, *BLOCKS) == []
-    assert not seen.done
-    for value in (8.0, 9.0):
-        producer.fill(x, value)
-    assert done(seen) == SEEN
+    expect_returned(cuda, seen, producer, x)
 
 
 # --- the option to ignore it ----------------------------------------------------------------------

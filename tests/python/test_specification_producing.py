@@ -13,7 +13,15 @@ import pytest
 from capsules import HandMade
 from producers import speaking, working_on
 from scenes import again, done
-from specification import BLOCKS, WAITS, as_producer, called, each_producer, view_of
+from specification import (
+    BLOCKS,
+    WAITS,
+    as_producer,
+    called,
+    each_producer,
+    expect_returned,
+    view_of,
+)
 
 from cai_bridge import to_cai
 
@@ -233,11 +241,7 @@ def test_a_reader_on_the_provided_stream_returns_at_once_and_the_producer_works_
     view = view_of(cuda, x, producer, stream=producer)
     seen = cuda.consumer("cai-enqueues", cuda.stream("mine")).read(view)
     view.release()
-    assert called(cuda, *WAITS, *BLOCKS) == []
-    assert not seen.done
-    for value in (8.0, 9.0):
-        producer.fill(x, value)
-    assert done(seen) == SEEN
+    expect_returned(cuda, seen, producer, x)
 
 
 # --- work on several streams ----------------------------------------------------------------------

@@ -116,13 +116,18 @@ def external_bare(closing: Closing) -> Any:
     return of("cupy.cuda.stream", "Stream", Around)(closing.handle, bare(closing))
 
 
-@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
-@pytest.mark.parametrize("around", [bare, external, external_bare])
-def test_a_stream_around_which_an_object_is_may_be_destroyed(around: Any, cuda: Any) -> None:
+def lent(cuda: Any, around: Any) -> tuple[Any, Closing, Any]:
+    """A view for a stream around which an object is, what closes that, and the array."""
     producer, closing = cuda.stream("producer"), Closing(cuda.stream("consumer"))
     x = cuda.array([1.0] * 4, speaks="exchange", stream=producer)
     with cuda.current_stream(producer):
-        view = to_cai(x, stream=around(closing))
+        return to_cai(x, stream=around(closing)), closing, x
+
+
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+@pytest.mark.parametrize("around", [bare, external, external_bare])
+def test_a_stream_around_which_an_object_is_may_be_destroyed(around: Any, cuda: Any) -> None:
+    view, closing, _x = lent(cuda, around)
     closing.close()
     cuda.clear_calls()
     # A destroyed stream that is touched is reported, which fails the test.
@@ -131,10 +136,7 @@ def test_a_stream_around_which_an_object_is_may_be_destroyed(around: Any, cuda: 
 
 
 def test_while_it_is_open_such_a_stream_is_waited_for_on_the_gpu(cuda: Any) -> None:
-    producer, closing = cuda.stream("producer"), Closing(cuda.stream("consumer"))
-    x = cuda.array([1.0] * 4, speaks="exchange", stream=producer)
-    with cuda.current_stream(producer):
-        view = to_cai(x, stream=external(closing))
+    view, _closing, _x = lent(cuda, external)
     cuda.clear_calls()
     view.release()
     made = [call.call for call in cuda.calls]

@@ -279,20 +279,21 @@ class ConsumerAdapter(Streams):
 
         By default ``array.copy()``.
         """
-        copy = getattr(array, "copy", None)
-        if copy is None:
-            raise missing(self, "copy(array)", "and the arrays have none")
-        return copy()
+        return self._own(array, "copy", "copy(array)", "and the arrays have none")
 
     def values(self, copied: Any) -> Any:
         """Wait for the result of `copy`, and return its items on the host, as nested lists.
 
         By default ``copied.tolist()``.
         """
-        tolist = getattr(copied, "tolist", None)
-        if tolist is None:
-            raise missing(self, "values(copied)", "and the arrays have no tolist")
-        return tolist()
+        return self._own(copied, "tolist", "values(copied)", "and the arrays have no tolist")
+
+    def _own(self, array: Any, method: str, member: str, why: str) -> Any:
+        """Call a method of the array's own, in place of a member that the adapter has not."""
+        call = getattr(array, method, None)
+        if call is None:
+            raise missing(self, member, why)
+        return call()
 
     def fill(self, array: Any, value: float) -> None:
         """Queue a write of one value to all items of an imported array."""

@@ -118,6 +118,8 @@ OFFSETS = ("rows", "last columns", "part of 1-D", "a slice of a slice", "a slice
 REVERSED = ("rows reversed", "columns reversed", "both reversed", "1-D reversed", "reversed twice")
 EMPTY = ("empty", "empty in the last axis", "an empty slice")
 EVERY = (*VALUES, *OFFSETS, *REVERSED)
+KEPT = ("whole", "rows", "transposed", "a slice of a slice")
+FROZEN = ("whole", "rows", "columns", "transposed", "a slice of a slice")
 
 LINES = ("whole", "part", "every second", "a slice of a slice")
 """Layouts of an array of one axis whose items are all alike: of what is pending on it."""

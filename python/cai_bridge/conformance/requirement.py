@@ -84,8 +84,7 @@ def needs(condition: object, reason: str) -> None:
     NotApplicableError
         It does not.
     """
-    if not condition:
-        raise NotApplicableError(reason)
+    given(condition or None, reason)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from cai_bridge.testing._region import Region
@@ -11,6 +13,22 @@ from cai_bridge.testing._values import DTYPES, compact_strides
 from ..lab.gpu import GpuLab
 
 _BITS = {1: "uint8", 2: "uint16"}
+
+
+class StreamByCall:
+    """A library without a current stream: the adapter's calls take one."""
+
+    current: Any = 1
+    default: Any = 1
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        """Make a stream the one that the adapter's calls take."""
+        before, self.current = self.current, self.default if stream is None else stream
+        try:
+            yield
+        finally:
+            self.current = before
 
 
 @functools.cache

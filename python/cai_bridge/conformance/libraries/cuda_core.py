@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from cuda.core import Device
@@ -14,10 +12,8 @@ from cai_bridge import convert
 from ..adapter import ConsumerAdapter
 from ..lab import handle_of
 from ..stand_in import DLPACK, speaks
-from ._by_driver import queue_read, queue_write, region_of, values_of
+from ._by_driver import StreamByCall, queue_read, queue_write, region_of, values_of
 from ._dtypes import STANDARD
-
-LEGACY = 1
 
 
 def _region(view: Any) -> Any:
@@ -25,7 +21,7 @@ def _region(view: Any) -> Any:
     return region_of(view.ptr, view.shape, view.strides, dtype.name, dtype.itemsize)
 
 
-class Consumer(ConsumerAdapter):
+class Consumer(StreamByCall, ConsumerAdapter):
     """Views that are told the stream that they will be read on."""
 
     dtypes = (*STANDARD, "bfloat16")
@@ -34,20 +30,10 @@ class Consumer(ConsumerAdapter):
     def __init__(self) -> None:
         self._device = Device()
         self._device.set_current()
-        self._current: Any = LEGACY
 
     def stream(self) -> Any:
         """Make a stream, which is non-blocking by default."""
         return self._device.create_stream()
-
-    @contextlib.contextmanager
-    def on(self, stream: Any) -> Iterator[None]:
-        """Make a stream the one that views are told."""
-        before, self._current = self._current, LEGACY if stream is None else stream
-        try:
-            yield
-        finally:
-            self._current = before
 
     def take(self, x: Any) -> Any:
         """View by DLPack what speaks it, else by CAI, as ``from_any_interface`` does."""
@@ -55,7 +41,7 @@ class Consumer(ConsumerAdapter):
 
     def take_by(self, door: str, x: Any) -> Any:
         """View by one protocol."""
-        stream = handle_of(self._current)
+        stream = handle_of(self.current)
         if door == "dlpack":
             return StridedMemoryView.from_dlpack(x, stream_ptr=stream)
         return StridedMemoryView.from_cuda_array_interface(x, stream_ptr=stream)
@@ -66,7 +52,7 @@ class Consumer(ConsumerAdapter):
 
     def copy(self, array: Any) -> Any:
         """Queue a read by the driver."""
-        return queue_read(_region(array), handle_of(self._current))
+        return queue_read(_region(array), handle_of(self.current))
 
     def values(self, copied: Any) -> Any:
         """Wait for the read."""
@@ -76,4 +62,4 @@ class Consumer(ConsumerAdapter):
         """Queue a write by the driver, unless the view says that it must not be."""
         if array.readonly:
             raise ValueError("the view is read-only")
-        queue_write(_region(array), handle_of(self._current), value)
+        queue_write(_region(array), handle_of(self.current), value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,26 +14,16 @@ from ..adapter import ConsumerAdapter, ProducerAdapter
 from ..lab import Lab, Late, handle_of
 from ..lab.cuda import load
 from ..requirement import NotApplicableError
+from ._by_driver import StreamByCall
 from ._dtypes import STANDARD, host_list
 
 
-class _Current:
-    """RMM has no current stream: calls take one."""
-
-    current: Any = DEFAULT_STREAM
+class _Current(StreamByCall):
+    current = default = DEFAULT_STREAM
 
     def stream(self) -> Any:
         """Make a non-blocking stream."""
         return Stream(flags=CudaStreamFlags.NON_BLOCKING)
-
-    @contextlib.contextmanager
-    def on(self, stream: Any) -> Iterator[None]:
-        """Make a stream the one that the adapter's calls take."""
-        before, self.current = self.current, DEFAULT_STREAM if stream is None else stream
-        try:
-            yield
-        finally:
-            self.current = before
 
 
 class Producer(_Current, ProducerAdapter):

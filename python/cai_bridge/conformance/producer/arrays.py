@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard, cast
 
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
+from cai_bridge.testing._kit.dlpack_fields import fields_of
 from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES
@@ -212,6 +213,26 @@ def expect_kept(
     seen = lab.read(1, region)
     lab.wait(1)
     expect(set(flat(seen.value)) == {5.0}, f"with {gone} gone it holds {seen.value}")
+
+
+def expect_independent(first: Any, second: Any, another: Callable[[], Any]) -> Any:
+    """Delete the first of two tensors, take over another, and judge that the second is as it was.
+
+    Raises
+    ------
+    UnmetError
+        It is not.
+    """
+    before = fields_of(second.struct)
+    first.delete()
+    collect()
+    after = fields_of(second.struct)
+    expect(after == before, f"then the other says {after}")
+    third = another()
+    after = fields_of(second.struct)
+    expect(after == before, f"then, with another array exported, it says {after}")
+    third.delete()
+    return before
 
 
 def in_another_thread(call: Callable[[], object]) -> None:

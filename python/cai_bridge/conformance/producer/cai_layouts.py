@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..layouts import EMPTY, OFFSETS, VALUES, View
+from ..layouts import EMPTY, FROZEN, KEPT, OFFSETS, VALUES, View
 from ..requirement import expect
 from .arrays import cai_of, collect, dict_or_refused, expect_kept, is_int
 from .doors import cai
@@ -45,7 +45,7 @@ def cai_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @cai(
     "readonly",
-    over={"layout": ("whole", "rows", "columns", "transposed", "a slice of a slice")},
+    over={"layout": FROZEN},
     rests_on=("data",),
 )
 def cai_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
@@ -62,7 +62,7 @@ def cai_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @cai(
     "memory",
-    over={"layout": ("whole", "rows", "transposed", "a slice of a slice")},
+    over={"layout": KEPT},
     rests_on=("values", "offset"),
 )
 def cai_memory(p: ProducerAdapter, lab: Lab, case: Case) -> str:
