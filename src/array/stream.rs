@@ -111,7 +111,7 @@ unsafe impl WorkStream for SimulatedStream {
 pub(crate) struct RustStream {
     stream: Stream,
     place: Place,
-    _keeper: Arc<dyn Any + Send + Sync>,
+    _voucher: Arc<dyn Any + Send + Sync>,
 }
 
 impl RustStream {
@@ -119,7 +119,7 @@ impl RustStream {
         Self {
             stream: Stream::from_native(stream.handle(), Thread::current()),
             place: stream.place(),
-            _keeper: Arc::new(stream.clone()),
+            _voucher: Arc::new(stream.clone()),
         }
     }
 
@@ -131,7 +131,7 @@ impl RustStream {
 
     /// The proof that it is alive.
     pub(crate) const fn alive(&self) -> Alive<'_> {
-        // SAFETY: the keeper is a clone of a `WorkStream`, which keeps the stream by that trait's contract, and
+        // SAFETY: the voucher is a clone of a `WorkStream`, which keeps the stream by that trait's contract, and
         // is held as long as the proof.
         unsafe { Alive::kept(self.stream, self.place) }
     }

@@ -27,10 +27,10 @@ pub struct HostMemory {
 #[derive(Debug)]
 enum Owner {
     Here(Layout),
-    Other { _keeper: Box<dyn Debug + Send + Sync> },
+    Other { _owner: Box<dyn Debug + Send + Sync> },
 }
 
-// SAFETY: the block is this value's alone or its keeper's, which is `Send`; it is not tied to a thread,
+// SAFETY: the block is this value's alone or its owner's, which is `Send`; it is not tied to a thread,
 // and is read and written only by copies below.
 unsafe impl Send for HostMemory {}
 
@@ -51,14 +51,14 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// They stay there until `keeper` is dropped, and every other read and write of them is ordered after the
+    /// They stay there until `owner` is dropped, and every other read and write of them is ordered after the
     /// copies that are made here.
     pub unsafe fn kept(
         start: NonNull<u8>,
         length: usize,
-        keeper: Box<dyn Debug + Send + Sync>,
+        owner: Box<dyn Debug + Send + Sync>,
     ) -> Self {
-        Self { start, length, owner: Owner::Other { _keeper: keeper } }
+        Self { start, length, owner: Owner::Other { _owner: owner } }
     }
 
     /// The same, each byte of it `pattern`.

@@ -37,11 +37,7 @@ impl<T> ByType<T> {
 
     /// What is known of the type of `x`, by `examine` where it is a new one.
     #[inline]
-    pub(crate) fn get(
-        &self,
-        x: &Bound<'_, PyAny>,
-        examine: Examine<T>,
-    ) -> PyResult<Rc<T>> {
+    pub(crate) fn get(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         let address = x.get_type_ptr() as usize;
         let all = self.all.borrow();
         if let Some(entry) = all.get(self.last.get()).filter(|entry| entry.address == address) {
@@ -57,11 +53,7 @@ impl<T> ByType<T> {
 
     /// The same where the type is another one than it was: it is examined again.
     #[cold]
-    pub(crate) fn reexamine(
-        &self,
-        x: &Bound<'_, PyAny>,
-        examine: Examine<T>,
-    ) -> PyResult<Rc<T>> {
+    pub(crate) fn reexamine(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         let address = x.get_type_ptr() as usize;
         let mut all = self.all.borrow_mut();
         let known = all.iter().position(|entry| entry.address == address);
@@ -73,12 +65,7 @@ impl<T> ByType<T> {
     }
 
     #[cold]
-    fn learn(
-        &self,
-        x: &Bound<'_, PyAny>,
-        address: usize,
-        examine: Examine<T>,
-    ) -> PyResult<Rc<T>> {
+    fn learn(&self, x: &Bound<'_, PyAny>, address: usize, examine: Examine<T>) -> PyResult<Rc<T>> {
         let kind = x.get_type();
         let known = Rc::new(examine(x, &kind)?);
         let entry = Entry { address, _kind: kind.unbind(), known: Rc::clone(&known) };

@@ -141,13 +141,13 @@ pub(crate) fn empty<'py>(
     let made: Bound<'py, PyUntypedArray> = made.map_err(|error| {
         if error.is_instance_of::<PyMemoryError>(py) { no_host_memory(bytes).into() } else { error }
     })?;
-    let keeper = Box::new(Anywhere::new(Some(made.clone().into_any().unbind())));
+    let owner = Box::new(Anywhere::new(Some(made.clone().into_any().unbind())));
     // SAFETY: every array of NumPy's has this field, whatever its element type.
     let start = NonNull::new(unsafe { made.cast_unchecked::<PyArrayDyn<u8>>() }.data());
     let start = start.ok_or_else(|| no_host_memory(bytes))?;
     // SAFETY: `length` bytes from there on are the array's, whose items have the size that was checked above.
-    // The keeper holds it, and no other code has it yet.
-    let memory = unsafe { HostMemory::kept(start, length, keeper) };
+    // The owner holds it, and no other code has it yet.
+    let memory = unsafe { HostMemory::kept(start, length, owner) };
     Ok((made, memory))
 }
 

@@ -19,7 +19,7 @@ pub struct Alive<'a> {
     context: Option<Context>,
     ordinal: i32,
     stands_in: bool,
-    keeper: PhantomData<&'a ()>,
+    voucher: PhantomData<&'a ()>,
 }
 
 impl Alive<'_> {
@@ -38,7 +38,7 @@ impl Alive<'_> {
 
     const fn new(stream: Stream, place: Place) -> Self {
         let Place { ordinal, context } = place;
-        Self { stream, context, ordinal, stands_in: false, keeper: PhantomData }
+        Self { stream, context, ordinal, stands_in: false, voucher: PhantomData }
     }
 
     /// The calling thread's per-thread default stream of `place`.

@@ -45,11 +45,11 @@ pub(super) fn dict<'py>(
     stream: Option<u64>,
     make: impl FnOnce() -> PyResult<Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let kept = KINDS.with_borrow(|kinds| {
+    let found = KINDS.with_borrow(|kinds| {
         let kind = kinds.iter().find(|kind| kind.is_of(array, stream))?;
         Some(kind.dict.as_ref().map(|dict| dict.bind(py).clone()))
     });
-    match kept {
+    match found {
         Some(Some(dict)) => dict.copy(),
         known => {
             let dict = make()?;

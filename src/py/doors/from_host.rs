@@ -29,7 +29,7 @@ use crate::py::producers::guards;
 use crate::py::producers::types::facts;
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, refused};
-use crate::py::views::{CAPTURED, capsule_of, copy_held, given_out, hand_out};
+use crate::py::views::{CAPTURED, capsule_of, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Stream};
 
 /// The GPU that a copy for `stream` is made on: that of the stream, else the current one.
@@ -142,10 +142,10 @@ fn uploaded<'py>(
     let mut copied = copy_held(py, driver, (buffer, at), kept, on, None)?;
     span.copied(array, ptr, (on.stream(), at.ordinal), false);
     if let Some(holding) = copied.holding() {
-        hand_out(py, holding, (argument, at))?;
+        copy_is_for(py, holding, (argument, at))?;
     }
     let array = buffer::described(array, ptr, Device::cuda(at.ordinal))?;
-    given_out(py, &array, true, copied)
+    capsule_of_copy(py, &array, true, copied)
 }
 
 /// The tensor of an array on the host.

@@ -24,7 +24,7 @@ use crate::stream::Thread;
 /// 0, or one more than the number of the process whose trace is open: what every event asks, without
 /// the lock.
 static OPEN: AtomicU64 = AtomicU64::new(0);
-static KEPT: Mutex<Option<Session>> = Mutex::new(None);
+static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 /// How many traces there were: tells a thread whether it has given its name to this one.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -51,8 +51,8 @@ struct EventRecord {
     fields: Vec<(&'static str, Value)>,
 }
 
-fn kept() -> MutexGuard<'static, Option<Session>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn session() -> MutexGuard<'static, Option<Session>> {
+    SESSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn this_process() -> u64 {
@@ -88,7 +88,7 @@ pub(crate) fn keep(event: &Event<'_>) {
     }
     let made =
         EventRecord { name: metadata.name(), at, thread: Thread::current().number(), fields };
-    if let Some(session) = &mut *kept() {
+    if let Some(session) = &mut *session() {
         if session.records.len() < session.limit {
             session.records.push_back(made);
         } else {
@@ -103,7 +103,7 @@ fn introduce() {
     // First, since to ask for the name may bring further events.
     if NAMED.replace(number) != number {
         let name = enter(name_of_thread).unwrap_or_default();
-        if let Some(session) = &mut *kept() {
+        if let Some(session) = &mut *session() {
             session.threads.push((Thread::current().number(), name));
         }
     }
@@ -133,7 +133,7 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
             "trace: got a second trace while one is open{what}; allowed: one at a time"
         )));
     }
-    *kept() = Some(Session {
+    *session() = Some(Session {
         began: clock(Instant::now()),
         ended: 0,
         limit,
@@ -153,7 +153,7 @@ pub(crate) fn _stop_trace() -> Option<Recording> {
     if !is_open() {
         return None;
     }
-    let mut session = kept().take()?;
+    let mut session = session().take()?;
     session.ended = clock(Instant::now());
     OPEN.store(0, Ordering::Relaxed);
     rebuild_interest_cache();
@@ -208,7 +208,7 @@ impl Recording {
             session.records.drain(..most).collect()
         };
         let told =
-            |kept: EventRecord| Ok((kept.name, kept.at, kept.thread, dict(py, kept.fields)?));
+            |event: EventRecord| Ok((event.name, event.at, event.thread, dict(py, event.fields)?));
         some.into_iter().map(told).collect()
     }
 }

@@ -55,12 +55,12 @@ pub(super) fn dict<'py>(
     let (ready, again) = reader::ready(py, view).map_err(|refused| span.refused(DICT, refused))?;
     let stream = ready.to_cai(Thread::current());
     let dict = match view.dict.get(py) {
-        Some(kept) if kept.0 == stream && view.words(py).is_none() => kept.1.bind(py).copy()?,
-        kept => {
+        Some(last) if last.0 == stream && view.words(py).is_none() => last.1.bind(py).copy()?,
+        last => {
             let words = view.words(py);
             let dict = cai_dict::encode(py, &view.array, ready, words)?;
             // Most views are read once.
-            if again && kept.is_none() {
+            if again && last.is_none() {
                 let _ = view.dict.set(py, Box::new((stream, dict.copy()?.unbind())));
             }
             dict

@@ -68,7 +68,7 @@ fn queues<'a>(
 
 /// What keeps the context of `stream` alive, where it is not a primary one, which is never gone: another
 /// goes with its owner, whom the producer holds.
-fn context_keeper(py: Python<'_>, view: &View, stream: Alive<'_>) -> Result<Option<Box<Tenant>>> {
+fn context_holder(py: Python<'_>, view: &View, stream: Alive<'_>) -> Result<Option<Box<Tenant>>> {
     let driver = view.driver.get()?;
     let context = match stream.stream() {
         Stream::Handle(_) => driver.stream_context(stream)?,
@@ -103,7 +103,7 @@ pub(super) fn to_gpu<'py>(
     let idle = Alive::legacy(view.place);
     let first = [on, ready.unwrap_or(idle), also.unwrap_or(idle)];
     order::check_captures(view.driver.get()?, &first, CAPTURED)?;
-    let context = context_keeper(py, view, on)?;
+    let context = context_holder(py, view, on)?;
     let (span, source) = (CallSpan::begin(), reading(py, view, kept.as_ref(), on)?);
     let mut queued = false;
     let made = detach(py, || {
@@ -134,14 +134,14 @@ pub(super) fn to_gpu<'py>(
     if let Some(holding) = copied.holding() {
         // With -1 it is not said where the consumer works, and the memory is ours to keep until it is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
-        hand_out(py, holding, (consumer, at))?;
+        copy_is_for(py, holding, (consumer, at))?;
     }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
-    given_out(py, &array, asked.versioned, copied)
+    capsule_of_copy(py, &array, asked.versioned, copied)
 }
 
 /// A capsule with the copy `array` that `copied` holds, which is known again wherever it comes back.
-pub(crate) fn given_out<'py>(
+pub(crate) fn capsule_of_copy<'py>(
     py: Python<'py>,
     array: &Descriptor,
     versioned: bool,
@@ -210,7 +210,7 @@ pub(crate) fn copy_held(
 }
 
 /// The copy that `holding` holds is for the consumer that `argument` names.
-pub(crate) fn hand_out(
+pub(crate) fn copy_is_for(
     py: Python<'_>,
     holding: &mut Holding,
     (argument, at): (&Argument<'_, '_>, Place),

@@ -108,12 +108,12 @@ pub(super) fn capsule<'py>(
     wished: (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
     span: CallSpan,
 ) -> PyResult<Bound<'py, PyAny>> {
-    hand_out(py, view, asked, wished, span).map_err(|error| span.refused(DOOR, error))
+    capsule_for(py, view, asked, wished, span).map_err(|error| span.refused(DOOR, error))
 }
 
 /// A capsule for a consumer's stream and newest version, and its wishes for a device and a copy.
 #[inline]
-fn hand_out<'py>(
+fn capsule_for<'py>(
     py: Python<'py>,
     view: &View,
     (stream, max_version): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),

@@ -12,7 +12,7 @@ mod release;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
-pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of, copy_held, given_out, hand_out};
+pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of, capsule_of_copy, copy_held, copy_is_for};
 pub(crate) use dlpack::DLPackView;
 
 use ::numpy::PyArrayDescr;
@@ -220,12 +220,12 @@ impl View {
             format!(" strides={}", tuple_text(self.array.cai_strides().as_slice()))
         };
         let readonly = if self.array.readonly() { ", read-only" } else { "" };
-        let kept = if self.lease.is_leased() { "" } else { ", released" };
+        let released = if self.lease.is_leased() { "" } else { ", released" };
         let dtype = self.array.dtype();
         let name = if dtype.is_shared() { dtype.name().to_owned() } else { format!("{dtype:?}") };
         let name = self.words(py).and_then(typestr).unwrap_or(name);
         format!(
-            "{name} {}{layout} at {:#x} on {place}, {ready}{readonly}{kept}",
+            "{name} {}{layout} at {:#x} on {place}, {ready}{readonly}{released}",
             tuple_text(shape.as_slice()),
             self.array.ptr(),
         )
