@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -125,25 +125,28 @@ class Unnamed(Library):
         raise NotImplementedError
 
 
-def test_a_registered_library_that_reads_unnamed_is_waited_for(
-    driver: Any, torch: Any, new_stream: Callable[..., int]
-) -> None:
-    producer, own = torch.cuda.Stream(), new_stream()
-    out = zeros(torch)
-    registered = dict(_libraries._registered)
+@pytest.fixture
+def unnamed(new_stream: Callable[..., int]) -> Iterator[int]:
+    """The stream of a library that is registered."""
+    registered, own = dict(_libraries._registered), new_stream()
     register(Unnamed(own))
-    try:
-        view, ptr = lent(torch, producer, to_cai)
-        assert view.__cuda_array_interface__["stream"] == producer.cuda_stream
-        producer.synchronize()
-        driver.spin(own, SPIN_MS)
-        driver.copy(out.data_ptr(), view.ptr, 4 * WORDS, own)
-        view.release()
-        del view
-        again = reused(torch, producer, ptr)
-    finally:
-        _libraries._registered = registered
-        _libraries.ask_for_streams()
+    yield own
+    _libraries._registered = registered
+    _libraries.ask_for_streams()
+
+
+def test_a_registered_library_that_reads_unnamed_is_waited_for(
+    driver: Any, torch: Any, unnamed: int
+) -> None:
+    producer, out = torch.cuda.Stream(), zeros(torch)
+    view, ptr = lent(torch, producer, to_cai)
+    assert view.__cuda_array_interface__["stream"] == producer.cuda_stream
+    producer.synchronize()
+    driver.spin(unnamed, SPIN_MS)
+    driver.copy(out.data_ptr(), view.ptr, 4 * WORDS, unnamed)
+    view.release()
+    del view
+    again = reused(torch, producer, ptr)
     torch.cuda.synchronize()
     assert out.eq(1.0).all().item()
     del again

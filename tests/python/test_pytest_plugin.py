@@ -139,16 +139,19 @@ def test_a_mistake_is_told_without_a_traceback(arguments, message, tmp_path):
     assert "Traceback" not in shown
 
 
-def test_a_list_that_names_no_requirement_is_a_mistake(tmp_path):
-    code, shown = run_with(tmp_path, "--cai-skips-file", TOY, cai_colour="x")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cai_colour", "there is no 'cai-colour'"),
+        ("cai_shap", "there is no 'cai-shap' (did you mean 'cai-shape'?)"),
+    ],
+)
+def test_a_list_that_names_no_requirement_is_a_mistake_and_the_closest_is_told(
+    name, said, tmp_path
+):
+    code, shown = run_with(tmp_path, "--cai-skips-file", TOY, **{name: "x"})
     assert code == 4, shown
-    assert "there is no 'cai-colour'" in shown
-
-
-def test_the_closest_name_is_told_for_one_that_is_mistyped(tmp_path):
-    code, shown = run_with(tmp_path, "--cai-skips-file", TOY, cai_shap="x")
-    assert code == 4, shown
-    assert "there is no 'cai-shap' (did you mean 'cai-shape'?)" in shown
+    assert said in shown
 
 
 def test_without_a_subject_nothing_is_judged(tmp_path):

@@ -151,13 +151,7 @@ class SimulatedStream:
         _current.blocks.pop().__exit__(None, None, None)
 
     def synchronize(self) -> None:
-        """Wait on the host for all work of the stream, which runs it.
-
-        Raises
-        ------
-        Exception
-            The first exception of a callable in queued work, with later ones as its notes.
-        """
+        """Wait on the host for all work of the stream, as `SimulatedCuda.synchronize` does."""
         try:
             self._session.synchronize_stream(*self._queue)
         finally:
