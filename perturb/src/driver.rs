@@ -83,10 +83,13 @@ pub(crate) fn is_capturing(stream: u64) -> bool {
     unsafe { cuStreamIsCapturing(stream, &raw mut state) != 0 || state != 0 }
 }
 
-/// Whether the legacy default stream orders this one. Not to be asked of a stream that is being captured.
-pub(crate) fn is_blocking(stream: u64) -> bool {
+/// Whether the legacy default stream orders this one.
+///
+/// # Safety
+/// The stream is alive, and is not being captured: the question ends a capture, in each of its modes.
+pub(crate) unsafe fn is_blocking(stream: u64) -> bool {
     let mut flags = 0;
-    // SAFETY: as above.
+    // SAFETY: the caller answers for the stream; the result is this function's.
     stream <= PER_THREAD
         || unsafe { cuStreamGetFlags(stream, &raw mut flags) } != 0
         || flags & 1 == 0

@@ -64,7 +64,7 @@ struct Call<'a> {
 
 /// What a call needs when the driver has answered it.
 pub(crate) struct Called {
-    /// The stream, if the call queues work.
+    /// The stream, if the call queues work that runs.
     work: Option<u64>,
     /// Whether the call ends a capture that is going on.
     ends: bool,
@@ -141,7 +141,7 @@ impl<'a> Call<'a> {
             || (from && self.argument(2) > STAGED && driver::is_pageable(self.argument(1)))
     }
 
-    /// Returns the stream of an operation.
+    /// Returns the stream of an operation that runs, and does not go into a capture.
     fn before(&self) -> Option<u64> {
         STATE.lock().counts.call(self.row);
         match self.kind {
@@ -162,11 +162,9 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// A capture is about to begin. What the host waits for, and asks of the stream, is done before.
+    /// A capture is about to begin. What the host waits for is done before.
     fn begin(&self) {
-        let handle = self.handle(0);
-        Self::mark(handle, |state, key, blocking| state.streams.know(key, blocking));
-        if let Some(key) = key(handle).filter(|_| self.settings.mode == Mode::Late)
+        if let Some(key) = key(self.handle(0)).filter(|_| self.settings.mode == Mode::Late)
             && STATE.lock().captures == 0
         {
             // SAFETY: the program is about to use the stream, whose context it is.
@@ -197,7 +195,8 @@ impl<'a> Call<'a> {
     fn mark(handle: u64, act: impl FnOnce(&mut State, Key, bool)) {
         let Some(key) = key(handle) else { return };
         if !driver::is_capturing(handle) {
-            let blocking = driver::is_blocking(handle);
+            // SAFETY: the program is about to use the stream, and nothing captures it.
+            let blocking = unsafe { driver::is_blocking(handle) };
             act(&mut STATE.lock(), key, blocking);
         }
     }
@@ -209,28 +208,28 @@ impl<'a> Call<'a> {
             (own.number, own.count - 1)
         })?;
         let operation = number(count.0, count.1);
-        let captured = driver::is_capturing(handle);
-        let blocks = !captured && self.blocks();
+        if driver::is_capturing(handle) {
+            let mut state = STATE.lock();
+            state.counts.add(Count::Seen);
+            state.counts.add(Count::Captured);
+            return None;
+        }
+        let blocks = self.blocks();
         let key = key(handle)?;
-        // To ask that of a captured stream ends the capture, in any mode (H100, driver 580).
-        let blocking = !captured && driver::is_blocking(handle);
+        // SAFETY: the program is about to use the stream, and nothing captures it.
+        let blocking = unsafe { driver::is_blocking(handle) };
         let set = self.settings;
-        if set.chosen.is_serial(operation) && !captured {
+        if set.chosen.is_serial(operation) {
             wait_for_all(set.delay);
         }
-        if !captured {
-            serial::works(handle);
-        }
+        serial::works(handle);
         let launch = {
             let mut state = STATE.lock();
             state.counts.add(Count::Seen);
-            if captured {
-                state.counts.add(Count::Captured);
-            }
             if blocks {
                 state.counts.add(Count::HostWaits);
             }
-            let able = set.mode == Mode::Late && !captured && !blocks;
+            let able = set.mode == Mode::Late && !blocks;
             let launch = state.streams.launch(key, blocking, now(), set.delay, |index| {
                 let by_seed = set.seed.is_some_and(|seed| design::is_late(seed, index));
                 able && by_seed && set.chosen.may_be_late(operation)

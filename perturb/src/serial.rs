@@ -14,11 +14,8 @@ pub(crate) fn works(stream: u64) {
     }
 }
 
-/// An operation was queued.
+/// It was queued.
 pub(crate) fn worked(stream: u64) {
-    if driver::is_capturing(stream) {
-        return;
-    }
     let beside = STATE.lock().captures > 0;
     if beside {
         mark_the_end_of(stream);

@@ -119,11 +119,6 @@ impl Streams {
         }
     }
 
-    /// The stream is there: a captured one cannot be asked whether it is blocking.
-    pub(crate) fn know(&mut self, key: Key, blocking: bool) {
-        self.stream(key, blocking);
-    }
-
     /// An event is recorded on the stream.
     pub(crate) fn record(&mut self, event: u64, key: Key, blocking: bool) {
         let behind = self.upstream(key, blocking).or(self.stream(key, blocking).behind);
@@ -253,15 +248,6 @@ mod tests {
 
     fn holds(streams: &Streams, handle: u64) -> bool {
         streams.is_pending(streams.of_stream(key(handle)), 100)
-    }
-
-    #[test]
-    fn the_legacy_stream_waits_for_a_blocking_one_whose_first_work_was_captured() {
-        let mut streams = Streams::new();
-        streams.know(key(6), true);
-        streams.launch(key(6), false, 100, DELAY, |_| false);
-        work(&mut streams, 6, 100, true);
-        assert!(holds(&streams, LEGACY));
     }
 
     #[test]

@@ -5,7 +5,8 @@
  * blocking streams wait for each other; an event is what a stream had queued when it was recorded; in a
  * capture work goes into a graph; a host that waits or asks beside it spoils it, and is refused, if its
  * mode forbids that to the thread (H100, driver 580.159); a legacy default stream beside a blocking one's
- * capture spoils it in any mode, and so does the question for the flags of the captured stream. What cuGetProcAddress gives lies elsewhere than what is exported.
+ * capture spoils it in any mode, and so does the question for a captured stream's flags. A spoilt capture
+ * takes nothing more. What cuGetProcAddress gives lies elsewhere than what is exported.
  * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add and
  * spin, which are the programs' own. soft_count says what was seen. Of structures the words that say
  * from where, to where and how much are read; of a 3D batch each operation is these three. */
@@ -130,6 +131,7 @@ static int implicit(struct stream *s) {
 static R push(u64 handle, struct job j) {
   struct stream *s = of(handle);
   if (s->capture) {
+    if (s->spoilt) return INVALIDATED;
     if (s->capture->count == 512) return OUT_OF_MEMORY;
     if (j.kind == GATE || j.kind == TICK) in_graphs++;
     s->capture->jobs[s->capture->count++] = j;
@@ -203,12 +205,7 @@ R cuCtxPushCurrent_v2(u64 context) { (void)context; return SUCCESS; }
 R cuCtxPopCurrent_v2(u64 *to) { *to = CONTEXT; return SUCCESS; }
 R cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { (void)device; *flags = 0; *active = 1; return SUCCESS; }
 R cuStreamGetCtx(u64 s, u64 *to) { (void)s; *to = CONTEXT; return SUCCESS; }
-R cuStreamGetFlags(u64 h, unsigned *to) {
-  struct stream *s = of(h);
-  if (s->capture) { s->spoilt = 1; return UNSUPPORTED; }
-  *to = !s->blocking;
-  return SUCCESS;
-}
+R cuStreamGetFlags(u64 h, unsigned *to) { struct stream *s = of(h); if (s->capture) { s->spoilt = 1; return UNSUPPORTED; } *to = !s->blocking; return SUCCESS; }
 R cuStreamCreate(u64 *to, unsigned flags) { *to = (u64)make(!(flags & 1)); return SUCCESS; }
 R cuStreamDestroy_v2(u64 s) { (void)s; return SUCCESS; }
 R cuThreadExchangeStreamCaptureMode(unsigned *m) { unsigned old = mode; mode = *m; *m = old; return SUCCESS; }
