@@ -12,6 +12,7 @@ from moving import host_waits
 
 from cai_bridge import convert, to_cai
 from cai_bridge._core import _settle
+from cai_bridge.testing import _current_streams
 
 TAKEN = {
     "to_cai": lambda x, stream: to_cai(x, stream=stream),
@@ -83,6 +84,32 @@ def test_the_buffer_goes_back_in_the_order_of_the_dicts_stream(cuda: Any, way: s
     assert _settle() == 0, "it goes back at once"
     cuda.synchronize()
     assert seen.value == [0.0] * 4
+
+
+class Around(Own):
+    """Its dict names the stream that a library works on at the moment."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        now = _current_streams(0)
+        named = now[-1][0].handle if now else 1
+        return dict(self.array.__cuda_array_interface__, stream=named)
+
+
+@pytest.mark.parametrize("way", ["to_cai", "convert", "a tree"])
+def test_the_stream_that_was_named_first_waits_beside_that_of_the_end(cuda: Any, way: str) -> None:
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    own = Around(cuda, home)
+    with cuda.current_stream(home):
+        home.fill(own.array, 7.0, name="the late write")
+        taken = TAKEN[way](own, consumer)
+    seen = seen_by(cuda, taken, consumer, way)
+    with cuda.current_stream(cuda.stream("then")):
+        del taken
+    home.fill(own.array, 9.0, name="the next write")
+    assert host_waits(cuda) == 0
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
 
 
 class Silent(Own):

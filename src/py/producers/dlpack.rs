@@ -136,10 +136,11 @@ pub(crate) fn protocol(
     });
     let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
     let (told, producer, kept) = of_work.unwrap_or_else(asked);
-    // The stream that its dict names is the producer's, or the one that it names at the end.
+    // The stream that its dict names is the producer's, and so is the one that it names at the end.
     let exported = |named: Stream| {
         let alive = current::named(py, named.handle(), place);
-        StreamRef::exported(&driver, alive, x, (true, None, known.says_what_is_pending()))
+        let besides = StreamRef::vouched(py, &driver, (named, place))?;
+        StreamRef::exported(&driver, alive, x, (true, besides, known.says_what_is_pending()))
     };
     let producer = match (producer, named) {
         (None, Some(named)) => Some(exported(named)?),

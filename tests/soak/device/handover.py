@@ -188,7 +188,13 @@ class HandOvers(Lives):
         if array.says("cai") != "cai3" or array.empty or array.pending is None:
             return None
         wants(self.lanes[array.pending].device == array.device, "its streams are elsewhere")
-        return StreamRef(array.pending, "exporter")
+        return self._exporters(array.pending)
+
+    def _exporters(self, pending: str) -> StreamRef:
+        """The stream that an exporter's dict names, and who else keeps it."""
+        kept = self.keep(f"{pending}.handle", registered=False)
+        besides = kept.by if kept is not None and kept.stream == pending else None
+        return StreamRef(pending, "exporter", besides)
 
     def _by_dict(self, view: View) -> View:
         """A dict that names a stream, which its exporter keeps."""
@@ -201,9 +207,7 @@ class HandOvers(Lives):
         if array.empty or pending is None:
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
-        kept = self.keep(f"{pending}.handle", registered=False)
-        besides = kept.by if kept is not None and kept.stream == pending else None
-        kept = StreamRef(pending, "exporter", besides)
+        kept = self._exporters(pending)
         return view._replace(ready=pending, on=kept, home=kept)
 
     # --- from_cai ---------------------------------------------------------------------------------
