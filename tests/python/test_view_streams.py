@@ -315,3 +315,18 @@ def test_the_dict_of_a_view_is_ready_on_a_stream_that_is_kept(declared, cuda):
     assert "cuModuleUnload" not in {call.call for call in cuda.calls}
     further.release()
     cuda.synchronize()
+
+
+@pytest.mark.parametrize("how", ["its dict", "the view"])
+def test_who_takes_a_view_again_gives_the_memory_back_to_the_views_streams_alone(how, cuda):
+    """The blocking stream, which nothing keeps by its handle: none stands in for it besides."""
+    home, consumer = cuda.stream(blocking=True), cuda.stream()
+    with cuda.current_stream(home):
+        view = to_cai(cuda.array([1.0], speaks="exchange"))
+    if how == "its dict":
+        again = from_cai(view.__cuda_array_interface__, owner=view)
+    else:
+        again = from_cai(view)
+    cuda.clear_calls()
+    again.release(consumer)
+    assert orders(cuda) == order(consumer.handle, home.handle)

@@ -137,7 +137,11 @@ pub(crate) fn import<'py>(
     };
     let elided = options.stream.request() == Request::Unspecified && !ordered;
     source.ready = if elided { Ready::Nothing } else { ready };
-    keep_streams(&mut source, owner, facts, (producer, kept), options);
+    let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
+    let is_declared = options.stream.request().stream().is_some();
+    keep_streams(&mut source, owner, facts, (producer, kept), |view| {
+        is_declared || named != view.ready.stream()
+    });
     Ok(source)
 }
 
@@ -169,14 +173,14 @@ fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &Facts) -> Option<&'a Vie
 }
 
 /// The memory goes back to `producer`, and is ready there or on `kept`. That of a view goes back to those of the view,
-/// and to a stream that was declared as well.
+/// and to another stream as well, that was declared.
 #[inline]
 fn keep_streams(
     source: &mut Holding,
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
     (producer, kept): (Option<StreamRef>, Option<StreamRef>),
-    options: &ImportOptions<'_, '_>,
+    is_another: impl Fn(&View) -> bool,
 ) {
     let Some(view) = owning_view(owner, facts) else {
         source.produced(source.ready, producer, kept);
@@ -184,11 +188,8 @@ fn keep_streams(
     };
     let ready = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
     source.keep_ready_on(kept.or_else(ready));
-    // A stream that the view's own dict names is the view's: the caller has not declared it.
-    let declared = |named| {
-        matches!(options.stream.request(), Request::On(_)) || Some(named) != view.ready.stream()
-    };
-    if let Some(producer) = producer.filter(|producer| declared(producer.stream())) {
+    // A stream that the view's own dict names is the view's, whatever stands in for it here.
+    if let Some(producer) = producer.filter(|_| is_another(view)) {
         source.home.put_upstream(KnownStream::Kept(producer));
     }
 }
