@@ -590,6 +590,53 @@ def test_what_the_bridge_hands_over_is_a_checkpoint_of_itself(
     assert run(HANDED_OVER % ("order(a, b)", call), *compare)[0] == 0
 
 
+TESTS = """
+    import time
+    import pytest
+    from soft import *
+
+    @pytest.mark.parametrize("how", ["racy", "right", "a name - of words"])
+    def test_it(how):
+        a, b, x, y = stream(), stream(), word(), word()
+        launch("fill", a, x, 7)
+        if how != "racy":
+            order(a, b)
+        launch("copy", b, y, x)
+        assert read(y, b) == 7
+
+    def test_it_is_pending():
+        a, began = stream(), time.monotonic()
+        launch("spin", a, 300_000)
+        assert time.monotonic() - began < 0.3
+
+    def test_fails():
+        assert 0
+    """
+
+
+def test_of_the_gpu_tests_those_that_fail_under_a_seed_alone_are_told(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = tmp_path / "test_it.py"
+    tests.write_text(textwrap.dedent(TESTS))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("PYTHONPATH", str(DRIVER))
+    command = [sys.executable, "-m", "tests.gpu.perturbed", "--processes", "1", "--delay", "1"]
+    command += [str(tests), "-c", os.devnull, f"--rootdir={tmp_path}"]
+    root = DRIVER.parents[1]
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=False, timeout=100
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("by itself: 4 passed, 1 failed, "), done
+    assert [one.partition("::")[2] or one.strip() for one in lines[4:]] == [
+        "test_it[racy]",
+        "seed 1: assert 0 == 7",
+        "4 pass by themselves and ended in every run: 1 fail under a seed alone, 1 serially",
+    ]
+    assert done.returncode == 1
+
+
 def test_a_checkpoint_does_nothing_without_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     from cai_bridge.testing import checkpoint
 
