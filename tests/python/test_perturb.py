@@ -223,6 +223,8 @@ def test_a_capture_is_left_alone(run: Perturb) -> None:
     )
     assert status == 0, found
     assert all(one["captured"] == 20 for one in found["runs"])
+    # A stream on which the program only captures needs no seed.
+    assert all(one["streams"] == 1 for one in found["runs"])
 
 
 def test_a_gate_opens_when_its_time_is_up_though_the_host_never_waits_for_it(run: Perturb) -> None:
@@ -409,6 +411,52 @@ def test_beside_a_capture_in_any_mode_the_host_does_not_wait(run: Perturb, racy:
     if racy:
         # In the reference each operation waits for the one before, and the capture's end for all.
         assert "False 0' against '0 0 False 7'" in found["conclusion"]
+
+
+# As torch.cuda.graph captures: on a stream of its own, with an allocator that asks for the capture
+# and allocates in the relaxed mode, a backward pass in a thread, and a fork that joins.
+TORCHS = """
+    import threading
+    main, own, fork, x, y = stream(), stream({flags}), stream(), word(), word()
+    call("cuThreadExchangeStreamCaptureMode", byref(c_uint(0)))
+    launch("fill", own, x, 1)
+    order(own, main)
+    call("cuCtxSynchronize")
+    call("cuStreamBeginCapture_v2", own, {mode})
+    relaxed, capturing = c_uint(2), c_uint()
+    call("cuThreadExchangeStreamCaptureMode", byref(relaxed))
+    call("cuStreamIsCapturing", c_uint64(own), byref(capturing))
+    assert capturing.value == 1
+    z = word()
+    call("cuThreadExchangeStreamCaptureMode", byref(relaxed))
+    launch("copy", own, z, x)
+    backward = threading.Thread(target=launch, args=("add", own, y, z))
+    backward.start()
+    backward.join()
+    order(own, fork)
+    launch("add", fork, y, z)
+    order(fork, own)
+    launch("copy", own, z, y)
+    graph = ended(own)
+    for i in range(3):
+        launch("fill", main, x, i + 2)
+        {order}
+        call("cuGraphLaunch", graph, own)
+        order(own, main)
+        print(read(z, main))
+    assert not cuda.soft_count(2)
+    """
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("flags", [0, 1])
+def test_a_program_captures_as_torch_does(run: Perturb, mode: int, flags: int) -> None:
+    text = TORCHS.format(mode=mode, flags=flags, order="order(main, own)")
+    status, found = run(text, "--seeds", "2")
+    assert status == 0, found
+    assert {one["captured"] for one in found["runs"]} == {4}, found
+    racy = TORCHS.format(mode=mode, flags=flags, order="pass")
+    assert run(racy, "--seeds", "2")[0] == 1
 
 
 @pytest.mark.parametrize("way", ["symbol", "asked"])

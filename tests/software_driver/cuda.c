@@ -6,7 +6,9 @@
  * capture work goes into a graph; a host that waits or asks beside it spoils it, and is refused, if its
  * mode forbids that to the thread (H100, driver 580.159); a legacy default stream beside a blocking one's
  * capture spoils it in any mode, and so does the question for a captured stream's flags. A spoilt capture
- * takes nothing more. What cuGetProcAddress gives lies elsewhere than what is exported.
+ * takes nothing more. A wait for an event of the capture takes a stream into it, whose work has to be
+ * joined; a graph runs in the order in which it was captured. What cuGetProcAddress gives lies elsewhere
+ * than what is exported.
  * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add and
  * spin, which are the programs' own. soft_count says what was seen. Of structures the words that say
  * from where, to where and how much are read; of a 3D batch each operation is these three. */
@@ -20,19 +22,20 @@
 
 typedef uint64_t u64;
 typedef unsigned R;
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600, UNSUPPORTED = 900, INVALIDATED = 901, IMPLICIT = 906 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600 };
+enum { UNSUPPORTED = 900, INVALIDATED, MERGE, UNMATCHED, UNJOINED, ISOLATION, IMPLICIT, CAPTURED_EVENT };
 enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE };
 enum { RELAXED = 2, CONTEXT = 0x100000, SLOTS = 1 << 14, MOST = 256, EXTENTS = 4096 };
 
 struct stream;
 struct job { int kind; u64 a[6]; struct stream *on; u64 upto; };
-struct graph { struct job jobs[512]; int count; };
+struct graph { struct job jobs[512]; int count, spoilt; unsigned mode; pthread_t captor; struct stream *origin; };
 struct stream {
   pthread_mutex_t lock; pthread_cond_t moved; pthread_t thread;
   struct job queue[SLOTS]; u64 done, queued;
-  int blocking, spoilt; struct graph *capture; unsigned mode; pthread_t captor;
+  int blocking, forked; struct graph *capture;
 };
-struct event { struct stream *on; u64 upto; };
+struct event { struct stream *on; u64 upto; struct graph *in; };
 
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *all[MOST], *legacy; static int streams, captures;
@@ -125,14 +128,15 @@ static void join(struct stream *s) {
 /* Whether the legacy default stream is used beside the capture of a blocking one, which that spoils. */
 static int implicit(struct stream *s) {
   int found = 0;
-  if (s == legacy && captures) for (int i = 0; i < streams; i++) if (all[i]->capture && all[i]->blocking && all[i] != s) found = all[i]->spoilt = 1;
+  if (s == legacy && captures) for (int i = 0; i < streams; i++) if (all[i]->capture && all[i]->blocking && all[i] != s) found = all[i]->capture->spoilt = 1;
   return found;
 }
 static R push(u64 handle, struct job j) {
   struct stream *s = of(handle);
   if (s->capture) {
-    if (s->spoilt) return INVALIDATED;
+    if (s->capture->spoilt) return INVALIDATED;
     if (s->capture->count == 512) return OUT_OF_MEMORY;
+    s->forked = s != s->capture->origin;
     if (j.kind == GATE || j.kind == TICK) in_graphs++;
     s->capture->jobs[s->capture->count++] = j;
     return SUCCESS;
@@ -141,19 +145,19 @@ static R push(u64 handle, struct job j) {
   join(s); append(s, j);
   return SUCCESS;
 }
-/* What must not be asked beside a capture: by no thread in its mode 0, by its own thread in mode 1. */
-static R asks(struct stream *of, int any_mode) {
+/* What is not safe beside a capture: by no thread in its mode 0, by its own thread in mode 1. */
+static R is_unsafe(struct stream *of, int any_mode) {
   R r = SUCCESS;
-  if (!captures) return r;
-  host_waits++;
-  for (int i = 0; i < streams; i++) {
-    struct stream *s = all[i];
-    if (!s->capture) continue;
-    int forbidden = mode != RELAXED && (s->mode == 0 || (s->mode == 1 && pthread_equal(s->captor, pthread_self())));
-    if (forbidden || any_mode || s == of) { s->spoilt = 1; r = UNSUPPORTED; }
+  for (int i = 0; captures && i < streams; i++) {
+    struct graph *g = all[i]->capture;
+    if (!g) continue;
+    int forbidden = mode != RELAXED && (g->mode == 0 || (g->mode == 1 && pthread_equal(g->captor, pthread_self())));
+    if (forbidden || any_mode || all[i] == of) { g->spoilt = 1; r = UNSUPPORTED; }
   }
   return of && implicit(of) ? IMPLICIT : r;
 }
+/* What the host waits for, or asks. */
+static R asks(struct stream *of, int any_mode) { host_waits += captures > 0; return is_unsafe(of, any_mode); }
 static int kind_of(u64 p) {
   for (int i = 0; i < memories; i++) if (p - extents[i].from < extents[i].size) return extents[i].kind;
   return 0;
@@ -205,7 +209,7 @@ R cuCtxPushCurrent_v2(u64 context) { (void)context; return SUCCESS; }
 R cuCtxPopCurrent_v2(u64 *to) { *to = CONTEXT; return SUCCESS; }
 R cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { (void)device; *flags = 0; *active = 1; return SUCCESS; }
 R cuStreamGetCtx(u64 s, u64 *to) { (void)s; *to = CONTEXT; return SUCCESS; }
-R cuStreamGetFlags(u64 h, unsigned *to) { struct stream *s = of(h); if (s->capture) { s->spoilt = 1; return UNSUPPORTED; } *to = !s->blocking; return SUCCESS; }
+R cuStreamGetFlags(u64 h, unsigned *to) { struct stream *s = of(h); if (s->capture) { s->capture->spoilt = 1; return UNSUPPORTED; } *to = !s->blocking; return SUCCESS; }
 R cuStreamCreate(u64 *to, unsigned flags) { *to = (u64)make(!(flags & 1)); return SUCCESS; }
 R cuStreamDestroy_v2(u64 s) { (void)s; return SUCCESS; }
 R cuThreadExchangeStreamCaptureMode(unsigned *m) { unsigned old = mode; mode = *m; *m = old; return SUCCESS; }
@@ -220,23 +224,28 @@ R cuStreamBeginCaptureToGraph(u64 h, u64 graph, u64 before, u64 edges, u64 count
   struct stream *s = of(h);
   if (s->capture) return INVALID_VALUE;
   s->capture = graph ? (struct graph *)graph : calloc(1, sizeof *s->capture);
-  s->spoilt = 0; s->mode = m; s->captor = pthread_self(); captures++;
+  s->capture->mode = m; s->capture->captor = pthread_self(); s->capture->origin = s; s->capture->spoilt = 0; captures++;
   return SUCCESS;
 }
 R cuStreamBeginCapture_v2(u64 h, u64 m) { return cuStreamBeginCaptureToGraph(h, 0, 0, 0, 0, (unsigned)m); }
 R cuStreamEndCapture(u64 h, u64 *to) {
   struct stream *s = of(h);
-  if (!s->capture) return INVALID_VALUE;
-  *to = (u64)s->capture; s->capture = NULL; captures--;
-  return s->spoilt ? INVALIDATED : SUCCESS;
+  struct graph *g = s->capture;
+  if (!g) return INVALID_VALUE;
+  if (g->origin != s) return UNMATCHED;
+  int unjoined = 0;
+  for (int i = 0; i < streams; i++) if (all[i]->capture == g) { unjoined |= all[i]->forked; all[i]->capture = NULL; all[i]->forked = 0; }
+  captures--;
+  *to = g->spoilt || unjoined ? 0 : (u64)g;
+  return g->spoilt ? INVALIDATED : unjoined ? UNJOINED : SUCCESS;
 }
 R cuGraphCreate(u64 *to, unsigned flags) { (void)flags; *to = (u64)calloc(1, sizeof(struct graph)); return SUCCESS; }
 R cuGraphInstantiateWithFlags(u64 *to, u64 graph, u64 flags) { (void)flags; *to = graph; return SUCCESS; }
 R cuGraphLaunch(u64 graph, u64 h) { struct graph *g = (struct graph *)graph; for (int i = 0; i < g->count; i++) push(h, g->jobs[i]); return SUCCESS; }
-R cuMemAlloc_v2(u64 *to, u64 size) { *to = taken(size, 2); return *to ? SUCCESS : OUT_OF_MEMORY; }
-R cuMemHostAlloc(void **to, u64 size, unsigned flags) { (void)flags; *to = (void *)taken(size, 1); return *to ? SUCCESS : OUT_OF_MEMORY; }
+R cuMemAlloc_v2(u64 *to, u64 size) { R r = is_unsafe(NULL, 0); if (r) return r; *to = taken(size, 2); return *to ? SUCCESS : OUT_OF_MEMORY; }
+R cuMemHostAlloc(void **to, u64 size, unsigned flags) { (void)flags; R r = is_unsafe(NULL, 0); if (r) return r; *to = (void *)taken(size, 1); return *to ? SUCCESS : OUT_OF_MEMORY; }
 R cuPointerGetAttribute(unsigned *to, int attribute, u64 p) { if (attribute != 2 || !kind_of(p)) return INVALID_VALUE; *to = kind_of(p); return SUCCESS; }
-R cuModuleLoadData(u64 *to, const void *image) { (void)image; *to = 5; return failing ? INVALID_VALUE : SUCCESS; }
+R cuModuleLoadData(u64 *to, const void *image) { (void)image; *to = 5; R r = is_unsafe(NULL, 0); return r ? r : failing ? INVALID_VALUE : SUCCESS; }
 R cuModuleGetFunction(u64 *to, u64 module, const char *name) {
   static const char *names[] = { "", "gate", "tick", "fill", "copy", "add", "spin" };
   (void)module;
@@ -276,12 +285,30 @@ R cuCtxDestroy_v2(u64 context) { (void)context; return SUCCESS; }
 R cuDevicePrimaryCtxReset_v2(u64 device) { (void)device; return SUCCESS; }
 R cuDevicePrimaryCtxRelease_v2(u64 device) { (void)device; return SUCCESS; }
 R cuEventCreate(u64 *to, unsigned flags) { (void)flags; *to = (u64)calloc(1, sizeof(struct event)); return SUCCESS; }
-R cuEventRecord(u64 e, u64 h) { struct event *x = (struct event *)e; struct stream *s = of(h); if (implicit(s)) return IMPLICIT; join(s); x->on = s; x->upto = s->queued; return SUCCESS; }
+R cuEventRecord(u64 e, u64 h) {
+  struct event *x = (struct event *)e; struct stream *s = of(h);
+  if (implicit(s)) return IMPLICIT;
+  if ((x->in = s->capture)) { x->on = s; return s->capture->spoilt ? INVALIDATED : SUCCESS; }
+  join(s); x->on = s; x->upto = s->queued;
+  return SUCCESS;
+}
 R cuEventRecordWithFlags(u64 e, u64 h, u64 flags) { (void)flags; return cuEventRecord(e, h); }
 R cuEventDestroy_v2(u64 e) { (void)e; return SUCCESS; }
-R cuEventQuery(u64 e) { struct event *x = (struct event *)e; R r = asks(NULL, 0); if (r) return r; return x->on && x->on->done < x->upto ? NOT_READY : SUCCESS; }
-R cuEventSynchronize(u64 e) { struct event *x = (struct event *)e; R r = asks(NULL, 0); if (r) return r; if (x->on) upto(x->on, x->upto); return SUCCESS; }
-R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) { (void)flags; struct event *x = (struct event *)e; struct stream *s = of(h); if (implicit(s)) return IMPLICIT; join(s); if (x->on) append(s, (struct job){ WAIT, { 0 }, x->on, x->upto }); return SUCCESS; }
+/* An event of a capture stands for work that is not queued. */
+static R is_captured(struct event *x) { if (!x->in) return asks(NULL, 0); x->in->spoilt = 1; return CAPTURED_EVENT; }
+R cuEventQuery(u64 e) { struct event *x = (struct event *)e; R r = is_captured(x); if (r) return r; return x->on && x->on->done < x->upto ? NOT_READY : SUCCESS; }
+R cuEventSynchronize(u64 e) { struct event *x = (struct event *)e; R r = is_captured(x); if (r) return r; if (x->on) upto(x->on, x->upto); return SUCCESS; }
+R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) {
+  struct event *x = (struct event *)e; struct stream *s = of(h); struct graph *g = s->capture;
+  if (implicit(s)) return IMPLICIT;
+  if (g && g->spoilt) return INVALIDATED;
+  if (g && !x->in) { if (flags & 1) return SUCCESS; g->spoilt = 1; return ISOLATION; }
+  if (g && g != x->in) { g->spoilt = x->in->spoilt = 1; return MERGE; }
+  if (x->in && x->in->origin->capture != x->in) return INVALID_VALUE;
+  if (x->in) { s->capture = x->in; if (x->on != s) x->on->forked = 0; return SUCCESS; }
+  join(s); if (x->on) append(s, (struct job){ WAIT, { 0 }, x->on, x->upto });
+  return SUCCESS;
+}
 static R copy(u64 to, u64 from, u64 size, u64 s) {
   R r = push(s, (struct job){ BYTES, { to, from, size }, NULL, 0 });
   if (!r && (!kind_of(to) || !kind_of(from))) upto(of(s), of(s)->queued); /* pageable memory */
