@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import only_cai
+from scenes import done
 from stand_in import Array, OddError, StandIn, count, library, made_on, no_libraries, producer
 
 from cai_bridge import CaiView, DLPackView, adapt, to_cai
@@ -122,8 +123,7 @@ def test_a_stream_that_is_said_is_the_functions(cuda: Any, library: StandIn, pro
     seen = []
     adapt(lambda x: seen.append(mine.read(x)), stream=mine)(x)
     producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen[0].value == [7.0] * 4
+    assert done(seen[0]) == [7.0] * 4
 
 
 def late(cuda: Any, stream: Any) -> Any:
@@ -141,8 +141,7 @@ def test_what_a_function_made_on_its_stream_is_ready_on_the_callers(
     stream = mine if how == "stream" else lambda: mine
     made = adapt(lambda x: {"y": late(cuda, mine)[1]}, stream=stream, returns="stand_in")(x)["y"]
     seen = made.read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_what_a_function_made_on_its_stream_goes_back_to_that(
@@ -155,8 +154,7 @@ def test_what_a_function_made_on_its_stream_goes_back_to_that(
     seen = made.read()
     del made
     mine.fill(kept[0], 9.0, name="the function's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_the_callers_own_arrays_are_ready_there_too_and_stay_themselves(
@@ -167,8 +165,7 @@ def test_the_callers_own_arrays_are_ready_there_too_and_stay_themselves(
     made = adapt(lambda x: held, stream=mine, returns="stand_in")(x)
     assert made is held
     seen = library.streams[0].read(held.view)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_a_callable_is_asked_for_the_stream_at_each_call(cuda: Any, producer: Any) -> None:
@@ -224,8 +221,7 @@ def test_an_exception_passes_through_and_the_memory_goes_back_in_order(
         gc.collect()
     assert x.exports == 0
     producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen[0].value == [7.0] * 4
+    assert done(seen[0]) == [7.0] * 4
 
 
 def test_an_interrupt_gives_the_memory_back_too(cuda: Any, producer: Any) -> None:

@@ -8,6 +8,7 @@ import inspect
 from typing import Any
 
 import pytest
+from scenes import done
 from stand_in import Array, OddError, StandIn, count, library, made_on, no_libraries, producer
 
 from cai_bridge import adapt, convert, to_cai
@@ -43,8 +44,7 @@ def test_what_the_function_keeps_is_in_order_when_the_call_is_over(
         with pytest.raises(OddError) if how == "raised" else contextlib.nullcontext():
             kept.append(adapt(function, to, stream=mine, returns=None)(x))
     producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert kept[0].value == [7.0] * 4
+    assert done(kept[0]) == [7.0] * 4
 
 
 def test_a_view_that_is_kept_ends_in_order_once_more(cuda: Any, producer: Any) -> None:
@@ -54,8 +54,7 @@ def test_a_view_that_is_kept_ends_in_order_once_more(cuda: Any, producer: Any) -
     seen = mine.read(kept[0])
     kept.clear()
     producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_a_kept_view_of_no_named_stream_is_in_order_after_those_that_read_it(
@@ -70,8 +69,7 @@ def test_a_kept_view_of_no_named_stream_is_in_order_after_those_that_read_it(
 
     function(x)
     producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert kept[1].value == [7.0] * 4
+    assert done(kept[1]) == [7.0] * 4
 
 
 def test_nothing_is_ordered_twice_where_the_function_keeps_nothing(
@@ -95,8 +93,7 @@ def test_the_librarys_own_array_is_in_order_after_the_stream_that_is_said(
     own = convert(x, to)
     adapt(lambda a: seen.append(mine.read(to_cai(a, stream=-1))), to, stream=mine)(own)
     theirs.fill(x, -1.0, name="the library's next write")
-    cuda.synchronize()
-    assert seen[0].value == [7.0] * 4
+    assert done(seen[0]) == [7.0] * 4
 
 
 # results whose work is still to come

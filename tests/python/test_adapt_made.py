@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from capsules import take
+from scenes import done
 from stand_in import OddError, StandIn, count, library, made_on, no_libraries, producer
 
 from cai_bridge import adapt, from_cai, to_cai, to_dlpack
@@ -126,8 +127,7 @@ def test_what_ended_in_the_call_is_not_waited_for_again(cuda: Any, producer: Any
     kept = adapt(function, "dlpack", returns=None)(x)
     assert count(cuda, "cuEventRecord") == 0
     producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert kept[1].value == [7.0] * 4
+    assert done(kept[1]) == [7.0] * 4
 
 
 def test_a_borrower_by_the_exchange_api_is_waited_for_where_the_view_is_kept(
@@ -140,8 +140,7 @@ def test_a_borrower_by_the_exchange_api_is_waited_for_where_the_view_is_kept(
 
     adapt(function, "dlpack")(x)
     producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert kept[1].value == [7.0] * 4
+    assert done(kept[1]) == [7.0] * 4
 
 
 def test_what_the_function_keeps_is_collected_with_a_cycle_through_its_stream(
@@ -192,8 +191,7 @@ def test_a_capsule_that_is_kept_with_its_deleter_is_in_order_after_the_call(
 
     adapt(function, "dlpack")(x)
     producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert kept[1].value == [7.0] * 4
+    assert done(kept[1]) == [7.0] * 4
     kept[0].delete()
 
 
@@ -236,8 +234,7 @@ def test_a_kept_view_that_is_released_while_the_call_ends_is_released_in_order(
     adapt(function, stream=mine, returns=None)(x)
     assert kept[0].owner is None
     producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert kept[1].value == [7.0] * 4
+    assert done(kept[1]) == [7.0] * 4
 
 
 def test_a_kept_view_can_be_read_while_the_call_ends(cuda: Any, producer: Any) -> None:

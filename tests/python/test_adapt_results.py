@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tvm_ffi
+from scenes import done
 from stand_in import Array, StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import CaiView, adapt, to_cai, to_dlpack
@@ -34,8 +35,7 @@ def test_a_result_comes_back_like_the_first_array(
         assert type(made) is tvm_ffi.Tensor
         assert made.data_ptr() == x.ptr
         seen = producer.read(to_cai(made, stream=producer))
-    cuda.synchronize()
-    assert seen.value == [14.0] * 4
+    assert done(seen) == [14.0] * 4
     del made
     gc.collect()
     cuda.synchronize()
@@ -63,8 +63,7 @@ def test_a_result_comes_back_as_is_said(
     assert made.view.ptr == x.ptr
     seen = made.read()
     del made
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_a_result_as_numpy_is_on_the_host_in_order(cuda: Any, library: StandIn, producer: Any):
@@ -145,8 +144,7 @@ def test_what_comes_back_as_a_view_is_ordered_for_whoever_reads_it(cuda: Any) ->
     read.release()
     made.release()
     producer.fill(x, 9.0)
-    cuda.synchronize()
-    assert read.value == [1.0] * 4
+    assert done(read) == [1.0] * 4
 
 
 @pytest.mark.parametrize("returns", ["cai", "dlpack"])
@@ -163,8 +161,7 @@ def test_a_view_that_comes_back_is_ready_on_the_functions_stream(cuda: Any, retu
     made = adapt(function, stream=own, returns=returns)()
     kind = "cai-waits" if returns == "cai" else "dlpack"
     read = cuda.consumer(kind, reader).read(made)
-    cuda.synchronize()
-    assert read.value == [3.0] * 4
+    assert done(read) == [3.0] * 4
 
 
 @pytest.mark.parametrize("what", ["the argument", "the caller's array", "a tree"])
@@ -184,8 +181,7 @@ def test_a_reader_on_the_stream_that_a_result_names_is_waited_for(
     read = own.read(made)
     del made
     producer.fill(x, 9.0)
-    cuda.synchronize()
-    assert read.value == [7.0] * 4
+    assert done(read) == [7.0] * 4
     assert x.exports == 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import assert_refused, each, torch_like
+from scenes import done
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
 from cai_bridge import (
@@ -41,8 +42,7 @@ def test_the_array_has_what_was_written_late_and_is_no_copy(
     assert (made.view.ptr, made.stream) == (x.ptr, library.streams[0])
     assert library.asked == [0]
     seen = made.read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.unchecked
@@ -70,8 +70,7 @@ def test_the_producer_waits_for_the_consumer_at_the_end(
     else:
         del made
     producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.unchecked
@@ -94,8 +93,7 @@ def test_what_the_consumer_wrote_is_there_for_the_producer(
     x = made_on(cuda, producer)
     convert(x, "stand_in").write(5.0)
     seen = producer.read(x)
-    cuda.synchronize()
-    assert seen.value == [5.0] * 4
+    assert done(seen) == [5.0] * 4
 
 
 @pytest.mark.parametrize("how", ["an object", "a handle"])
@@ -112,8 +110,7 @@ def test_a_stream_that_is_said_goes_before_the_current_one(
     if how == "an object":
         del made
         producer.fill(x, 9.0)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_nobody_waits_on_one_stream(cuda: Any, library: StandIn, producer: Any) -> None:
@@ -133,8 +130,7 @@ def test_the_array_keeps_the_producer_alive_and_lets_go_of_it(
     gc.collect()
     assert gone() is not None
     seen = made.read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
     del made
     gc.collect()
     assert gone() is None
@@ -148,8 +144,7 @@ def test_an_array_of_another_device_is_usable_on_its_devices_stream(
     made = convert(x, "stand_in")
     assert (set(library.asked), made.stream) == ({1}, library.streams[1])
     seen = made.read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_a_way_back_is_ordered_by_the_stream_of_the_first_consumer(
@@ -161,8 +156,7 @@ def test_a_way_back_is_ordered_by_the_stream_of_the_first_consumer(
     back = convert(made, "cai", stream=producer)
     assert back.ptr == x.ptr
     seen = producer.read(back)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 # an array of the library itself
@@ -218,8 +212,7 @@ def test_an_array_of_the_library_is_copied_where_a_copy_is_asked_for(
     assert type(copied) is Array
     assert copied.view.ptr not in (0, x.ptr)
     seen = copied.read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 # arguments
@@ -231,8 +224,7 @@ def test_a_copy_is_apart_from_its_source(cuda: Any, library: StandIn, producer: 
     assert made.view.ptr != x.ptr
     producer.fill(x, 9.0)
     seen = made.read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @each("refusals", "object", object="read-only array")
@@ -341,8 +333,7 @@ def test_a_library_on_the_legacy_stream_may_work_on_blocking_ones_as_well(
     view = made.view
     del made, view
     mine.fill(x, 9.0)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
     assert not cuda.reports
 
 
@@ -358,8 +349,7 @@ def test_a_capsule_that_is_refused_is_as_it_was(cuda: Any, library: StandIn, wro
         with pytest.raises(BufferError, match="readonly"):
             convert(capsule, "stand_in")
     seen = cuda.consumer("cai-waits", cuda.legacy).read(to_cai(capsule))
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
+    assert done(seen) == [1.0] * 4
 
 
 @pytest.mark.parametrize("tree", [False, True])

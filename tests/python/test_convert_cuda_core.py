@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 import pytest
+from scenes import done
 
 from cai_bridge import convert
 
@@ -59,8 +60,7 @@ def test_two_streams_that_work_on_it_one_after_the_other_are_in_order(
     gc.collect()
     _held = convert(x, cuda_core)
     seen = other.read(x, name="the read")
-    cuda.synchronize()
-    assert seen.value == [2.0] * 64
+    assert done(seen) == [2.0] * 64
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])

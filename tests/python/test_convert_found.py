@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from capsules import HandMade
 from fakes import interface
+from scenes import done
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
 from cai_bridge import _trees as trees
@@ -83,8 +84,7 @@ def test_objects_that_speak_by_themselves_are_arrays_in_trees_too(
             assert type(one) is Array
             assert one.view.ptr == x.ptr
             seen = one.read()
-            cuda.synchronize()
-            assert seen.value == [7.0] * 4
+            assert done(seen) == [7.0] * 4
     assert type(convert(made(x), "stand_in")) is Array
     assert convert([made(x)], "numpy")[0].tolist() == [7.0] * 4
 
@@ -95,8 +95,7 @@ def test_a_proxys_pending_work_is_waited_for(
 ) -> None:
     x = made_on(cuda, producer, 7.0, "cai3")
     seen = convert([made(x)], "stand_in")[0].read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.parametrize("made", SPEAK.values(), ids=SPEAK)
@@ -202,8 +201,7 @@ def test_capsules_are_converted_as_one_is(
     assert [type(one) for one in (made["a"], made["b"][0])] == [Array] * 2
     assert all(capsules.name_of(one).startswith("used") for one in taken)
     seen = made["a"].read()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.parametrize("copy", [None, True])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from scenes import done
 from stand_in import StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import (
@@ -114,8 +115,7 @@ def test_tvm_ffi_and_a_stream_that_is_said(cuda: Any, producer: Any) -> None:
     seen = mine.read(tensors_memory(made))
     del made
     producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 @pytest.mark.unchecked

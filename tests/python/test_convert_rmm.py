@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from fakes import StreamObject
+from scenes import done
 from stand_in import StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import HostSyncWarning, adapt, convert, from_cai
@@ -162,8 +163,7 @@ def test_two_streams_that_work_on_it_one_after_the_other_are_in_order(cuda: Any)
     gc.collect()
     _held = convert(x, "rmm")
     seen = other.read(x, name="the read")
-    cuda.synchronize()
-    assert seen.value == [2.0] * 64
+    assert done(seen) == [2.0] * 64
 
 
 @pytest.mark.unchecked
@@ -208,8 +208,7 @@ def test_a_buffer_over_others_memory_does_not_grow(cuda: Any, producer: Any) -> 
     made.resize(1)
     made.resize(16)
     seen = producer.read(items(made))
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_a_buffer_that_is_taken_over_gives_the_memory_back_when_it_is_freed(
@@ -235,8 +234,7 @@ def test_arrays_with_gaps_are_refused_and_copied_where_that_is_asked_for(cuda: A
     assert x.exports == 0
     made = convert(x, "rmm", copy=True)
     seen = cuda.legacy.read(items(made))
-    cuda.synchronize()
-    assert seen.value == [1.0, 2.0, 3.0, 4.0]
+    assert done(seen) == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_pointer_that_rmm_would_not_give_out_is_refused(cuda: Any) -> None:
@@ -247,8 +245,7 @@ def test_a_pointer_that_rmm_would_not_give_out_is_refused(cuda: Any) -> None:
         convert(view, "rmm")
     made = convert(view, "rmm", copy=True)
     seen = cuda.legacy.read(items(made, 3))
-    cuda.synchronize()
-    assert seen.value == [2.0, 3.0, 4.0]
+    assert done(seen) == [2.0, 3.0, 4.0]
 
 
 def test_an_array_of_nothing_is_a_buffer_of_nothing(cuda: Any) -> None:

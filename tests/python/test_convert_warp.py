@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scenes import done
 from stand_in import made_on, no_libraries, producer
 
 from cai_bridge import convert
@@ -114,8 +115,7 @@ def test_an_array_of_another_gpu_is_there(cuda: Any, warp: Any, streams: Any) ->
     made = convert(x, warp)
     assert made.device == "cuda:1"
     seen = streams["cuda:1"].read(items(made))
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
 
 
 def test_the_memory_goes_back_in_order_when_the_array_and_its_slices_are_gone(
@@ -133,8 +133,7 @@ def test_the_memory_goes_back_in_order_when_the_array_and_its_slices_are_gone(
     gc.collect()
     assert x.exports == exports
     producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert done(seen) == [7.0] * 4
     del x
     gc.collect()
     assert gone() is None
