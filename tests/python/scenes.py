@@ -102,6 +102,12 @@ def once_more(scene: Scene) -> None:
     scene.producer.fill(scene.array, 2.0, name="the producer's next write")
 
 
+def read_before(write: Callable[[Scene], None], scene: Scene, seen: Any) -> Any:
+    """What was read before the producer's next write, which comes now."""
+    write(scene)
+    return done(seen)
+
+
 def collected(views: list[Any]) -> None:
     """Have the garbage collector end the last view."""
 

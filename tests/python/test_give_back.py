@@ -27,6 +27,7 @@ from scenes import (
     collected,
     done,
     once_more,
+    read_before,
     with_block,
 )
 
@@ -92,8 +93,7 @@ def test_one_stream_for_both_pays_nothing(door, kind):
         # Of a stream that an object keeps, the driver is asked whether it is still the same one.
         asked = {"cuCtxGetCurrent", "cuCtxGetId", "cuStreamGetId", "cuStreamIsCapturing"}
         assert [call for call in cuda.calls if call.call not in asked] == []
-        again(scene)
-        assert done(pending) == [1.0] * 8
+        assert read_before(again, scene, pending) == [1.0] * 8
 
 
 # --- every way to end -----------------------------------------------------------------------------
@@ -127,8 +127,7 @@ def test_every_end_of_a_view_gives_the_memory_back_in_order(end, cuda):
     views = [view]
     del view
     ENDS[end](views)
-    again(scene)
-    assert done(pending) == [1.0] * 8
+    assert read_before(again, scene, pending) == [1.0] * 8
 
 
 @pytest.mark.parametrize("form", ["versioned", "legacy", "exchange"])
@@ -148,8 +147,7 @@ def test_a_managed_tensors_deleter_gives_the_memory_back_in_order(thread, form, 
         in_a_thread(taken.delete)
     else:
         taken.delete()
-    again(scene)
-    assert done(pending) == [1.0] * 8
+    assert read_before(again, scene, pending) == [1.0] * 8
 
 
 def test_an_unconsumed_capsule_gives_its_share_back(cuda):
@@ -167,8 +165,7 @@ def test_a_bare_handle_is_good_enough_for_release_itself(cuda):
     seen = cuda.consumer("cai-waits", scene.consumer).read(view)
     seen.release()
     view.release(scene.consumer.handle)
-    again(scene)
-    assert done(seen) == [1.0] * 8
+    assert read_before(again, scene, seen) == [1.0] * 8
 
 
 def test_minus_1_says_that_the_consumer_is_done(cuda):

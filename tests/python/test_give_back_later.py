@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from capsules import HandMade
-from scenes import ORDER, STREAMS, Scene, again, by_dict, done
+from scenes import ORDER, STREAMS, Scene, again, by_dict, done, read_before
 
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
@@ -123,8 +123,7 @@ def test_a_release_whose_order_fails_leaves_everything_as_it_was(call, cuda):
     assert view.owner is scene.array
     view.release()
     assert view.owner is None
-    again(scene)
-    assert done(pending) == [1.0] * 8
+    assert read_before(again, scene, pending) == [1.0] * 8
 
 
 @pytest.mark.parametrize("call", ORDER)
@@ -175,8 +174,7 @@ def test_an_order_that_fails_at_the_end_of_a_with_block_replaces_no_exception(cu
     with pytest.raises(DriverError, match=r"^cuEventRecord"), view:
         cuda.fail("cuEventRecord")
     view.release()
-    again(scene)
-    assert done(pending) == [1.0] * 8
+    assert read_before(again, scene, pending) == [1.0] * 8
 
 
 def test_a_view_dropped_while_an_exception_unwinds_does_not_replace_it(cuda):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import capsules
 import pytest
 import tables
-from scenes import Scene, again, by_dict, done, once_more
+from scenes import Scene, again, by_dict, done, once_more, read_before
 
 from cai_bridge import adapt, from_cai, to_cai
 
@@ -42,8 +42,7 @@ def test_a_view_of_a_view_is_ordered_for_the_stream_that_it_names(again, cuda):
     assert second.stream == scene.consumer.handle
     seen = scene.consumer.read(second)
     second.release()
-    once_more(scene)
-    assert done(seen) == [1.0] * 8
+    assert read_before(once_more, scene, seen) == [1.0] * 8
 
 
 def test_a_borrowed_tensor_is_waited_for_at_the_end_of_the_view_that_lent_it(cuda):
@@ -52,8 +51,7 @@ def test_a_borrowed_tensor_is_waited_for_at_the_end_of_the_view_that_lent_it(cud
     seen = cuda.consumer("dlpack-borrowed", cuda.legacy).read(view)
     seen.release()
     view.release()
-    once_more(scene)
-    assert done(seen) == [1.0] * 8
+    assert read_before(once_more, scene, seen) == [1.0] * 8
 
 
 def test_a_capsule_of_a_view_that_lent_its_array_ends_for_its_own_consumer_alone(cuda):
