@@ -64,12 +64,8 @@ def check_consumer(
     consume : ConsumerAdapter, subclass of it, or callable
         How the library takes arrays in. A plain function is called with an object that speaks one
         protocol, and returns the library's array, which should have ``copy()`` and ``tolist()``.
-    name : str, optional
-        The library's name in the report.
-    only : str or iterable of str, optional
-        The names of the requirements to judge; by default all.
-    lab : Lab, optional
-        Where to judge; see `open_lab`.
+    name, only, lab
+        As for `check_producer`.
 
     Returns
     -------
@@ -78,10 +74,8 @@ def check_consumer(
 
     Raises
     ------
-    TypeError
-        `consume` is none of these.
-    ValueError
-        `only` names an unknown requirement.
+    TypeError, ValueError
+        As for `check_producer`.
     """
     return _check("consumer", as_consumer(consume, name), only, lab)
 
