@@ -38,6 +38,15 @@ def zeros(torch: Any) -> Any:
     return out
 
 
+def written_late(driver: Any, torch: Any, producer: Any) -> tuple[Any, Any, Any]:
+    """What a reader copies to, and an array that is written late, with its view."""
+    out, x = zeros(torch), zeros(torch)
+    with torch.cuda.stream(producer):
+        driver.spin(handle_of(producer), SPIN_MS)
+        x.fill_(1.0)
+        return out, x, to_cai(x)
+
+
 def reused(torch: Any, stream: Any, ptr: int) -> Any:
     """The producer's next array, which its allocator makes of the block that went back."""
     gc.collect()
@@ -96,12 +105,7 @@ def test_default_streams_wait_where_a_library_is_imported_that_ignores_dicts(
     monkeypatch.setitem(sys.modules, "pylibcudf", types.ModuleType("pylibcudf"))
     reader = {"legacy": 1, "per-thread": 2}.get(on) or new_stream(0)
     producer = torch.cuda.Stream()
-    out, x = torch.zeros(WORDS, device="cuda"), torch.zeros(WORDS, device="cuda")
-    torch.cuda.synchronize()
-    with torch.cuda.stream(producer):
-        driver.spin(handle_of(producer), SPIN_MS)
-        x.fill_(1.0)
-        view = to_cai(x)
+    out, _x, view = written_late(driver, torch, producer)
     ptr = view.__cuda_array_interface__["data"][0]
     driver.copy(out.data_ptr(), ptr, 4 * WORDS, reader)
     torch.cuda.synchronize()
@@ -158,12 +162,7 @@ def test_torch_waits_in_its_graph_for_what_it_reads_by_a_dict(
 ) -> None:
     side = torch.cuda.Stream()
     producer = torch.cuda.Stream() if stream == "side" else torch.cuda.default_stream()
-    out, x = torch.zeros(WORDS, device="cuda"), torch.zeros(WORDS, device="cuda")
-    torch.cuda.synchronize()
-    with torch.cuda.stream(producer):
-        driver.spin(handle_of(producer), SPIN_MS)
-        x.fill_(1.0)
-        view = to_cai(x)
+    out, _x, view = written_late(driver, torch, producer)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
         out.copy_(torch.as_tensor(view, device="cuda"))

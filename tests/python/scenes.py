@@ -85,16 +85,21 @@ DOORS: dict[str, tuple[Any, Callable[[Scene], tuple[Any, Any]]]] = {
 }
 
 
+def next_tenant(producer: Any, block: int, items: int) -> None:
+    """Make the producer's next array, of a block that went back, and write to it."""
+    new = SimulatedCuda.current().array(
+        shape=items, memory="pool", stream=producer, speaks=(), name="the next tenant"
+    )
+    assert new.ptr == block, "the block was not handed out again: the case shows nothing"
+    producer.fill(new, 2.0, name="the next tenant's write")
+
+
 def again(scene: Scene) -> None:
     """The producer's allocator hands the block out again, and the producer writes to it."""
     old = scene.array.ptr
     scene.array = None
     gc.collect()
-    new = scene.cuda.array(
-        shape=8, memory="pool", stream=scene.producer, speaks=(), name="the next tenant"
-    )
-    assert new.ptr == old, "the block was not handed out again: the case shows nothing"
-    scene.producer.fill(new, 2.0, name="the next tenant's write")
+    next_tenant(scene.producer, old, 8)
 
 
 def once_more(scene: Scene) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from capsules import HandMade
 from fakes import OnlyCai, assert_refused, each, interface, only_cai
+from scenes import next_tenant
 from stand_in import StandIn, no_libraries
 from stream_objects import Closing
 
@@ -463,9 +464,7 @@ def test_an_end_that_has_to_wait_for_a_capture_to_end_comes_then(cuda):
         assert gone() is not None
     to_cai(cuda.array([1.0]))
     assert gone() is None
-    new = cuda.array(shape=4, memory="pool", stream=cuda.legacy, speaks=())
-    assert new.ptr == block
-    cuda.legacy.fill(new, 8.0)
+    next_tenant(cuda.legacy, block, 4)
     cuda.synchronize()
     assert seen.value == [7.0] * 4
     unspoiled(cuda, graph, captured)

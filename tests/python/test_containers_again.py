@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from stand_in import Array, StandIn, known, library, no_libraries, producer
+from stand_in import Array, Odd, StandIn, known, library, no_libraries, producer
 
 from cai_bridge import adapt, convert
 
@@ -182,18 +182,6 @@ def test_a_field_that_is_an_item_too_stays_that(cuda: Any, library: StandIn) -> 
 # containers that change meanwhile
 
 
-class Changes:
-    def __init__(self, x: Any, change: Any) -> None:
-        self.x, self.change = x, change
-
-    def __dlpack_device__(self) -> Any:
-        self.change()
-        return self.x.__dlpack_device__()
-
-    def __dlpack__(self, **asked: Any) -> Any:
-        return self.x.__dlpack__(**asked)
-
-
 class Table(dict):  # type: ignore[type-arg]
     pass
 
@@ -209,7 +197,7 @@ def test_a_dict_that_changes_meanwhile_counts_as_it_was(
         "more": lambda: tree.setdefault("new", 1),
         "less": lambda: tree.pop("b", None),
     }
-    tree.update(a=Changes(x, changes[change]), b=x, c=2)
+    tree.update(a=Odd(x, changes[change]), b=x, c=2)
     made = convert(tree, "stand_in")
     assert type(made) is kind
     assert {key: type(part) for key, part in made.items()} == {"a": Array, "b": Array, "c": int}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from capsules import HandMade
-from scenes import ORDER, STREAMS, Scene, again, by_dict, done, read_before
+from scenes import ORDER, STREAMS, Scene, again, by_dict, done, next_tenant, read_before
 
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
@@ -139,9 +139,7 @@ def test_a_last_reference_whose_order_fails_keeps_the_memory_until_it_is_made(ca
     assert gone() is not None
     to_cai(cuda.array([1.0]))
     assert gone() is None
-    new = cuda.array(shape=8, memory="pool", stream=scene.producer, speaks=())
-    assert new.ptr == block
-    scene.producer.fill(new, 2.0)
+    next_tenant(scene.producer, block, 8)
     assert done(pending) == [1.0] * 8
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_in import Array, StandIn, library, made_on, no_libraries, producer
+from stand_in import Array, Odd, StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import _trees, convert, register, to_dlpack
 
@@ -118,20 +118,6 @@ def test_what_is_wrong_with_the_call_names_no_array(cuda: Any, planned: Any) -> 
     with pytest.raises(ValueError, match=r"^stream: got 0"):
         convert([cuda.array([1.0])], "stand_in", stream=0)
     assert planned == []
-
-
-class Odd:
-    """An array that does something as it is asked where it is."""
-
-    def __init__(self, x: Any, does: Any) -> None:
-        self.x, self.does = x, does
-
-    def __dlpack_device__(self) -> Any:
-        self.does()
-        return self.x.__dlpack_device__()
-
-    def __dlpack__(self, **asked: Any) -> Any:
-        return self.x.__dlpack__(**asked)
 
 
 @pytest.mark.parametrize("change", ["clear", "more"])

@@ -52,6 +52,13 @@ impl Machine {
         Self::of(MemoryKind::Device)
     }
 
+    /// One whose device has no pools.
+    fn without_pools() -> Self {
+        let m = Self::new();
+        m.cuda.fail("cuMemAllocAsync", 1, codes::NOT_SUPPORTED).unwrap();
+        m
+    }
+
     fn stream(&self, place: Place) -> Alive<'static> {
         at(place, Stream::Handle(self.cuda.create_stream(place.ordinal, false).unwrap()))
     }
@@ -337,9 +344,8 @@ fn a_copy_for_the_cpu_that_fails_says_what_failed_and_is_waited_for_all_the_same
 
 #[test]
 fn on_a_device_without_pools_the_host_waits_before_memory_is_freed() {
-    let m = Machine::new();
+    let m = Machine::without_pools();
     let on = m.stream(HERE);
-    m.cuda.fail("cuMemAllocAsync", 1, codes::NOT_SUPPORTED).unwrap();
     let copy = m.copy(&m.reversed(), on).unwrap();
     assert_eq!((m.made(Call::MemAlloc), copy.is_pooled()), (1, false));
     copy.free(&m.driver, on).unwrap();
@@ -350,9 +356,8 @@ fn on_a_device_without_pools_the_host_waits_before_memory_is_freed() {
 
 #[test]
 fn memory_that_only_the_host_frees_is_kept_during_a_capture_of_its_stream() {
-    let m = Machine::new();
+    let m = Machine::without_pools();
     let on = m.stream(HERE);
-    m.cuda.fail("cuMemAllocAsync", 1, codes::NOT_SUPPORTED).unwrap();
     let copy = m.copy(&m.reversed(), on).unwrap();
     m.cuda.begin_capture(on.stream(), CaptureMode::Global).unwrap();
     let refused = copy.free(&m.driver, on).unwrap_err();

@@ -5,8 +5,8 @@ use super::{add, add_in, assert_over, copied, copied_in, two_streams};
 
 #[test]
 fn work_in_a_scope_runs_after_the_producers_and_before_what_it_does_next() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, a) = two_streams();
+    let b = cuda.stream(0).unwrap();
     let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
     for _ in 0..3 {
         for stream in [&a, &b, &home] {
@@ -152,8 +152,8 @@ fn an_array_without_elements_needs_neither_memory_nor_waits() {
 
 #[test]
 fn scopes_inside_scopes_are_in_order_with_each_other() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, a) = two_streams();
+    let b = cuda.stream(0).unwrap();
     let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
     scope(&a, |outer| {
         add_in(outer, &mut x)?;
@@ -171,8 +171,8 @@ fn scopes_inside_scopes_are_in_order_with_each_other() {
 
 #[test]
 fn a_scope_that_reads_and_one_inside_it_that_writes_are_in_order() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, a) = two_streams();
+    let b = cuda.stream(0).unwrap();
     let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
     let same: Array = (*x).clone();
     let [before, after] = scope(&a, |s| {
@@ -188,8 +188,8 @@ fn a_scope_that_reads_and_one_inside_it_that_writes_are_in_order() {
 
 #[test]
 fn a_tensor_that_is_made_inside_a_scope_is_ready_after_its_work() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, a) = two_streams();
+    let b = cuda.stream(0).unwrap();
     let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
     let theirs = scope(&a, |s| {
         add_in(s, &mut x)?;
@@ -203,8 +203,8 @@ fn a_tensor_that_is_made_inside_a_scope_is_ready_after_its_work() {
 
 #[test]
 fn scopes_that_only_read_do_not_wait_for_each_other() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, a) = two_streams();
+    let b = cuda.stream(0).unwrap();
     let x: Array = Array::from_host(&home, &[1.0_f32], &[1]).unwrap().into();
     scope(&a, |s| {
         x.on(s)?;
