@@ -1,6 +1,7 @@
 """Runs every program under `cai-bridge perturb`, several at a time, and prints a line of each.
 
-    python tests/gpu/perturb_programs/all.py [--jobs N] [--seeds N] [--delay S] [--limit S]
+    python tests/gpu/perturb_programs/all.py [NAME ...] [--jobs N] [--seeds N]
+        [--delay S] [--limit S]
 
 From the checkout, with `cai_bridge` importable. A line has the program and what it is, the exit
 status, the verdict of each run, and how long it took. Where that was not expected the conclusion
@@ -117,8 +118,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=6, help="for what is right (default: 6)")
     parser.add_argument("--delay", type=float, default=0.2, help="seconds (default: 0.2)")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds (default: 3600)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     asked = parser.parse_args()
-    every, chosen = All(asked), programs()
+    every, found = All(asked), programs()
+    if absent := set(asked.names) - {name for name, _ in found}:
+        parser.error(f"no program whose libraries are installed: {', '.join(sorted(absent))}")
+    chosen = [one for one in found if not asked.names or one[0] in asked.names]
     threading.Thread(target=every.end, daemon=True).start()
     with ThreadPoolExecutor(asked.jobs) as pool:
         for name, kind in chosen:
