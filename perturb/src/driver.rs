@@ -40,7 +40,6 @@ driver! {
     fn cuEventCreate(to: *mut u64, flags: u32);
     fn cuEventQuery(event: u64);
     fn cuEventRecord(event: u64, stream: u64);
-    fn cuEventSynchronize(event: u64);
     fn cuFuncGetName(to: *mut *const c_char, function: u64);
     fn cuKernelGetName(to: *mut *const c_char, kernel: u64);
     fn cuLaunchKernel(
@@ -115,15 +114,6 @@ pub(crate) unsafe fn is_busy(stream: u64) -> bool {
     relaxed(|| unsafe { cuStreamQuery(stream) } == NOT_READY)
 }
 
-/// Waits for a stream.
-///
-/// # Safety
-/// The stream is alive.
-pub(crate) unsafe fn synchronize(stream: u64) {
-    // SAFETY: the caller says so.
-    relaxed(|| unsafe { cuStreamSynchronize(stream) });
-}
-
 /// Makes an event without a time.
 ///
 /// # Safety
@@ -167,15 +157,6 @@ pub(crate) unsafe fn wait(stream: u64, event: u64) {
 pub(crate) unsafe fn is_pending(event: u64) -> bool {
     // SAFETY: the caller says so.
     relaxed(|| unsafe { cuEventQuery(event) == NOT_READY })
-}
-
-/// Waits for an event.
-///
-/// # Safety
-/// The event is alive.
-pub(crate) unsafe fn synchronize_event(event: u64) {
-    // SAFETY: the caller says so.
-    relaxed(|| unsafe { cuEventSynchronize(event) });
 }
 
 /// Whether an address is memory that only the host knows: a copy with it makes the host wait.

@@ -16,8 +16,6 @@ use crate::symbols;
 pub(crate) enum Kind {
     /// Queues work on the stream at this position.
     Work(usize),
-    /// Has the stream at position 0 call a function of the host's.
-    Call,
     /// Launches the function at the second position on the stream at the first.
     Kernel(usize, usize),
     /// Launches by a `CUlaunchConfig`, which is the first argument.
@@ -191,8 +189,8 @@ hooks! {
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz = "cuLaunchKernelEx", Kind::Config, (a b c d);
     cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz = "cuLaunchCooperativeKernel", Kind::Kernel(8, 0), (a b c d e f g h i j);
     cuGraphLaunch / cuGraphLaunch_ptsz = "cuGraphLaunch", Kind::Work(1), (a b);
-    cuLaunchHostFunc / cuLaunchHostFunc_ptsz = "cuLaunchHostFunc", Kind::Call, (a b c);
-    cuStreamAddCallback / cuStreamAddCallback_ptsz = "cuStreamAddCallback", Kind::Call, (a b c d);
+    cuLaunchHostFunc / cuLaunchHostFunc_ptsz = "cuLaunchHostFunc", Kind::Work(0), (a b c);
+    cuStreamAddCallback / cuStreamAddCallback_ptsz = "cuStreamAddCallback", Kind::Work(0), (a b c d);
     cuMemcpyAsync / cuMemcpyAsync_ptsz = "cuMemcpyAsync", Kind::Copy, (a b c d);
     cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz = "cuMemcpyHtoDAsync", Kind::FromHost, (a b c d);
     cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz = "cuMemcpyDtoHAsync", Kind::ToHost, (a b c d);

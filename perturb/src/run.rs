@@ -23,11 +23,10 @@ pub(crate) struct State {
     counts: Counts,
     /// The captures that are going on.
     pub(crate) captures: u64,
-    /// Serial mode: an event of each context, and the one behind the last operation beside a capture.
+    /// Serial mode: an event of each context, and the one behind the last operation if the host has not
+    /// waited for that.
     pub(crate) events: Vec<(u64, u64)>,
-    pub(crate) last: Option<u64>,
-    /// Whether the program has had a stream call a function of the host's.
-    pub(crate) calls_back: bool,
+    pub(crate) last: Option<(u64, u64)>,
 }
 
 impl State {
@@ -37,7 +36,6 @@ impl State {
         captures: 0,
         events: Vec::new(),
         last: None,
-        calls_back: false,
     };
 }
 
@@ -117,7 +115,6 @@ impl<'a> Call<'a> {
     fn work(&self) -> Option<(u64, u64)> {
         match self.kind {
             Kind::Work(stream) => Some((self.handle(stream), 0)),
-            Kind::Call => Some((self.handle(0), 0)),
             Kind::Kernel(stream, kernel) => Some((self.handle(stream), self.argument(kernel))),
             Kind::Config => {
                 let config = self.argument(0) as *const u64;
@@ -183,7 +180,6 @@ impl<'a> Call<'a> {
             Kind::Release if !driver::is_active(self.argument(0) as i32) => {
                 gate::contexts().into_iter().for_each(forget);
             }
-            Kind::Call if code == 0 => STATE.lock().calls_back = true,
             _ => {}
         }
         if let Some(stream) = called.work.filter(|_| serial && code == 0) {

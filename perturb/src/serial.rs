@@ -1,14 +1,25 @@
 //! The serial mode: an operation begins when the one before has ended. The values are then the right ones.
+//!
+//! The host waits for each operation. Where it must not, the next operation waits on the device: beside a
+//! capture, which a wait of the host would end in some of its modes; and behind work that takes longer than
+//! the host's patience, as it may need the host itself: a function that takes Python's lock, a kernel that
+//! looks at a flag.
 
 use crate::driver;
 use crate::run::{PATIENCE, STATE, key};
 use crate::streams::Key;
 use crate::sys::{self, now};
 
+/// For how long the host asks without a rest, in nanoseconds.
+const RESTLESS: u64 = 100_000;
+
 /// An operation is about to be queued on a stream that is not being captured.
 pub(crate) fn works(stream: u64) {
-    let last = STATE.lock().last;
-    if let Some(event) = last {
+    let Some((context, event)) = STATE.lock().last else { return };
+    if !is_beside() && !is_pending(event) {
+        STATE.lock().last = None;
+    } else if key(stream).is_some_and(|key| key.context == context) {
+        // Work of another device may be what the pending one waits for.
         // SAFETY: the program is about to use the stream; the event lives as long as its context.
         unsafe { driver::wait(stream, event) };
     }
@@ -16,29 +27,48 @@ pub(crate) fn works(stream: u64) {
 
 /// It was queued.
 pub(crate) fn worked(stream: u64) {
-    let beside = STATE.lock().captures > 0;
-    if beside {
+    let on_device = is_beside() || STATE.lock().last.is_some();
+    // SAFETY: the program has just used it.
+    if on_device || !ends(|| unsafe { driver::is_busy(stream) }) {
         mark_the_end_of(stream);
-    } else {
-        // SAFETY: the program has just used it.
-        wait_for(|| unsafe { driver::is_busy(stream) }, || unsafe { driver::synchronize(stream) });
     }
 }
 
-/// Has the host wait, and for a second only if the program has functions of the host's called: these may
-/// need what this thread holds, such as Python's lock.
-fn wait_for(is_busy: impl Fn() -> bool, synchronize: impl FnOnce()) {
-    if !STATE.lock().calls_back {
-        return synchronize();
-    }
-    let ends = now().saturating_add(PATIENCE);
-    while now() < ends && is_busy() {
-        sys::rest();
+/// A capture is over. After the last one the host waits for what was queued meanwhile.
+pub(crate) fn ended(serial: bool) {
+    let last = {
+        let mut state = STATE.lock();
+        state.captures = state.captures.saturating_sub(1);
+        state.last.filter(|_| serial && state.captures == 0)
+    };
+    if let Some((_, event)) = last {
+        ends(|| is_pending(event));
     }
 }
 
-/// Beside a capture the host must not wait, in no mode that every driver allows. So the next operation waits
-/// for this stream, on the device.
+/// Whether a capture is going on anywhere.
+fn is_beside() -> bool {
+    STATE.lock().captures > 0
+}
+
+fn is_pending(event: u64) -> bool {
+    // SAFETY: it is one of this module's, and lives as long as its context, which is forgotten before.
+    unsafe { driver::is_pending(event) }
+}
+
+/// Has the host wait. False where its patience has ended first.
+fn ends(is_busy: impl Fn() -> bool) -> bool {
+    let begun = now();
+    while is_busy() {
+        match now().saturating_sub(begun) {
+            0..RESTLESS => {}
+            RESTLESS..PATIENCE => sys::rest(),
+            _ => return false,
+        }
+    }
+    true
+}
+
 fn mark_the_end_of(stream: u64) {
     let Some(Key { context, .. }) = key(stream) else { return };
     let known = STATE.lock().events.iter().find(|one| one.0 == context).map(|one| one.1);
@@ -51,27 +81,6 @@ fn mark_the_end_of(stream: u64) {
         state.events.push((context, event));
     }
     if marked {
-        state.last = Some(event);
-    }
-}
-
-/// A capture is over. After the last one the host waits for what was queued meanwhile.
-pub(crate) fn ended(serial: bool) {
-    let last = {
-        let mut state = STATE.lock();
-        state.captures = state.captures.saturating_sub(1);
-        if state.captures > 0 || !serial {
-            return;
-        }
-        state.last.take()
-    };
-    if let Some(event) = last {
-        // SAFETY: the event lives as long as its context.
-        wait_for(
-            || unsafe { driver::is_pending(event) },
-            || unsafe {
-                driver::synchronize_event(event);
-            },
-        );
+        state.last = Some((context, event));
     }
 }

@@ -550,6 +550,28 @@ def test_a_function_of_the_hosts_that_needs_pythons_lock_does_not_hang_the_progr
     assert status == 0, found
 
 
+def test_a_kernel_that_waits_for_the_host_does_not_hang_the_program(run: Perturb) -> None:
+    """After a second of waiting the reference orders what comes next on the device."""
+    status, found = run(
+        """
+        import ctypes
+        a, b, x, y, flag = stream(), stream(), word(), word(), pinned()
+        for step in range(1, 3):
+            # It ends when the flag is as high as the step, or after a minute.
+            launch("gate", a, flag, step, 1 << 62, 60_000_000_000)
+            launch("fill", a, x, step)
+            {wait}
+            launch("copy", b, y, x)
+            ctypes.c_uint64.from_address(flag).value = step
+            print(read(y, b))
+        """.format(wait="order(a, b)"),
+        "--timeout",
+        "20",
+    )
+    assert status == 0, found
+    assert found["runs"][0]["seconds"] < 10, found
+
+
 def test_a_function_from_the_drivers_own_lookup_is_seen(run: Perturb) -> None:
     status, found = run(
         """
