@@ -121,3 +121,15 @@ def test_a_requirement_says_where_it_is_written(one):
 
 def test_each_row_of_the_requirements_has_a_check():
     assert TEXTS.keys() == {one.name for one in requirements()}
+
+
+def test_a_requirement_comes_after_those_that_it_rests_on():
+    before = set()
+    for one in requirements():
+        assert before.issuperset(one.rests_on), one.name
+        before.add(one.name)
+
+
+def test_a_requirement_quotes_the_sentence_of_its_section():
+    (one,) = (one for one in requirements() if one.name == "cai-shape")
+    assert one.quote == "A tuple of int (or long) representing the size of each dimension."
