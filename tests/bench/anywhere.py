@@ -13,7 +13,7 @@ from typing import Any
 from timing import Pair, Row
 
 IMPORT_RUNS = 10
-IMPORT_BUDGET_MS = 20.0
+IMPORT_BUDGET_MS = 12.0
 WHEEL_BUDGET_KIB = 1536.0
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ["numpy", "torch", "cupy", "jax", "numba"]

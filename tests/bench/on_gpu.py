@@ -81,9 +81,10 @@ class Stub:
 
 def add_torch(found: dict[str, Any], np: Any) -> None:
     torch = importlib.import_module("torch")
-    side = torch.cuda.Stream()
+    side, event, default = torch.cuda.Stream(), torch.cuda.Event(), torch.cuda.default_stream()
     found |= {
         "torch": torch,
+        "back": lambda: (event.record(side), default.wait_event(event)),
         "t": torch.zeros(16, 16, device="cuda"),
         "tensors": list(torch.zeros(1000, 16, 16, device="cuda").unbind()),
         "side_object": side,
