@@ -2,9 +2,9 @@
 
 The libraries are stand-ins, so that the counts are the bridge's and Python's own:
 t a torch tensor, c a CuPy array, n a Numba array on a stream of its own, n0 one on the default one,
-stub a ready-made dict, t8 a tensor of eight dimensions, tensors ten tensors, taken a function that
-takes CuPy's arrays; view = from_cai(c), cai = to_cai(t); side a handle of torch's pool, pooled its
-object, object_ one that owns its stream; torch, cupy the modules.
+stub a ready-made dict, t8 a tensor of eight dimensions, tensors ten tensors, arrays ten of CuPy's,
+taken a function that takes CuPy's arrays; view = from_cai(c), cai = to_cai(t); side a handle of
+torch's pool, pooled its object, object_ one that owns its stream; torch, cupy the modules.
 """
 
 from __future__ import annotations
@@ -201,6 +201,7 @@ def names() -> dict[str, Any]:
         "pooled": TorchStream(0, 0),
         "taken": cai_bridge.adapt(lambda x: None, to="cupy"),
         "tensors": [fake_libraries.Tensor(0x7200_0000 + at * 256, [4]) for at in range(10)],
+        "arrays": [fake_libraries.NdArray(0x8200_0000 + at * 256, (4,)) for at in range(10)],
         **{
             name: getattr(cai_bridge, name)
             for name in ("to_cai", "from_cai", "to_dlpack", "convert")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 from stand_in import Array, Odd, StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import _trees, convert, register, to_dlpack
@@ -75,6 +76,7 @@ OTHERS = [
     lambda cuda, x: [x, object()],
     lambda cuda, x: nested(x, 17),
     lambda cuda, x: [type("Items", (list,), {})([x])],
+    lambda cuda, x: [x, tvm_ffi.from_dlpack(np.ones(2))],
 ]
 
 
@@ -85,6 +87,13 @@ def test_other_trees_are(cuda: Any, tree: Any, planned: Any) -> None:
     assert planned
     assert type(made) is type(given)
     assert len(made) == len(given)
+
+
+def test_an_array_on_the_host_that_says_so_as_it_is_taken_stays(cuda: Any, planned: Any) -> None:
+    x, host = cuda.array([1.0]), tvm_ffi.from_dlpack(np.ones(2))
+    made = convert({"a": [x, host], "b": host}, "stand_in")
+    assert type(made["a"][0]) is Array
+    assert (made["a"][1] is host, made["b"] is host, len(planned) > 0) == (True, True, True)
 
 
 def test_a_bare_dict_of_cai_is_refused_in_a_tree(cuda: Any) -> None:

@@ -9,6 +9,7 @@ use super::{Optional, report};
 use crate::device::MemoryKind;
 use crate::dlpack::capsule;
 use crate::error::Kind;
+use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{ProducerKind, facts, speaks};
@@ -64,6 +65,14 @@ pub(crate) fn to_dlpack<'py>(
 #[pyfunction]
 pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || is_on_gpu(x))
+}
+
+/// Whether an array is asked where it is by being taken in, which says so sooner than a question of its own: those on the
+/// host are refused there before anything is done with them.
+pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let facts = facts(x)?;
+    let known = facts.table.is_some() || facts.has(Habit::KeepsToDlpack);
+    Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -13,7 +13,7 @@ use super::Optional;
 use super::item::item_of;
 use super::library::ToLibrary;
 use super::maker::Maker;
-use super::to_dlpack::is_on_gpu;
+use super::to_dlpack::{is_on_gpu, says_as_taken};
 use crate::py::interpreter::answered;
 
 /// How many containers around a part are taken apart here.
@@ -77,8 +77,22 @@ impl Maker {
                 let tree = tree.rebuild(py, &made, &mut 0)?;
                 Ok(Some(Converted { tree, first: arrays.get_item(0)?, made }))
             }
-            Err(error) => Err(tree.named(root, error)?),
+            Err(error) => {
+                let item = item_of(py, &error);
+                let is_left = |item| Self::is_on_host(&arrays.get_item(item)?);
+                if item.map(is_left).transpose()? == Some(true) {
+                    return Ok(None);
+                }
+                Err(tree.named(root, error, item)?)
+            }
         }
+    }
+
+    /// Whether an array that was refused is one on the host, which `_trees.py` knows what to do with. Where it cannot say
+    /// that, the refusal stands.
+    #[cold]
+    fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))
     }
 
     /// The same of a result, which may be one array.
@@ -93,7 +107,7 @@ impl Maker {
             return Ok(converted.map(|converted| converted.tree));
         }
         let single = || {
-            let is_one = self.is_foreign_on_gpu(x, self.to_library(py)?)?;
+            let is_one = self.is_foreign(x, self.to_library(py)?)? && is_on_gpu(x)?;
             if is_one { self.single(x, None, None) } else { Ok(None) }
         };
         match single() {
@@ -130,7 +144,7 @@ impl Maker {
         let found = if is_plain(x) {
             return Ok(Some(Part::Same(x.clone())));
         } else if !is_container(x) {
-            if !self.is_foreign_on_gpu(x, to_library)? {
+            if !self.is_foreign(x, to_library)? || !(says_as_taken(x)? || is_on_gpu(x)?) {
                 return Ok(None);
             }
             arrays.append(x)?;
@@ -154,11 +168,6 @@ impl Maker {
         };
         let is_empty = arrays.len() == before;
         Ok(found.map(|found| if is_empty { Part::Same(x.clone()) } else { found }))
-    }
-
-    /// Whether `x` is an array of another library, on a GPU.
-    fn is_foreign_on_gpu(&self, x: &Bound<'_, PyAny>, to_library: &ToLibrary) -> PyResult<bool> {
-        Ok(self.is_foreign(x, to_library)? && is_on_gpu(x)?)
     }
 }
 
@@ -201,10 +210,14 @@ impl<'py> Part<'py> {
     }
 
     /// An error with the place in front of the array that it is about, if it is about one.
-    fn named(&self, root: &Bound<'py, PyAny>, error: PyErr) -> PyResult<PyErr> {
-        let py = root.py();
-        let keys = PyList::empty(py);
-        if let Some(mut item) = item_of(py, &error)
+    fn named(
+        &self,
+        root: &Bound<'py, PyAny>,
+        error: PyErr,
+        item: Option<usize>,
+    ) -> PyResult<PyErr> {
+        let keys = PyList::empty(root.py());
+        if let Some(mut item) = item
             && self.find(&mut item, &keys)?
         {
             return said_at(error, root, keys);
