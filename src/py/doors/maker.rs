@@ -11,6 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyList, PyTuple, PyType};
 
 use super::Optional;
+use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
 use super::hand_over::export;
 use super::item::at_item;
@@ -182,7 +183,7 @@ impl Maker {
         }
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let said = Argument::parse(stream)?;
-        let mut source = match to_library.take(x, readonly, &said) {
+        let source = match to_library.take(x, readonly, &said) {
             // An array on the host is handed over by the library itself.
             Err(error)
                 if to_library.takes_host
@@ -193,12 +194,45 @@ impl Maker {
             }
             taken => taken?,
         };
+        self.hand_over(py, source, (said, stream, readonly), None, |error| error).map(Some)
+    }
+
+    /// The library's array of `source`, usable on `stream`, which is `said`, or on the library's current one. To `lent` a
+    /// `CallArgument` is added. What is refused of the array, rather than of the call, goes by `about`.
+    pub(super) fn hand_over<'py>(
+        &self,
+        py: Python<'py>,
+        mut source: Box<Holding>,
+        (said, stream, readonly): (Argument<'_, 'py>, Optional<'_, 'py>, Option<bool>),
+        lent: Option<&Bound<'py, PyList>>,
+        about: impl Fn(PyErr) -> PyErr,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let to_library = self.to_library(py)?;
         let at = consumers_place(&source.array, source.home.place);
         let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
         // A stream object is asked once.
         let argument = if stream.is_some() { said } else { asked.argument()? };
-        export(DOOR, py, &mut source, &argument)?;
-        self.make(py, to_library, source, readonly, asked.answer.as_ref()).map(Some)
+        export(DOOR, py, &mut source, &argument).map_err(&about)?;
+        let answer = asked.answer.as_ref();
+        self.make_for_call(py, to_library, source, (readonly, answer), lent).map_err(about)
+    }
+
+    /// [`Self::make`], and a [`CallArgument`] of it to `lent`.
+    pub(super) fn make_for_call<'py>(
+        &self,
+        py: Python<'py>,
+        to_library: &ToLibrary,
+        mut source: Box<Holding>,
+        (readonly, stream): (Option<bool>, Optional<'_, 'py>),
+        lent: Option<&Bound<'py, PyList>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(lent) = lent else {
+            return self.make(py, to_library, source, readonly, stream);
+        };
+        let watched = CallArgument::of(py, &mut source)?;
+        let array = self.make(py, to_library, source, readonly, stream)?;
+        lent.append(Bound::new(py, watched.made(&array))?)?;
+        Ok(array)
     }
 
     /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.

@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyList};
 
 use super::Optional;
-use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
 use super::hand_over::export_all;
 use super::item::{at_item, refuse_twice};
@@ -13,6 +12,7 @@ use super::maker::Maker;
 use crate::device::Place;
 use crate::py::flag;
 use crate::py::lease::{Holding, Unconsumed};
+use crate::py::observe::By;
 use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
 use crate::py::streams::Argument;
@@ -34,6 +34,15 @@ impl Maker {
         for (item, x) in xs.iter().enumerate() {
             let taken = to_library.take(&x, readonly, &said);
             sources.push(taken.map_err(|error| at_item(py, error, item))?);
+        }
+        // One alone has no others to be ordered with.
+        if let [source] = &sources[..]
+            && source.by != By::Capsule
+            && let Some(source) = sources.pop()
+        {
+            let about = |error| at_item(py, error, 0);
+            let made = self.hand_over(py, source, (said, stream, readonly), lent, about)?;
+            return Ok(PyList::new(py, [made])?.into_any());
         }
         refuse_twice(&sources, xs)?;
         let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
@@ -64,16 +73,11 @@ impl Maker {
         };
         let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
         let made = PyList::empty(py);
-        for (item, mut source) in sources.into_iter().enumerate() {
+        for (item, source) in sources.into_iter().enumerate() {
             let at = consumers_place(&source.array, source.home.place);
             let answer = of(at).and_then(|known| streams[known].answer.as_ref());
-            let watched = lent.map(|_| CallArgument::of(py, &mut source)).transpose()?;
-            let array = self.make(py, to_library, source, readonly, answer);
-            let array = array.map_err(|error| at_item(py, error, item))?;
-            if let (Some(lent), Some(watched)) = (lent, watched) {
-                lent.append(Bound::new(py, watched.made(&array))?)?;
-            }
-            made.append(array)?;
+            let array = self.make_for_call(py, to_library, source, (readonly, answer), lent);
+            made.append(array.map_err(|error| at_item(py, error, item))?)?;
         }
         // Last: what is refused before leaves capsules as they were.
         for (item, capsule) in &unconsumed {
