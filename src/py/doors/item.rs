@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 
 use crate::error::{Error, Kind};
 use crate::py::lease::Holding;
@@ -15,15 +15,15 @@ use crate::py::observe::By;
 const ITEM: &str = "_cai_bridge_item";
 
 /// Refuses a capsule that is there twice: its tensor can be taken once.
-pub(super) fn refuse_twice(sources: &[Box<Holding>], xs: &Bound<'_, PyList>) -> PyResult<()> {
+pub(super) fn refuse_twice(sources: &[Box<Holding>], xs: &[Bound<'_, PyAny>]) -> PyResult<()> {
     if sources.iter().all(|source| source.by != By::Capsule) {
         return Ok(());
     }
     let mut seen = HashSet::new();
-    for (item, (source, x)) in sources.iter().zip(xs.iter()).enumerate() {
+    for (item, (source, x)) in sources.iter().zip(xs).enumerate() {
         if source.by == By::Capsule && !seen.insert(x.as_ptr() as usize) {
             let twice = Error::new(Kind::CapsuleUsed, "one that is there twice");
-            return Err(at_item(xs.py(), twice.into(), item));
+            return Err(at_item(x.py(), twice.into(), item));
         }
     }
     Ok(())

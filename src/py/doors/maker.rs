@@ -74,7 +74,12 @@ impl Maker {
         lent: Option<&Bound<'py, PyList>>,
         later: Option<&Bound<'py, PyList>>,
     ) -> Answer<'py> {
-        entry(slf.py(), || slf.get().several(xs, (stream, readonly), lent, later))
+        let py = slf.py();
+        let xs: Vec<_> = xs.iter().collect();
+        entry(py, || {
+            let made = slf.get().several(py, &xs, (stream, readonly), lent, later)?;
+            Ok(PyList::new(py, made)?.into_any())
+        })
     }
 
     /// Converts the arrays among the arguments of a call, all or none: those by place, those by name, the first array as

@@ -21,18 +21,18 @@ impl Maker {
     /// Converts arrays, as `convert` of Python's object does.
     pub(super) fn several<'py>(
         &self,
-        xs: &Bound<'py, PyList>,
+        py: Python<'py>,
+        xs: &[Bound<'py, PyAny>],
         (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
         lent: Option<&Bound<'py, PyList>>,
         later: Option<&Bound<'py, PyList>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = xs.py();
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let to_library = self.to_library(py)?;
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let said = Argument::parse(stream)?;
         let mut sources = Vec::with_capacity(xs.len());
         for (item, x) in xs.iter().enumerate() {
-            let taken = to_library.take(&x, readonly, &said);
+            let taken = to_library.take(x, readonly, &said);
             sources.push(taken.map_err(|error| at_item(py, error, item))?);
         }
         // One alone has no others to be ordered with.
@@ -42,7 +42,7 @@ impl Maker {
         {
             let about = |error| at_item(py, error, 0);
             let made = self.hand_over(py, source, (said, stream, readonly), lent, about)?;
-            return Ok(PyList::new(py, [made])?.into_any());
+            return Ok(vec![made]);
         }
         refuse_twice(&sources, xs)?;
         let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
@@ -72,12 +72,12 @@ impl Maker {
             Some((item, dlpack::consume_later(py, source)?))
         };
         let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
-        let made = PyList::empty(py);
+        let mut made = Vec::with_capacity(sources.len());
         for (item, source) in sources.into_iter().enumerate() {
             let at = consumers_place(&source.array, source.home.place);
             let answer = of(at).and_then(|known| streams[known].answer.as_ref());
             let array = self.make_for_call(py, to_library, source, (readonly, answer), lent);
-            made.append(array.map_err(|error| at_item(py, error, item))?)?;
+            made.push(array.map_err(|error| at_item(py, error, item))?);
         }
         // Last: what is refused before leaves capsules as they were.
         for (item, capsule) in &unconsumed {
@@ -89,7 +89,7 @@ impl Maker {
                 Some(later) => later.append(consumes(py, capsule)?)?,
             }
         }
-        Ok(made.into_any())
+        Ok(made)
     }
 }
 

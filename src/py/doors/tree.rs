@@ -43,7 +43,7 @@ pub(super) struct Converted<'py> {
     /// The first of its arrays, as it was.
     pub(super) first: Bound<'py, PyAny>,
     /// What was made of its arrays.
-    pub(super) made: Bound<'py, PyList>,
+    pub(super) made: Vec<Bound<'py, PyAny>>,
 }
 
 impl Maker {
@@ -58,41 +58,33 @@ impl Maker {
         lent: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Option<Converted<'py>>> {
         let py = x.py();
-        let arrays = PyList::empty(py);
+        let mut arrays = Vec::new();
         let to_library = self.to_library(py)?;
         if to_library.types.bind(py).contains(x.get_type())? {
             return Ok(None);
         }
-        let keys = PyList::empty(py);
-        let tree = match self.apart(to_library, x, (&arrays, &keys), None) {
+        let mut keys = Vec::new();
+        let tree = match self.apart(to_library, x, (&mut arrays, &mut keys), None) {
             Err(error) if error.is_instance_of::<PyException>(py) => {
                 return Err(said_at(error, root, keys)?);
             }
             tree => tree?,
         };
         let Some(tree) = tree.filter(|_| !arrays.is_empty()) else { return Ok(None) };
-        match self.several(&arrays, (stream, readonly), lent, None) {
+        match self.several(py, &arrays, (stream, readonly), lent, None) {
             Ok(made) => {
-                let made = made.cast_into()?;
                 let tree = tree.rebuild(py, &made, &mut 0)?;
-                Ok(Some(Converted { tree, first: arrays.get_item(0)?, made }))
+                Ok(Some(Converted { tree, first: arrays.swap_remove(0), made }))
             }
             Err(error) => {
                 let item = item_of(py, &error);
-                let is_left = |item| Self::is_on_host(&arrays.get_item(item)?);
+                let is_left = |item| arrays.get(item).map_or(Ok(false), Self::is_on_host);
                 if item.map(is_left).transpose()? == Some(true) {
                     return Ok(None);
                 }
                 Err(tree.named(root, error, item)?)
             }
         }
-    }
-
-    /// Whether an array that was refused is one on the host, which `_trees.py` knows what to do with. Where it cannot say
-    /// that, the refusal stands.
-    #[cold]
-    fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))
     }
 
     /// The same of a result, which may be one array.
@@ -112,10 +104,17 @@ impl Maker {
         };
         match single() {
             Err(error) if error.is_instance_of::<PyException>(py) => {
-                Err(said_at(error, root, PyList::empty(py))?)
+                Err(said_at(error, root, Vec::new())?)
             }
             made => made,
         }
+    }
+
+    /// Whether an array that was refused is one on the host, which `_trees.py` knows what to do with. Where it cannot say
+    /// that, the refusal stands.
+    #[cold]
+    fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))
     }
 
     /// Takes a part apart, and adds its arrays; where that fails, `keys` has the way to the array that failed. Its
@@ -124,19 +123,19 @@ impl Maker {
         &self,
         to_library: &ToLibrary,
         x: &Bound<'py, PyAny>,
-        (arrays, keys): (&Bound<'py, PyList>, &Bound<'py, PyList>),
+        (arrays, keys): (&mut Vec<Bound<'py, PyAny>>, &mut Vec<Bound<'py, PyAny>>),
         outer: Option<&Around<'_>>,
     ) -> PyResult<Option<Part<'py>>> {
         let before = arrays.len();
         let around = Around { container: x.as_ptr() as usize, outer };
-        let part = |part: &Bound<'py, PyAny>, key: &dyn Fn() -> PyResult<Bound<'py, PyAny>>| {
-            let found = self.apart(to_library, part, (arrays, keys), Some(&around));
+        let mut part = |part: &Bound<'py, PyAny>, key: &dyn Fn() -> PyResult<Bound<'py, PyAny>>| {
+            let found = self.apart(to_library, part, (&mut *arrays, &mut *keys), Some(&around));
             if found.is_err() {
-                keys.insert(0, key()?)?;
+                keys.insert(0, key()?);
             }
             found
         };
-        let all = |parts: &Bound<'py, PyTuple>| {
+        let mut all = |parts: &Bound<'py, PyTuple>| {
             let number = |at: usize| Ok(at.into_pyobject(x.py())?.into_any());
             let numbered = parts.iter_borrowed().enumerate();
             numbered.map(|(at, one)| part(&one, &|| number(at))).collect::<PyResult<Option<_>>>()
@@ -147,7 +146,7 @@ impl Maker {
             if !self.is_foreign(x, to_library)? || !(says_as_taken(x)? || is_on_gpu(x)?) {
                 return Ok(None);
             }
-            arrays.append(x)?;
+            arrays.push(x.clone());
             return Ok(Some(Part::Array));
         } else if around.is_refused() {
             None
@@ -184,7 +183,7 @@ impl<'py> Part<'py> {
     fn rebuild(
         &self,
         py: Python<'py>,
-        made: &Bound<'py, PyList>,
+        made: &[Bound<'py, PyAny>],
         next: &mut usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut all = |parts: &[Self]| {
@@ -202,7 +201,7 @@ impl<'py> Part<'py> {
                 Ok(dict.into_any())
             }
             Self::Array => {
-                let array = made.get_item(*next)?;
+                let array = made[*next].clone();
                 *next += 1;
                 Ok(array)
             }
@@ -216,9 +215,9 @@ impl<'py> Part<'py> {
         error: PyErr,
         item: Option<usize>,
     ) -> PyResult<PyErr> {
-        let keys = PyList::empty(root.py());
+        let mut keys = Vec::new();
         if let Some(mut item) = item
-            && self.find(&mut item, &keys)?
+            && self.find(root.py(), &mut item, &mut keys)?
         {
             return said_at(error, root, keys);
         }
@@ -226,7 +225,12 @@ impl<'py> Part<'py> {
     }
 
     /// Whether the array so many arrays further is in this part. Then `keys` has the way to it.
-    fn find(&self, further: &mut usize, keys: &Bound<'py, PyList>) -> PyResult<bool> {
+    fn find(
+        &self,
+        py: Python<'py>,
+        further: &mut usize,
+        keys: &mut Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<bool> {
         let parts: Vec<(Bound<'py, PyAny>, &Self)> = match self {
             Self::Same(_) => return Ok(false),
             Self::Array => {
@@ -237,17 +241,16 @@ impl<'py> Part<'py> {
             Self::Dict(parts) => parts.iter().map(|(key, part)| (key.clone(), part)).collect(),
             Self::List(parts) | Self::Tuple(parts) => {
                 let numbered = parts.iter().enumerate();
-                let keyed =
-                    |(at, part)| Ok((usize::into_pyobject(at, keys.py())?.into_any(), part));
+                let keyed = |(at, part)| Ok((usize::into_pyobject(at, py)?.into_any(), part));
                 numbered.map(keyed).collect::<PyResult<_>>()?
             }
         };
         for (key, part) in parts {
-            keys.append(key)?;
-            if part.find(further, keys)? {
+            keys.push(key);
+            if part.find(py, further, keys)? {
                 return Ok(true);
             }
-            keys.del_item(keys.len() - 1)?;
+            keys.pop();
         }
         Ok(false)
     }
@@ -257,7 +260,7 @@ impl<'py> Part<'py> {
 fn said_at<'py>(
     error: PyErr,
     root: &Bound<'py, PyAny>,
-    keys: Bound<'py, PyList>,
+    keys: Vec<Bound<'py, PyAny>>,
 ) -> PyResult<PyErr> {
     let py = root.py();
     let trees = py.import(intern!(py, "cai_bridge._trees"))?;
