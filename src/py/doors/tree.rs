@@ -58,12 +58,11 @@ impl Maker {
         lent: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Option<Converted<'py>>> {
         let py = x.py();
-        let mut arrays = Vec::new();
         let to_library = self.to_library(py)?;
         if to_library.types.bind(py).contains(x.get_type())? {
             return Ok(None);
         }
-        let mut keys = Vec::new();
+        let (mut arrays, mut keys) = (Vec::with_capacity(x.len()?.min(64)), Vec::new());
         let tree = match self.apart(to_library, x, (&mut arrays, &mut keys), None) {
             Err(error) if error.is_instance_of::<PyException>(py) => {
                 return Err(said_at(error, root, keys)?);
