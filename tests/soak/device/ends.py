@@ -128,7 +128,10 @@ class Ends(Model):
         upstream.append(self.also(view.home, view) or "")
         at = view.at if view.user.at is None else view.user.at
         unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
-        known = {*users, *producers, *upstream, *self.working(at), *self._by_address(view)}
+        known = {*users, *producers, *upstream, *self._by_address(view)}
+        # Libraries are asked where each of these streams is.
+        for place in {at, *(self.lanes[one].device for one in unkept)}:
+            known |= {*self.working(place)}
         if not set(unkept) <= known:
             wants(self.doubt is None or self.strict)
             for place in sorted({at, *(self.lanes[user].device for user in users)}):
@@ -187,6 +190,8 @@ class Ends(Model):
                 users += [alive] if alive else []
                 unsure, lacking = alive is None, {user.stream}
             elif also is None and moved is None and not view.upstream and not view.lent:
+                far = view.home is not None and self.lanes[view.home.stream].device != view.place
+                wants(home is not None or not far, "closed, of another GPU: the memory may be kept")
                 return [], set()
             else:
                 users.append(home or f"L{view.place}")
