@@ -98,3 +98,12 @@ class Tracking(ProducerAdapter):
         stream = self.current or LEGACY
         self.lab.write(stream.handle, array.region, value)
         array.memory.used_on(stream)
+
+    def copy(self, array: Array) -> Array:
+        stream, made = self.current or LEGACY, self.make(array.region.shape, "float32")
+        to, source, nbytes = made.memory.ptr, array.region.ptr, 4 * array.region.size
+        with self.lab.driver.context():
+            self.lab.driver("cuMemcpyAsync", to, source, nbytes, stream.handle)
+        array.memory.used_on(stream)
+        made.memory.used_on(stream)
+        return made
