@@ -12,6 +12,8 @@ from typing import Any
 # Before any library is imported: JAX must leave memory to the others and keep 64-bit dtypes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("JAX_ENABLE_X64", "1")
+# Streams that share a queue of the device wait for each other.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 # Numba warns of every small launch, and these are all small.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 

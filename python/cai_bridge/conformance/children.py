@@ -6,13 +6,15 @@ import os
 import signal
 import sys
 
+from .lab.cuda import QUEUES
+
 
 def environment() -> dict[str, str]:
     """Make the environment of a child, which finds the modules that this process finds.
 
-    Subjects may be modules beside a script.
+    Subjects may be modules beside a script. A library may begin CUDA before the lab does.
     """
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {**QUEUES, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def ended_by(code: int) -> str | None:

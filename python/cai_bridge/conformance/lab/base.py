@@ -241,7 +241,8 @@ class Lab(ABC):
         if self._tried and not self._shown:
             raise NotApplicableError(
                 "each time what was held back was done too early, or the device was too busy for "
-                "work on an idle stream, so that no fault could show"
+                "work on an idle stream, so that no fault could show (streams share queues, too, "
+                "if CUDA began without CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment)"
             )
 
     def region(self, said: Said) -> Region:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -31,6 +32,10 @@ HOST_PORTABLE, HOST_MAPPED = 1, 2  # cuMemHostAlloc's flags
 MEMORY_TYPE, IS_MANAGED, ORDINAL = 2, 8, 9  # cuPointerGetAttributes'
 TYPE_HOST, TYPE_DEVICE = 1, 2  # CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE
 NOT_READY = "CUDA_ERROR_NOT_READY"
+QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+"""What CUDA reads of the environment as it begins. By default streams share eight queues of the
+device; of two in one queue, the second waits for what is held back in the first, as if ordered.
+"""
 
 HOLD_PTX = b"""
 .version 7.0
@@ -274,6 +279,8 @@ def driver_version() -> str | None:
 @functools.cache
 def load() -> Driver:
     """Open the driver, once per process."""
+    for name, value in QUEUES.items():
+        os.environ.setdefault(name, value)
     return Driver()
 
 
