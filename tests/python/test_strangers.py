@@ -10,6 +10,7 @@ import gc
 import logging
 import re
 import sys
+import threading
 import types
 from typing import Any
 
@@ -501,6 +502,62 @@ def test_an_array_in_a_container_is_converted_or_refused_by_its_place(row: Any, 
 
 
 # --- small things ---------------------------------------------------------------------------------
+
+
+def self_made(row: Any, x: Any) -> Any:
+    """An object that answers by the bridge, which asks the object."""
+    members: dict[str, Any] = {}
+    if "version" in row:
+        said = {**unnamed(x), "version": row["version"]}
+        members["__cuda_array_interface__"] = property(lambda self: said)
+    if "dict" in row:
+        door = DOORS[row["dict"]]
+        members["__cuda_array_interface__"] = property(
+            lambda self: getattr(door(self), "__cuda_array_interface__", None)
+        )
+    if "dlpack" in row:
+        door = DOORS[row["dlpack"]]
+        members["__dlpack__"] = lambda self, **wishes: to_dlpack(door(self)).__dlpack__(**wishes)
+        members["__dlpack_device__"] = lambda self: (2, 0)
+    return type("Own", (), {**members, "keep": x})()
+
+
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+@pytest.mark.parametrize("door", [*DOORS, "convert"])
+@each("strangers", "answers")
+def test_an_object_that_answers_by_the_bridge_is_not_asked_for_ever(
+    row: Any, door: str, cuda: Any
+) -> None:
+    x = self_made(row, cuda.array(SEEN))
+    take = DOORS.get(door, lambda x: convert(x, "dlpack"))
+    if door == "from_cai" and not {"version", "dict"} & row.keys():
+        pytest.skip("it has no dict")
+    if not row.get("refused") or (door == "from_cai" and row.get("version") == 3):
+        assert to_cai(take(x)).ptr == x.keep.ptr
+        return
+    with pytest.raises(RecursionError, match=r"Own, whose .* asks the bridge for the object again"):
+        take(x)
+
+
+def test_no_answer_by_the_bridge_takes_the_stack(cuda: Any) -> None:
+    """However deep Python may go, in a thread with the stack of a program."""
+    x, seen = self_made({"dict": "to_cai", "dlpack": "from_cai"}, cuda.array(SEEN)), []
+    before = sys.getrecursionlimit(), threading.stack_size(8 << 20)
+
+    def ask() -> None:
+        with pytest.raises(RecursionError, match="asks the bridge"):
+            to_cai(x)
+        seen.append(True)
+
+    try:
+        sys.setrecursionlimit(100_000)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(before[0])
+        threading.stack_size(before[1])
+    assert seen == [True]
 
 
 def test_a_released_view_has_no_dict_any_more_as_hasattr_asks(cuda: Any) -> None:

@@ -24,6 +24,7 @@ use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
+use crate::py::local::asking;
 use crate::py::observe::By;
 use crate::py::source::check_argument;
 use crate::py::streams::argument::pair;
@@ -229,7 +230,7 @@ fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, P
         guards::check_layout(x, facts)?;
         guards::check(x, facts, None)?;
     }
-    match x.getattr(intern!(x.py(), "__cuda_array_interface__")) {
+    match asking(x, || x.getattr(intern!(x.py(), "__cuda_array_interface__"))) {
         Ok(interface) => match interface.cast_into::<PyDict>() {
             Ok(dict) => Ok(dict),
             Err(error) => Err(Error::new(Kind::DictType, an_object(&error.into_inner())?).into()),

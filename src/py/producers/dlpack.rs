@@ -27,6 +27,7 @@ use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::{Holding, Unconsumed, look};
+use crate::py::local::asking;
 use crate::py::observe::By;
 use crate::py::source::{check_argument, hand_over_from, handed_over, pass_on, place_of};
 use crate::py::streams::argument::index;
@@ -285,7 +286,7 @@ pub(crate) fn declared(x: &Bound<'_, PyAny>) -> PyResult<Option<Result<Device>>>
         Err(error) if error.is_instance_of::<PyAttributeError>(py) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let answer = method.call0()?;
+    let answer = asking(x, || method.call0())?;
     let malformed = || refused(Kind::DlpackDevice, shown(&answer));
     let pair =
         answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(malformed)?;

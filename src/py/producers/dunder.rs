@@ -9,6 +9,7 @@ use super::jaxs;
 use super::types::Facts;
 use crate::py::habits::Habit;
 use crate::py::interpreter::is_interrupt;
+use crate::py::local::asking;
 use crate::stream::{Request, Stream};
 
 /// The same as [`ask`] where it can be had without the device that the array names, or its context.
@@ -89,16 +90,25 @@ fn call_with<'py>(
     stream: impl IntoPyObject<'py>,
 ) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let py = x.py();
-    let method = x.getattr(intern!(py, "__dlpack__"))?;
     let arguments = PyDict::new(py);
     arguments.set_item(intern!(py, "stream"), stream)?;
     arguments.set_item(intern!(py, "max_version"), (1, 3))?;
-    let first = match method.call((), Some(&arguments)) {
+    asking(x, || call_without(x, &arguments))
+}
+
+/// Calls `__dlpack__` with the arguments, with the stream alone, or with none.
+fn call_without<'py>(
+    x: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyDict>,
+) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    let py = x.py();
+    let method = x.getattr(intern!(py, "__dlpack__"))?;
+    let first = match method.call((), Some(arguments)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => error,
         answer => return answer.map(|capsule| (capsule, true)),
     };
     arguments.del_item(intern!(py, "max_version"))?;
-    match method.call((), Some(&arguments)) {
+    match method.call((), Some(arguments)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {}
         answer => return answer.map(|capsule| (capsule, true)),
     }

@@ -15,6 +15,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
+use crate::py::local::is_asked;
 use crate::py::streams::current;
 use crate::stream::{Ready, Stream};
 
@@ -37,7 +38,8 @@ pub(super) fn settle(
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, (alive, place), true);
     }
-    let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing);
+    // Its `__dlpack__` may be made by the bridge, of the same dict.
+    let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok((Ready::On(Stream::Legacy), None, None));
     }

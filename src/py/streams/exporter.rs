@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 
 use super::voucher::Voucher;
 use crate::py::interpreter::answered;
+use crate::py::local::asking;
 use crate::stream::{Ready, Stream, Thread};
 
 /// The exporter of a dict that named a stream.
@@ -81,7 +82,7 @@ pub(crate) fn named_by_dict(object: &Bound<'_, PyAny>) -> PyResult<(Option<Strea
 }
 
 fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = object.getattr(intern!(object.py(), "__cuda_array_interface__"))?;
+    let dict = asking(object, || object.getattr(intern!(object.py(), "__cuda_array_interface__")))?;
     Ok(dict.cast_into::<PyDict>()?)
 }
 
