@@ -167,3 +167,89 @@ def test_the_collector_finds_a_view_that_its_consumers_stream_holds(same, cuda):
     del stream, array, home
     gc.collect()
     assert found() is None
+
+
+# --- producers whose dict names no stream at the end ----------------------------------------------
+
+
+class Dict:
+    """An array whose dict says what a test has it say."""
+
+    def __init__(self, cuda: Any, stream: Any) -> None:
+        self.memory = cuda.array([0.0] * 4, speaks=(), name="x")
+        self.answer: Any = lambda x: x.said(stream=stream.handle)
+
+    def said(self, **more: Any) -> dict[str, Any]:
+        data = (self.memory.ptr, False)
+        return {"shape": (4,), "typestr": "<f4", "data": data, "version": 3, **more}
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.answer(self)
+
+
+def raised(error: BaseException) -> Any:
+    def answer(x: Dict) -> Any:
+        raise error
+
+    return answer
+
+
+def end_of(view: Any, end: str) -> None:
+    if end == "capsule":
+        view.delete()
+    elif end == "release":
+        view.release()
+
+
+@ENDS
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda x: x.said(),
+        lambda x: x.said(stream=None),
+        lambda x: x.said(stream=0),
+        lambda x: x.said(stream="a"),
+        lambda x: None,
+        raised(KeyError("k")),
+    ],
+    ids=["no stream", "None", "stream 0", "a text", "no dict", "an error"],
+)
+def test_the_host_waits_at_the_end_of_a_producer_that_names_its_stream_no_more(
+    answer: Any, end: str, cuda: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may go on on the stream that it named, which may as well be destroyed."""
+    first, consumer = cuda.stream("first"), cuda.stream("consumer")
+    x = Dict(cuda, first)
+    first.fill(x.memory, 7.0)
+    view = lent(x, end, consumer)
+    seen = consumer.read(x.memory)
+    x.answer = answer
+    end_of(view, end)
+    del view
+    first.fill(x.memory, 9.0)
+    assert done(seen) == [7.0] * 4
+    assert "the array's stream may be destroyed; the host waited" in caplog.text
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_end_that_an_interrupt_cut_short_is_made_before_the_producer_goes_on(
+    interrupt: type[BaseException], cuda: Any
+) -> None:
+    """Nobody can be told of it where the last reference goes."""
+    first, consumer = cuda.stream("first"), cuda.stream("consumer")
+    x = Dict(cuda, first)
+    named = x.answer
+
+    def cut_short(x: Dict) -> Any:
+        x.answer = named
+        raise interrupt
+
+    first.fill(x.memory, 7.0)
+    view = to_cai(x, stream=consumer)
+    seen = consumer.read(view)
+    x.answer = cut_short
+    del view
+    first.fill(x.memory, 9.0)
+    assert done(seen) == [7.0] * 4

@@ -201,10 +201,13 @@ impl Drop for LeftGuard {
 /// Continues `ending`, and returns the outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
     let of = ending.holder().generation;
-    // If memory runs out, the end stays due.
-    let advanced = generation::end(of, || or_no_memory(|| ending.advance(py)));
-    if let Err(interrupt) = advanced {
-        interrupt.write_unraisable(py, None);
+    // If memory runs out, the end stays due. After an interrupt the producer may go on at once, so that it is tried again
+    // at once, too.
+    for _ in 0..2 {
+        match generation::end(of, || or_no_memory(|| ending.advance(py))) {
+            Ok(()) => break,
+            Err(interrupt) => interrupt.write_unraisable(py, None),
+        }
     }
     match ending.state() {
         State::GivenBack => Outcome::Done,

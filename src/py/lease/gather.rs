@@ -20,6 +20,8 @@ pub(super) struct Gathered<'a> {
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
     /// The names of those users' streams that are lost, by their places in the list.
     lost: SmallVec<[(usize, StreamName); 1]>,
+    /// The stream that the producer's dict named, where it names none now, or cannot be read.
+    pub(super) dropped: Option<u64>,
     /// The line that named the consumer's, where that is lost.
     pub(super) line: Option<&'a warned::Line>,
 }
@@ -32,7 +34,13 @@ pub(super) fn gather<'a>(
     used: &'a Use,
     also: Option<Alive<'a>>,
 ) -> Result<Gathered<'a>, Failure<PyErr>> {
-    let mut all = Gathered { driver, streams: SmallVec::new(), lost: SmallVec::new(), line: None };
+    let mut all = Gathered {
+        driver,
+        streams: SmallVec::new(),
+        lost: SmallVec::new(),
+        dropped: None,
+        line: None,
+    };
     let nobody = matches!(used.consumer, Consumer::Nobody | Consumer::Unread | Consumer::Declined);
     if nobody && also.is_none() && used.also.is_empty() && used.lent.is_none() {
         return Ok(all);
@@ -42,6 +50,12 @@ pub(super) fn gather<'a>(
         None => None,
     };
     all.add(Role::Producer, producer);
+    if let (None, Some(kept)) = (producer, &home.producer)
+        && kept.is_dropped(py, driver)
+    {
+        all.dropped = Some(kept.stream().handle());
+        all.streams.push((Role::Upstream, Found::Lost(kept.stream().handle())));
+    }
     for known in &home.upstream {
         match known {
             KnownStream::Kept(kept) => {

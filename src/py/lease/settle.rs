@@ -88,6 +88,7 @@ fn order(
         Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
         Plan::Wait(lost, parties) => {
             let reason = match lost {
+                Lost::Stream(handle) if known.dropped == Some(handle) => WaitReason::StreamGone,
                 Lost::Stream(_) => WaitReason::ConsumerUnknown,
                 Lost::Owner => WaitReason::OwnerCollected,
             };
@@ -95,7 +96,9 @@ fn order(
                 wait_for_all(py, "release", driver, place, reason)?;
             }
             parties.join(driver, |call| detach(py, call))?;
-            if let Lost::Stream(handle) = lost {
+            if let Lost::Stream(handle) = lost
+                && known.dropped != Some(handle)
+            {
                 warned::uncovered(py, used.at, handle, known.line)?;
             }
             Ok(Settlement::Done)

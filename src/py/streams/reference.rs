@@ -21,7 +21,7 @@ use super::exporter::Exporter;
 use super::keeper::Keeper;
 use super::name::StreamName;
 use super::object::handle_of;
-use super::voucher::Voucher;
+use super::voucher::{Voucher, is_unasked};
 use crate::array::RustStream;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -272,6 +272,14 @@ impl StreamRef {
     /// Whether the context that it belongs to is the one that it was then.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
+    }
+
+    /// Whether its exporter alone kept it, and does not name it any more, nor another one: it may be destroyed, and work
+    /// may go on there as well.
+    pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
+        let alone = matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.1.is_none());
+        let is_asked = alone && !is_unasked() && !self.is_of_garbage(py);
+        is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
     /// Whether the garbage collector is about to end what keeps it.
