@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Named: TypeAlias = ModuleType | str | type | _libraries.Library
     Stream: TypeAlias = int | SupportsCudaStream | Callable[[], Any] | None
     Gradient: TypeAlias = Callable[..., Any] | None
+else:
+    Any = object  # for `typing.get_type_hints`
 
 if TYPE_CHECKING:
 

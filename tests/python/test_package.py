@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 import textwrap
+import typing
 from pathlib import Path
 
 import pytest
 from fakes import DLPackPair, OnlyDLPack, StreamObject, only_cai
 
 import cai_bridge
+import cai_bridge.conformance
 import cai_bridge.testing
 from cai_bridge import (
     CaiView,
@@ -138,6 +140,32 @@ def test_type_checkers_see_each_name_used(module):
     lines = Path(__file__).parents[1].joinpath("typing", "public.py").read_text().splitlines()
     used = set(re.findall(r"\w+", "\n".join(one for one in lines if not one.endswith(","))))
     assert [name for name in module.__all__ if name not in used] == []
+
+
+def public():
+    """Each public function, class and method, those of derived classes too, by its name."""
+    for module in (cai_bridge, cai_bridge.testing, cai_bridge.conformance):
+        found = [getattr(module, name) for name in module.__all__]
+        for kind in filter(inspect.isclass, found):
+            found += (one for one in kind.__subclasses__() if one not in found)
+        for one in found:
+            members = vars(one).values() if inspect.isclass(one) else ()
+            # A property's hints are its function's, and so are a cached one's.
+            members = [getattr(it, "fget", getattr(it, "func", it)) for it in members]
+            for it in (one, *members):
+                if inspect.isfunction(it) or (inspect.isclass(it) and it is one):
+                    yield f"{it.__module__}.{it.__qualname__}", it
+
+
+def test_hints_are_found_at_run_time():
+    found = dict(public())
+    for name, one in found.items():
+        try:
+            typing.get_type_hints(one)
+        except NameError as error:
+            pytest.fail(f"{name}: {error}")
+    assert len(found) > 400, "does the search still see them?"
+    assert typing.get_type_hints(cai_bridge.Library)["writes"] is bool
 
 
 def test_the_version_is_the_distributions():

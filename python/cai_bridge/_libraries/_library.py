@@ -11,8 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, ClassVar
 else:
-    # Annotations are not evaluated, and to import `typing` would be most of an import's time.
+    # For `typing.get_type_hints`: to import `typing` would be most of an import's time.
     Any = object
+
+    class ClassVar:
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return kind
 
 
 def log(text: str, *shown: object) -> None:

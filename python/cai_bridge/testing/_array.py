@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cai_bridge import _core
+from cai_bridge._core import _Session, _Tensor
 
 from . import _checks, _work
 from ._region import Region
+from ._stream import SimulatedStream
 from ._values import DTYPES, SimulatedDtype
 
 if TYPE_CHECKING:
     from typing_extensions import CapsuleType
-
-    from cai_bridge._core import _Session, _Tensor
-
-    from ._stream import SimulatedStream
+else:
+    CapsuleType = object
 
 LEGACY = 1
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from cai_bridge import _core
+from cai_bridge._core import _Session
 
 from . import _checks, _work
 from ._pending import Pending, Result
 from ._region import Region
 from ._stream import SimulatedStream, working_on
-
-if TYPE_CHECKING:
-    from cai_bridge._core import _Session
-
 
 # What consumers of today ask for.
 MAX_VERSION = (1, 3)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Self
 
 from cai_bridge import _core, _events
 
@@ -14,11 +15,6 @@ from ._findings import Findings
 from ._queues import Queues
 from ._stream import SimulatedStream, a_stream, current
 from ._values import dtype_named, strides_named, values_and_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Self
-
 
 # How many reports an exception has as notes.
 NOTED = 10

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from cai_bridge._core import _Session
 
 from ._errors import CallRecord, RaceError, Report
-
-if TYPE_CHECKING:
-    from cai_bridge._core import _Session
 
 
 class Findings:

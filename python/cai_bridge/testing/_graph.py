@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from cai_bridge._core import _CapturedGraph, _Session
 
 from . import _checks, _work
 from ._errors import SimulatedError
 from ._stream import SimulatedStream, a_stream
-
-if TYPE_CHECKING:
-    from cai_bridge._core import _CapturedGraph, _Session
 
 
 class SimulatedGraph:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+
+from cai_bridge._core import _Session
 
 from . import _work
 from ._consumer import Consumer, consumer
 from ._graph import SimulatedGraph
 from ._stream import SimulatedStream, a_stream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from cai_bridge._core import _Session
 
 
 class Queues:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn, Self
 
-from cai_bridge._core import DriverError
+from cai_bridge._core import DriverError, _Session
 
 from . import _checks, _work
 from ._errors import SimulatedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Self
-
-    from cai_bridge._core import _Session
-
-    from ._pending import Pending
+from ._pending import Pending
 
 
 class _Current(threading.local):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from cai_bridge import _core
+from cai_bridge._core import _Session
 
 from . import _checks
 from ._errors import SimulatedError
 from ._pending import Pending, Result
 from ._region import Region
 from ._values import compact_strides, name_behind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cai_bridge._core import _Session
 
 Span = tuple[int, int]
 

@@ -9,7 +9,7 @@ import ctypes
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import (
@@ -20,10 +20,8 @@ from cai_bridge.testing._values import (
     nested,
 )
 
+from .base import Lab
 from .objects import Late, handle_of
-
-if TYPE_CHECKING:
-    from .base import Lab
 
 GUARD = 64
 """How many bytes lie before and after the items, which nothing may write."""

@@ -7,22 +7,16 @@ import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self, cast
 
+from cai_bridge.testing._kit.dlpack_abi import TensorFields
+from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._kit.said_dlpack import said_by_tensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import compact_strides, flat
 
 from ..requirement import NotApplicableError, UnmetError, expect
-from .objects import Watch
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from cai_bridge.testing._kit.dlpack_abi import TensorFields
-    from cai_bridge.testing._kit.said import Said
-
-    from .objects import Hold, LabStream, Late, Reading
+from .objects import Hold, LabStream, Late, Reading, Watch
 
 HELD_MS = 1.0
 """A host that is held for longer has waited: a hand-over takes some 0.01 ms."""

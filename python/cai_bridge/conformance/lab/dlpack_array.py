@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor
 from cai_bridge.testing._values import CODES
 
 from .array import LabArray
+from .base import Lab
 from .objects import LEGACY, handle_of
-
-if TYPE_CHECKING:
-    from .base import Lab
 
 KEYWORDS = ("stream", "max_version", "dl_device", "copy")
 CPU = 1

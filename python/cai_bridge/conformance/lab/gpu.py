@@ -10,20 +10,17 @@ import ctypes
 import struct
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cai_bridge.testing._kit.said import Said
+from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import flat
 
 from ..requirement import UnmetError
 from .base import Lab
 from .cuda import NOT_READY, TYPE_DEVICE, TYPE_HOST, load
 from .gpu_objects import GpuStream, Memory, Pinned, Reading, SpinningHold
-
-if TYPE_CHECKING:
-    from cai_bridge.testing._kit.said import Said
-    from cai_bridge.testing._region import Region
-
-    from .objects import Hold
+from .objects import Hold
 
 LIMIT_MS = 100.0
 STRAY_MS = 0.5

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from typing import TYPE_CHECKING
+from typing import Any
+
+from cai_bridge.testing._region import Region
 
 from .cuda import HOLD_PTX, HOST_MAPPED, HOST_PORTABLE, NOT_READY, Driver
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from cai_bridge.testing._region import Region
 
 
 class GpuStream:

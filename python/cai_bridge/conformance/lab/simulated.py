@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cai_bridge import DriverError
 from cai_bridge.testing._cuda import SimulatedCuda
+from cai_bridge.testing._region import Region
 from cai_bridge.testing._stream import SimulatedStream
 
 from ..requirement import expect
 from .base import Lab
-from .objects import Watch
-
-if TYPE_CHECKING:
-    from cai_bridge.testing._region import Region
-
-    from .objects import Hold, LabStream, Reading
-
+from .objects import Hold, LabStream, Reading, Watch
 
 # In the names of the calls that the host waits by: the bridge's own is `cuModuleUnload`.
 HOST_WAITS = ("Synchronize", "ModuleUnload")
