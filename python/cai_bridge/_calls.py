@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
-from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
-from . import _libraries, _trees
-from ._convert import consume, convert_leaves
-from ._core import CaiView, DLPackView, _unraisable
+from . import _libraries
+from ._core import CaiView, DLPackView, _plain_types, _unraisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["Call"]
+
+PLAIN = frozenset(_plain_types())
+"""What is no array and holds none."""
 
 
 class Call:
@@ -38,45 +38,20 @@ class Call:
         names = self.names
         if kept:
             own, args, names = args[:kept], args[kept:], names[kept:]
-        plain = self.library.maker.arguments((args, kwargs), names, stream, self.readonly, now.lent)
-        if plain is not None:
-            now.left[:], first, made = plain
-            arrays = [first]
-        else:
-            arrays, made = self._by_plans(args, kwargs, names, now)
+        now.left[:], first, made = self.library.maker.arguments(
+            (args, kwargs), names, stream, self.readonly, now.lent
+        )
         if kept:
             now.left[0] = own + now.left[0]
-        now.like = self._like(arrays)
+        now.like = self._like(first)
         if self.makes_views:
             now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
         return now
 
-    def _by_plans(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str], now: Now
-    ) -> tuple[list[Any], list[Any]]:
-        """Convert arguments of all kinds. Gives their arrays, and what was made of them."""
-        leaves = _trees.Leaves()
-        by_place = [
-            _trees.plan(x, _trees.parameter(names, number), leaves) for number, x in enumerate(args)
-        ]
-        by_name = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
-        later: list[Callable[[], None]] = []
-        how = {"stream": now.stream, "readonly": self.readonly, "lent": now.lent}
-        made = convert_leaves(leaves, self.library, later, **how)
-        new = iter(made)
-        now.left += [tuple(again(new) for again in by_place)]
-        now.left += [{name: again(new) for name, again in by_name.items()}]
-        consume(later)
-        return leaves.arrays, made
-
-    def _like(self, arrays: list[Any]) -> _libraries.Library | None:
+    def _like(self, first: Any) -> _libraries.Library | None:
         if self.returns != "like":
             return None if self.returns is None else _libraries.find(self.returns)
-        # Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
-        for one in arrays:
-            if not _is_mapped(one):
-                return _libraries.of_array(one)
-        return None
+        return None if first is None else _libraries.of_array(first)
 
 
 class Now:
@@ -122,32 +97,10 @@ class Now:
 
     def give(self, result: Any) -> Any:
         """Convert what came of the call, which was made on its stream if there is one."""
-        if type(result) in _trees.PLAIN:
+        if type(result) in PLAIN:
             return result
         _refuse_unfinished(result)
-        if self.like is None:
-            return result
-        if self.stream is None:
-            made = self.like.maker.result(result, "the result")
-            if made is not None:
-                return made
-        leaves = _trees.Leaves()
-        rebuild = _trees.plan(result, "the result", leaves)
-        if not leaves.arrays:
-            return result
-        later: list[Callable[[], None]] = []
-        made = rebuild(iter(convert_leaves(leaves, self.like, later, made_on=self.stream)))
-        consume(later)
-        return made
-
-
-def _is_mapped(x: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return (
-        numpy is not None
-        and isinstance(x, numpy.ndarray)
-        and hasattr(x, "__cuda_array_interface__")
-    )
+        return result if self.like is None else self.like.maker.result(result, self.stream)
 
 
 def _refuse_unfinished(result: Any) -> None:

@@ -1,4 +1,7 @@
-"""Containers: their keys and parts, and the same containers again around other parts."""
+"""Containers: their keys and parts, and the same containers again around other parts.
+
+Lists, tuples and dicts are taken apart before: what is here knows the others.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 
     Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
 
+    Way = list[tuple[Callable[[Any], str] | None, Any]]
+    """How each key on the way to a part is shown, if not as an item's, and the key."""
+
 _field = ".{}".format
 
 
@@ -27,8 +33,19 @@ def by_item(key: Any) -> str:
         return f"[{type(key).__name__}]"  # which cannot show itself, and is not what is wrong
 
 
-def parts_of(x: Any) -> Parts | None:
-    """Give a container's keys and parts, how a key is shown, and what makes it again; else None."""
+def parts_of(x: Any) -> Parts | list[Any] | None:
+    """Give a container's keys and parts, how a key is shown, and what makes it again; else None.
+
+    Of one that cannot be made again, its parts alone.
+    """
+    found = _parts_of(x)
+    if found is None:
+        return _held_by(x)
+    keys, parts, shown, again = found
+    return keys, tuple(parts), shown, again
+
+
+def _parts_of(x: Any) -> Parts | None:
     kind = type(x)
     found: Parts
     if isinstance(x, dict):
@@ -41,7 +58,7 @@ def parts_of(x: Any) -> Parts | None:
     elif isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
             return kind._fields, x, _field, lambda new: _renamed(x, new)
-        found = range(len(x)), x, by_item, tuple if kind is tuple else lambda new: _retupled(x, new)
+        found = range(len(x)), x, by_item, lambda new: _retupled(x, new)
     elif hasattr(kind, "__dataclass_fields__"):
         names = _fields(x)
         own = [getattr(x, name) for name in names]
@@ -103,8 +120,6 @@ def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:
 
 
 def _refilled(x: dict[Any, Any], keys: list[Any], parts: list[Any]) -> Any:
-    if type(x) is dict:
-        return dict(zip(keys, parts, strict=True))
     made = _copied(x)
     # A dict whose keys are its attributes.
     if getattr(x, "__dict__", None) is x:
@@ -118,8 +133,6 @@ def _refilled(x: dict[Any, Any], keys: list[Any], parts: list[Any]) -> Any:
 
 
 def _relisted(x: list[Any], parts: list[Any]) -> Any:
-    if type(x) is list:
-        return parts
     made = _copied(x)
     made[:] = parts
     return made
@@ -180,12 +193,17 @@ def _reset(x: Any, keys: Iterable[Any], parts: list[Any]) -> Any:
     return made
 
 
-def held_by(x: Any) -> list[Any]:
+def _held_by(x: Any) -> list[Any] | None:
     """Give the parts of a container that is not taken apart, as far as it says that it is one."""
-    if isinstance(x, Mapping):
-        return list(x.values())
     plain = str | bytes | bytearray | memoryview | range
-    return list(x) if isinstance(x, Sequence) and not isinstance(x, plain) else []
+    try:
+        if isinstance(x, Mapping):
+            return list(x.values())
+        return list(x) if isinstance(x, Sequence) and not isinstance(x, plain) else None
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return None  # it says that it is a container, and is none
 
 
 def _registered(x: Any, kind: type) -> Parts | None:
@@ -203,3 +221,49 @@ def _registered(x: Any, kind: type) -> Parts | None:
     if tree_util.treedef_is_leaf(shape):
         return None
     return range(len(children)), children, by_item, lambda new: tree_util.tree_unflatten(shape, new)
+
+
+# --------------------------------------------------------------------------------------------------
+# places
+
+
+def say_at(error: Exception, root: str | list[str], way: Way) -> None:
+    """Put the place of a part in front of what is wrong there: ``x["mask"][2]: …``."""
+    say_where(error, _path(root, way))
+
+
+def in_itself(root: str | list[str], again_at: Way, way: Way) -> ValueError:
+    """Give the error of a container that was met again in its own parts."""
+    return ValueError(
+        f"{_path(root, again_at)}: got {_path(root, way)} itself, which it is in; allowed: a tree: "
+        "a container with arrays is not among its own parts"
+    )
+
+
+def _path(root: str | list[str], way: Way) -> str:
+    """Give a place as a program has it.
+
+    The root has a name; or it is a call's arguments by place and by name, and its names are those
+    of the parameters.
+    """
+    if not isinstance(root, str):
+        (_, by_name), (_, first), *way = way
+        root = first if by_name else _parameter(root, first)
+    return root + "".join((shown or by_item)(key) for shown, key in way)
+
+
+def _parameter(names: list[str], number: int) -> str:
+    """Name an argument that is passed by its place."""
+    return names[number] if number < len(names) else f"argument {number + 1}"
+
+
+def say_where(error: Exception, path: str) -> None:
+    """Put a place in front of what is wrong there."""
+    said = error.args
+    if said and isinstance(said[0], str):
+        error.args = (f"{path}: {said[0]}", *said[1:])
+        if path in str(error):
+            return
+        # An ImportError shows another attribute.
+        error.args = said
+    error.add_note(f"at {path}")

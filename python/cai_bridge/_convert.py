@@ -1,11 +1,11 @@
-"""`convert` of whole trees, of copies, and of what is met for the first time."""
+"""`convert` of copies, of arrays on the host and of the library's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from . import _hosts, _libraries, _trees
-from ._core import _goes_on, _ready_on, to_dlpack
+from . import _hosts, _libraries
+from ._core import DLPackView, _goes_on, _ready_on, to_dlpack
 from ._hosts import on_host
 from ._libraries import Library
 from ._libraries._views import ANY
@@ -14,25 +14,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["consume", "convert_leaves", "detached", "general"]
+__all__ = ["detached", "general", "leaves"]
+
+ITEM = "_cai_bridge_item"
+"""Where an error has the number of the array that it is about."""
+CAPSULE = type(DLPackView.__dlpack_c_exchange_api__)
 
 
 def general(  # noqa: PLR0917 - called by Rust, by places
     x: Any,
-    to: Any,
+    library: Library,
     stream: Any = None,
     copy: bool | None = None,
     readonly: bool | None = None,
     detach: bool | None = None,
 ) -> Any:
-    """Convert whatever `convert` takes; one array of a known library does not come by here."""
-    library = _libraries.find(to)
+    """Convert whatever `convert` takes besides trees; most arrays do not come by here."""
     if _is_own(x, library):
         if _asks(library, stream, readonly):
             library.maker.admit([x], stream, readonly)
         return _own([x], library, stream, copy, readonly)[0]
-    if _trees.is_tree(x):
-        return _tree(x, library, stream=stream, copy=copy, readonly=readonly, detach=detach)
     if detach:
         x = detached(x)
     if on_host(x):
@@ -43,36 +44,19 @@ def general(  # noqa: PLR0917 - called by Rust, by places
             given = _copies(given, library, copy, stream, readonly, later)
         made = library.maker.convert(given, stream, readonly)[0]
     except Exception as error:
-        error.__dict__.pop("_cai_bridge_item", None)
+        error.__dict__.pop(ITEM, None)
         raise
-    consume(later)
+    for consume in later:
+        consume()
     return made
 
 
-def _tree(x: Any, library: Library, **how: Any) -> Any:
-    options = {name: how[name] for name in ("stream", "copy", "readonly")}
-    leaves = _trees.Leaves(lambda array: _hosts.is_wanted(array, library, options["copy"]))
-    rebuild = _trees.plan(x, "x", leaves)
-    made: dict[int, Any] = {}
-    for number, array in enumerate(leaves.arrays):
-        if on_host(array):
-            try:
-                made[number] = _hosts.convert(array, library, **options)
-            except Exception as error:
-                _trees.say_where(error, leaves.path(number))
-                raise
-    later: list[Callable[[], None]] = []
-    others = iter(convert_leaves(leaves.without(made), library, later, **how))
-    all_made = [made[at] if at in made else next(others) for at in range(len(leaves.arrays))]
-    rebuilt = rebuild(iter(all_made))
-    consume(later)
-    return rebuilt
-
-
-def convert_leaves(
-    leaves: _trees.Leaves,
+def leaves(
+    arrays: list[Any],
+    hosts: list[int],
+    own: list[int],
     library: Library,
-    later: list[Callable[[], None]],
+    later: list[Callable[[], None]] | None,
     *,
     stream: Any = None,
     copy: bool | None = None,
@@ -81,32 +65,30 @@ def convert_leaves(
     made_on: Any = None,
     lent: list[Any] | None = None,
 ) -> list[Any]:
-    """Convert the arrays of a tree, all or none; what is refused says where it was.
+    """Convert the arrays of a tree, all or none; what is refused says in `ITEM` which it was.
 
-    What is added to `later` consumes the capsules among them: see `consume`.
-    With `made_on` their pending work is on that stream, whatever stream their library has now.
-    With `lent` they are for one call, at whose end what was added to that list is called.
+    Some are on the host, some are the library's own. What is added to `later` consumes the capsules
+    among them. With `made_on` their pending work is on that stream, whatever stream their library
+    has now. With `lent` they are for one call, at whose end what was added to that list is called.
     """
-    arrays = leaves.arrays
-    first = dict(zip(map(type, arrays), arrays, strict=True))
-    # A view goes on naming the stream that it was made for, so that another is made.
-    again = made_on is not None and _is_view(library)
-    own = {kind for kind, array in first.items() if not again and _is_own(array, library)}
-    foreign: Sequence[int] = range(len(arrays))
-    mine = []
-    if own:
-        foreign = [number for number in foreign if type(arrays[number]) not in own]
-        mine = [number for number, array in enumerate(arrays) if type(array) in own]
+    made: dict[int, Any] = {}
+    for number in hosts:
+        try:
+            made[number] = _hosts.convert(arrays[number], library, stream, copy, readonly)
+        except Exception as error:
+            error.__dict__[ITEM] = number
+            raise
+    foreign = sorted({*range(len(arrays))} - {*hosts, *own})
+    owned = [arrays[number] for number in own]
     try:
-        if mine and _asks(library, stream, readonly):
-            library.maker.admit([arrays[number] for number in mine], stream, readonly)
+        if own and _asks(library, stream, readonly):
+            library.maker.admit(owned, stream, readonly)
     except Exception as error:
-        if (item := error.__dict__.pop("_cai_bridge_item", None)) is not None:
-            _trees.say_where(error, leaves.path(mine[item]))
+        _name(error, own)
         raise
-    item = len(foreign)
+    item = None
     try:
-        given = [arrays[number] for number in foreign] if own else list(arrays)
+        given = [arrays[number] for number in foreign]
         if detach:
             given = [detached(array) for array in given]
         if copy is not None:
@@ -115,21 +97,28 @@ def convert_leaves(
             # Work on that stream is pending on them, and they go back to it.
             for item, view in enumerate(_taken(given, later)):
                 given[item] = _ready_on(view, made_on)
-            item = len(foreign)
-        made = library.maker.convert(given, stream, readonly, lent, later)
+            item = None
+        converted = library.maker.convert(given, stream, readonly, lent, later)
     except Exception as error:
-        item = error.__dict__.pop("_cai_bridge_item", item)
-        if item < len(foreign):
-            _trees.say_where(error, leaves.path(foreign[item]))
+        _name(error, foreign, item)
         raise
-    if not own:
-        return made
-    owned = [arrays[number] for number in mine]
-    if made_on is not None:
-        _order_owned(owned, library, stream, made_on, later)
-    kept = iter(_own(owned, library, stream, copy, readonly, lent))
-    converted = iter(made)
-    return [next(kept if type(array) in own else converted) for array in arrays]
+    made |= zip(foreign, converted, strict=True)
+    try:
+        if own and made_on is not None:
+            _order_owned(owned, library, stream, made_on, later)
+        owned = _own(owned, library, stream, copy, readonly, lent) if own else owned
+    except Exception as error:
+        _name(error, own)
+        raise
+    made |= zip(own, owned, strict=True)
+    return [made[number] for number in range(len(arrays))]
+
+
+def _name(error: Exception, numbers: list[int], item: int | None = None) -> None:
+    """Have an error about one of some arrays say which of all it is about."""
+    item = error.__dict__.pop(ITEM, item)
+    if item is not None:
+        error.__dict__[ITEM] = numbers[item]
 
 
 def _order_owned(
@@ -137,7 +126,7 @@ def _order_owned(
     library: Library,
     stream: Any,
     made_on: Any,
-    later: list[Callable[[], None]],
+    later: list[Callable[[], None]] | None,
 ) -> None:
     """Make the library wait for the work on its own arrays, which were made on `made_on`."""
     views = _taken([*map(detached, owned)], later)
@@ -210,18 +199,18 @@ def _copies(  # noqa: PLR0917
     copy: bool,
     stream: Any,
     readonly: bool | None,
-    later: list[Callable[[], None]],
+    later: list[Callable[[], None]] | None,
 ) -> list[Any]:
     """Copy the arrays of a tree. What is added to `later` consumes its capsules."""
     library.maker.admit([], stream, readonly)
     if readonly and library.writes:
         return arrays  # refused whatever the library is given, a copy as well: so none is made
     made = list(arrays)
-    capsules = [item for item, x in enumerate(arrays) if type(x) is _trees.CAPSULE]
+    capsules = [item for item, x in enumerate(arrays) if type(x) is CAPSULE]
     item = 0
     try:
         for item, x in enumerate(arrays):
-            if type(x) is not _trees.CAPSULE or library.name == "numpy":
+            if type(x) is not CAPSULE or library.name == "numpy":
                 made[item] = _copied(x, library, copy, stream)
         if copy and capsules and library.name != "numpy":
             library.maker.admit([arrays[item] for item in capsules], stream)
@@ -231,8 +220,8 @@ def _copies(  # noqa: PLR0917
             for item, x in zip(capsules, taken, strict=True):
                 made[item] = _copied(x, library, copy, stream)
     except Exception as error:
-        known = error.__dict__.get("_cai_bridge_item")
-        error.__dict__["_cai_bridge_item"] = item if known is None else capsules[known]
+        known = error.__dict__.get(ITEM)
+        error.__dict__[ITEM] = item if known is None else capsules[known]
         raise
     return made
 
@@ -254,13 +243,7 @@ def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
     return view.__dlpack__(stream=1 if on is None else on, max_version=(1, 3), copy=True)
 
 
-def consume(later: list[Callable[[], None]]) -> None:
-    """Consume the capsules that were converted, when nothing can be refused any more."""
-    for consume in later:
-        consume()
-
-
-def _taken(arrays: list[Any], later: list[Callable[[], None]]) -> list[Any]:
+def _taken(arrays: list[Any], later: list[Callable[[], None]] | None) -> list[Any]:
     """Take arrays in as views that nothing is pending on."""
     return ANY.maker.convert(arrays, -1, None, None, later)
 

@@ -67,7 +67,7 @@ mod _core {
     use super::doors::from_host::{_check_host, _gpu_for, _host_copy, _host_to_gpu};
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
-    use super::doors::tree::_plain_types;
+    use super::doors::walk::_plain_types;
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::{_forget_habits, _habits};

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable
 from types import ModuleType
 
+from cai_bridge._containers import say_where
 from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Maker
-from cai_bridge._trees import say_where
 
 from ._library import Library
 from ._warp import WARP

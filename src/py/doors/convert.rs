@@ -1,8 +1,6 @@
-//! `convert`: an array of any library as one of another. One array for a library that is known by now takes the
-//! way that is written here, and so do lists, tuples and dicts of arrays; other trees, copies and first calls go by
-//! Python (`_convert.py`), which comes back here with lists.
+//! `convert`: an array of any library as one of another, and trees of them. Copies, arrays on the host and the
+//! library's own go by Python (`_convert.py`), which comes back here with lists.
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -10,7 +8,8 @@ use pyo3::types::PyDict;
 use super::Optional;
 use super::library::DOOR;
 use super::maker::Maker;
-use super::tree::is_container;
+use super::tree::{How, Root};
+use super::walk::is_container;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
@@ -92,22 +91,33 @@ fn converted<'py>(
     let py = x.py();
     let copy = flag::parse("copy", copy)?;
     let detach = flag::parse("detach", detach)?;
-    if copy.is_none()
-        && detach.is_none()
-        && let Some(maker) = known(to)?
-        && let Some(made) = if is_container(x) {
-            let root = intern!(py, "x").as_any();
-            let converted = maker.get().tree(x, root, (stream, readonly), None)?;
-            converted.map(|converted| converted.tree)
-        } else {
-            maker.get().single(x, stream, readonly)?
-        }
+    let maker = known(to)?.map_or_else(|| found(to), Ok)?;
+    let is_plain = copy.is_none() && detach.is_none();
+    if is_plain
+        && !is_container(x)
+        && let Some(made) = maker.get().single(x, stream, readonly)?
     {
         return Ok(made);
     }
-    GENERAL
-        .import(py, "cai_bridge._convert", "general")?
-        .call1((x, to, stream, copy, readonly, detach))
+    let how = How { stream, readonly, copy, detach, ..How::default() };
+    if let Some(converted) = maker.get().tree(x, &Root::Given, &how)? {
+        return Ok(converted.tree);
+    }
+    GENERAL.import(py, "cai_bridge._convert", "general")?.call1((
+        x,
+        &maker.get().library,
+        stream,
+        copy,
+        readonly,
+        detach,
+    ))
+}
+
+/// The library that `to` names, looked for.
+#[cold]
+fn found<'py>(to: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Maker>> {
+    let libraries = to.py().import("cai_bridge._libraries")?;
+    Ok(libraries.call_method1("find", (to,))?.getattr("maker")?.cast_into()?)
 }
 
 /// The library that `to` was found to name before.

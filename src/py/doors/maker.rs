@@ -18,6 +18,7 @@ use super::item::at_item;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
 use super::to_dlpack::is_on_gpu;
+use super::tree::{How, Root};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
@@ -83,8 +84,7 @@ impl Maker {
     }
 
     /// Converts the arrays among the arguments of a call, all or none: those by place, those by name, the first array as
-    /// it was, and what was made. None where they are not that plain. `names` are the parameters'; to `lent` a
-    /// [`CallArgument`] is added for each.
+    /// it was, and what was made. `names` are the parameters'; to `lent` a [`CallArgument`] is added for each.
     fn arguments<'py>(
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
@@ -95,20 +95,27 @@ impl Maker {
     ) -> Answer<'py> {
         let py = slf.py();
         entry(py, || {
-            let converted = slf.get().tree(all, names, (stream, readonly), Some(lent))?;
-            let parts = converted.map(|it| (it.tree, it.first, it.made));
+            let how = How { stream, readonly, lent: Some(lent), ..How::default() };
+            let converted = slf.get().tree(all, &Root::Call(names), &how)?;
+            // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
+            let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
+            let parts =
+                converted.map(|it| (it.tree, it.arrays.iter().find(is_like).cloned(), it.made));
             parts.into_pyobject(py)
         })
     }
 
-    /// Converts a result, which is named `root` where it is refused. None where it is not that plain.
+    /// Converts the arrays of a result, which was made on that stream if there is one.
     fn result<'py>(
         slf: &Bound<'py, Self>,
         x: &Bound<'py, PyAny>,
-        root: &Bound<'py, PyAny>,
+        made_on: Optional<'_, 'py>,
     ) -> Answer<'py> {
-        let py = slf.py();
-        entry(py, || Ok(slf.get().converted_result(x, root)?.into_pyobject(py)?))
+        entry(slf.py(), || {
+            let how = How { made_on, ..How::default() };
+            let converted = slf.get().tree(x, &Root::Result, &how)?;
+            Ok(converted.map(|converted| converted.tree))
+        })
     }
 
     /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for: views that were

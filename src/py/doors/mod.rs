@@ -13,7 +13,9 @@ mod ndarray;
 mod several;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
-pub(crate) mod tree;
+mod tree;
+pub(crate) mod walk;
+mod whole;
 
 pub(crate) use call_argument::{_goes_on, _unraisable, CallArgument};
 pub(crate) use maker::Maker;

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::native::Question;
-use crate::py::text::class_name;
+use crate::py::text::{attribute, class_name};
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
 /// How a producer speaks.
@@ -32,6 +32,44 @@ pub(crate) enum ProducerKind {
     Class,
     /// Something else: whatever its attributes say.
     Foreign,
+}
+
+/// Which of a type's objects are arrays, or are refused in place of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrays {
+    All,
+    /// Those that say so by themselves.
+    Some,
+    None,
+}
+
+impl Arrays {
+    fn of(producer: ProducerKind, speaks: Speaks, kind: &Bound<'_, PyType>) -> PyResult<Self> {
+        let Speaks { table, dlpack, cai } = speaks;
+        Ok(match producer {
+            // A class has what its objects have, and is none.
+            ProducerKind::Class => Self::None,
+            ProducerKind::CaiView | ProducerKind::DLPackView | ProducerKind::Capsule => Self::All,
+            _ if table.is_some() || dlpack || cai => Self::All,
+            ProducerKind::Dict => Self::Some,
+            ProducerKind::Foreign if has_more(kind)? => Self::Some,
+            ProducerKind::Foreign => Self::None,
+        })
+    }
+}
+
+/// Whether objects may have attributes that their type has not.
+fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    let py = kind.py();
+    if kind.getattr(intern!(py, "__dictoffset__"))?.is_truthy()?
+        || kind.getattr_opt(intern!(py, "__getattr__"))?.is_some()
+    {
+        return Ok(true);
+    }
+    let finds = kind.getattr(intern!(py, "__getattribute__"))?;
+    let made_by = finds.getattr_opt(intern!(py, "__objclass__"))?;
+    let module = made_by.map(|by| attribute(&by, intern!(py, "__module__"))).transpose()?.flatten();
+    Ok(module.as_deref() != Some("builtins"))
 }
 
 /// The properties of a tensor whose memory does not hold its values, or that autograd follows.
@@ -67,6 +105,8 @@ impl Speaks {
 pub(crate) struct Facts {
     /// Which kind of producer.
     pub(crate) producer: ProducerKind,
+    /// Which of its objects are arrays.
+    pub(crate) arrays: Arrays,
     /// Its exchange API.
     pub(crate) table: Option<Table>,
     /// What its tensors have that DLPack cannot say, and the exchange API does not check. Torch's do.
@@ -185,6 +225,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(Facts {
         producer,
+        arrays: Arrays::of(producer, speaks, kind)?,
         table: speaks.table,
         lazy,
         parts,

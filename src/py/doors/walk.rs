@@ -1,0 +1,307 @@
+//! The way through a tree: which of its parts are arrays, and where each is. Lists, tuples and dicts, which most
+//! containers are, are taken apart without a call of Python's for each part; `_containers.py` knows the others.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyBytes, PyCapsule, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple,
+    PyType,
+};
+
+use super::library::{Method, ToLibrary};
+use super::maker::Maker;
+use super::to_dlpack::{is_on_gpu, says_as_taken};
+use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
+use crate::py::interpreter::answered;
+use crate::py::producers::types::{Arrays, facts};
+
+/// A way through a tree.
+struct Walk<'a, 'py> {
+    maker: &'a Maker,
+    to_library: &'a ToLibrary,
+    how: &'a How<'a, 'py>,
+    root: &'a Root<'a, 'py>,
+    /// Whether each array is asked where it is, though it says so as it is taken in.
+    asks: bool,
+    tree: Tree<'py>,
+    /// The containers around the next part.
+    open: Vec<Open<'py>>,
+}
+
+/// A container that is being taken apart. It may change meanwhile: what it had first counts.
+struct Open<'py> {
+    container: Bound<'py, PyAny>,
+    parts: Bound<'py, PyTuple>,
+    /// How many of them are behind.
+    next: usize,
+    /// Its own place among the tree's parts.
+    at: usize,
+    /// How many arrays were there before.
+    before: usize,
+    /// Where it was met again in its own parts.
+    again_at: Option<Vec<Step<'py>>>,
+}
+
+/// Takes a tree apart; `None` for what is given to `convert` and is no tree.
+pub(super) fn apart<'py>(
+    (maker, to_library): (&Maker, &ToLibrary),
+    x: &Bound<'py, PyAny>,
+    root: &Root<'_, 'py>,
+    how: &How<'_, 'py>,
+    asks: bool,
+) -> PyResult<Option<Tree<'py>>> {
+    let (tree, open) = (Tree::default(), Vec::new());
+    let mut walk = Walk { maker, to_library, how, root, asks, tree, open };
+    let is_given = matches!(root, Root::Given);
+    if is_given && walk.is_single(x)? {
+        return Ok(None);
+    }
+    walk.part(x.clone())?;
+    if is_given && walk.open.is_empty() {
+        return Ok(None);
+    }
+    while let Some(open) = walk.open.last_mut() {
+        if open.next == open.parts.len() {
+            walk.close()?;
+        } else {
+            open.next += 1;
+            let part = open.parts.get_item(open.next - 1)?;
+            walk.part(part)?;
+        }
+    }
+    Ok(Some(walk.tree))
+}
+
+impl<'py> Walk<'_, 'py> {
+    /// Whether it is an array, or one of the library's own, whatever else it is.
+    fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
+        if is_container(x) {
+            let types = self.to_library.types.bind(x.py());
+            return Ok(types.contains(x.get_type())? || is_bare_dict(x)?);
+        }
+        Ok(is_plain(x) || self.to_library.has(x)? || is_array(x)?)
+    }
+
+    fn part(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
+        if is_plain(&x) {
+            self.same(x);
+            return Ok(());
+        }
+        if is_container(&x) {
+            // The names of a call's arguments are no dict's keys.
+            let is_call = matches!(self.root, Root::Call(_)) && self.open.len() == 1;
+            if !is_call && is_bare_dict(&x)? { self.leaf(x, false) } else { self.enter(x) }
+        } else if self.maker.is_foreign(&x, self.to_library)? {
+            self.leaf(x, true)
+        } else if self.is_around(&x)? {
+            Ok(())
+        } else if is_array(&x)? {
+            self.leaf(x, false)
+        } else {
+            self.other(x)
+        }
+    }
+
+    fn same(&mut self, x: Bound<'py, PyAny>) {
+        self.tree.parts.push(Part::Same(x));
+    }
+
+    /// Adds an array, if it is one that is converted.
+    fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
+        let item = self.tree.arrays.len();
+        let is_wanted = (|| {
+            if is_foreign && !self.asks && says_as_taken(&x)? {
+                return Ok(true);
+            }
+            if !is_on_gpu(&x)? {
+                let is_wanted = self.is_wanted_of_host(&x)?;
+                self.tree.hosts.extend(is_wanted.then_some(item));
+                return Ok(is_wanted);
+            }
+            // A view goes on naming the stream that it was made for, so that another is made.
+            let is_view = matches!(self.to_library.method, Method::View(_));
+            let is_other = is_foreign || is_view && self.how.made_on.is_some();
+            if !is_other && self.to_library.has(&x)? {
+                self.tree.own.push(item);
+            }
+            self.tree.has_capsules |= x.is_instance_of::<PyCapsule>();
+            Ok(true)
+        })();
+        if is_wanted.or_else(|error| Err(said_at(error, &self.root.name(x.py()), self.way())?))? {
+            self.tree.arrays.push(x);
+            self.tree.parts.push(Part::Array);
+        } else {
+            self.same(x);
+        }
+        Ok(())
+    }
+
+    /// Whether the library is to have an array on the host.
+    fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
+        let py = x.py();
+        let may_be = self.how.copy == Some(true) || self.to_library.takes_host;
+        if !may_be || !matches!(self.root, Root::Given) {
+            return Ok(false);
+        }
+        let hosts = py.import(intern!(py, "cai_bridge._hosts"))?;
+        let asked = (x, self.maker.library.bind(py), self.how.copy);
+        hosts.call_method1(intern!(py, "is_wanted"), asked)?.is_truthy()
+    }
+
+    /// Goes into a list, a tuple or a dict.
+    fn enter(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
+        if self.is_around(&x)? {
+            return Ok(());
+        }
+        let (kind, parts) = if let Ok(list) = x.cast_exact::<PyList>() {
+            (Kind::List, list.to_tuple())
+        } else if let Ok(tuple) = x.cast_exact::<PyTuple>() {
+            (Kind::Tuple, tuple.clone())
+        } else {
+            let dict = x.cast_exact::<PyDict>()?.copy()?;
+            let (keys, parts): (Vec<_>, Vec<_>) = dict.iter().unzip();
+            (Kind::Dict(keys), PyTuple::new(x.py(), parts)?)
+        };
+        self.open(x, kind, parts);
+        Ok(())
+    }
+
+    fn open(&mut self, container: Bound<'py, PyAny>, kind: Kind<'py>, parts: Bound<'py, PyTuple>) {
+        let (at, before) = (self.tree.parts.len(), self.tree.arrays.len());
+        let many = parts.len();
+        self.tree.parts.reserve(many + 1);
+        self.tree.arrays.reserve(many.min(64));
+        self.tree.parts.push(Part::Container(kind, many));
+        self.open.push(Open { container, parts, next: 0, at, before, again_at: None });
+    }
+
+    /// Goes into another container; what is none stays as it is, and one that cannot be made again if it has no arrays.
+    #[cold]
+    fn other(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
+        let py = x.py();
+        let found = containers(py)?.call_method1(intern!(py, "parts_of"), (&x,))?;
+        if found.is_exact_instance_of::<PyTuple>() {
+            let (keys, parts, shown, again) = found.extract()?;
+            self.open(x, Kind::Other { keys, shown, again }, parts);
+            return Ok(());
+        }
+        if let Ok(held) = found.cast_exact::<PyList>()
+            && !(self.open.is_empty() && matches!(self.root, Root::Given))
+        {
+            let is_one = |part: Bound<'py, PyAny>| Ok(is_array(&part)? && is_on_gpu(&part)?);
+            let mut each = held.iter().map(is_one);
+            let has_arrays = each.find(|one| !matches!(one, Ok(false))).unwrap_or(Ok(false));
+            // One that fails says that it is a container, and is none.
+            if answered(py, has_arrays)? == Some(true) {
+                let kind = x.get_type().name()?;
+                let error = PyTypeError::new_err(format!(
+                    "container: got a {kind} with arrays; allowed: lists, tuples, dicts, dataclasses, UserDict, \
+                     UserList, ChainMap, deque, and containers registered with JAX or PyTorch: pass dict(x) or list(x)"
+                ));
+                return Err(said_at(error, &self.root.name(py), self.way())?);
+            }
+        }
+        self.same(x);
+        Ok(())
+    }
+
+    /// Whether it is one of the containers around, which then stays as it is.
+    fn is_around(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
+        let Some(at) = self.open.iter().position(|open| open.container.is(x)) else {
+            return Ok(false);
+        };
+        if self.open[at].again_at.is_none() {
+            self.open[at].again_at = Some(self.way()?);
+        }
+        self.same(x.clone());
+        Ok(true)
+    }
+
+    /// Leaves the innermost container. One without arrays stays as it is.
+    fn close(&mut self) -> PyResult<()> {
+        let Some(open) = self.open.pop() else { return Ok(()) };
+        if self.tree.arrays.len() == open.before {
+            self.tree.parts.truncate(open.at);
+            self.same(open.container);
+        } else if let Some(again_at) = open.again_at {
+            let py = open.container.py();
+            let places = (self.root.name(py), again_at, self.way()?);
+            let error = containers(py)?.call_method1(intern!(py, "in_itself"), places)?;
+            return Err(PyErr::from_value(error));
+        }
+        Ok(())
+    }
+
+    /// The way to the part that is looked at.
+    #[cold]
+    fn way(&self) -> PyResult<Vec<Step<'py>>> {
+        let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
+            Part::Container(kind, _) => Some(kind.step(&open.container, open.next - 1)),
+            _ => None,
+        };
+        self.open.iter().filter_map(step).collect()
+    }
+}
+
+/// Whether it is an array, or is refused in place of one: whatever else it is, it is no container.
+fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match facts(x)?.arrays {
+        Arrays::All => Ok(true),
+        Arrays::None => Ok(false),
+        Arrays::Some if x.is_instance_of::<PyDict>() => is_bare_dict(x),
+        Arrays::Some => Ok(answered(x.py(), speaks_itself(x))?.unwrap_or(false)),
+    }
+}
+
+/// Whether an object speaks a protocol for which its type has nothing. There are objects that have any attribute at
+/// all: only what answers as arrays do is one. A stand-in for something that is not there now has none of it either.
+fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = x.py();
+    let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));
+    if method(intern!(py, "__dlpack__"))?.is_some()
+        && let Some(device) = method(intern!(py, "__dlpack_device__"))?
+        && device.call0()?.is_instance_of::<PyTuple>()
+    {
+        return Ok(true);
+    }
+    let interface = x.getattr_opt(intern!(py, "__cuda_array_interface__"))?;
+    Ok(interface.is_some_and(|interface| interface.is_instance_of::<PyDict>()))
+}
+
+/// Whether a dict is one of the CUDA Array Interface, which is refused: it has no owner.
+fn is_bare_dict(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = x.py();
+    let has = |name| x.contains(name);
+    let typestr = intern!(py, "typestr");
+    Ok(x.is_instance_of::<PyDict>()
+        && has(typestr)?
+        && has(intern!(py, "data"))?
+        && has(intern!(py, "shape"))?
+        && has(intern!(py, "version"))?
+        && x.get_item(typestr)?.is_instance_of::<PyString>())
+}
+
+macro_rules! plain {
+    ($($type:ty),+) => {
+        /// Whether `x` is no array and holds none, of which there may be very many.
+        fn is_plain(x: &Bound<'_, PyAny>) -> bool {
+            x.is_none() $(|| x.is_exact_instance_of::<$type>())+
+        }
+
+        /// The types of what is plain, of which results of calls may be.
+        #[pyfunction]
+        pub(crate) fn _plain_types(py: Python<'_>) -> Vec<Bound<'_, PyType>> {
+            vec![py.None().bind(py).get_type(), $(py.get_type::<$type>()),+]
+        }
+    };
+}
+
+plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
+
+/// Whether `x` is a container that is taken apart here.
+pub(super) fn is_container(x: &Bound<'_, PyAny>) -> bool {
+    x.is_exact_instance_of::<PyList>()
+        || x.is_exact_instance_of::<PyDict>()
+        || x.is_exact_instance_of::<PyTuple>()
+}

@@ -1,0 +1,99 @@
+//! Whole trees: their arrays are converted, all or none, and the trees made again of them.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList};
+
+use super::item::item_of;
+use super::maker::Maker;
+use super::to_dlpack::{is_on_gpu, says_as_taken};
+use super::tree::{How, Root, Tree};
+use super::walk::apart;
+use crate::py::interpreter::answered;
+
+/// A tree that was converted.
+pub(super) struct Converted<'py> {
+    pub(super) tree: Bound<'py, PyAny>,
+    /// Its arrays, as they were.
+    pub(super) arrays: Vec<Bound<'py, PyAny>>,
+    /// What was made of them.
+    pub(super) made: Vec<Bound<'py, PyAny>>,
+}
+
+impl Maker {
+    /// Converts the arrays of a tree, all or none, and makes the tree again of them; `None` for what is given to
+    /// `convert` and is no tree. What is refused is named by its place.
+    pub(super) fn tree<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        root: &Root<'_, 'py>,
+        how: &How<'_, 'py>,
+    ) -> PyResult<Option<Converted<'py>>> {
+        let (py, to_library) = (x.py(), self.to_library(x.py())?);
+        let mut asks = how.copy.is_some() || how.made_on.is_some();
+        loop {
+            let Some(tree) = apart((self, to_library), x, root, how, asks)? else {
+                return Ok(None);
+            };
+            if tree.arrays.is_empty() && matches!(root, Root::Result) {
+                return Ok(Some(Converted {
+                    tree: x.clone(),
+                    arrays: Vec::new(),
+                    made: Vec::new(),
+                }));
+            }
+            let later = tree.has_capsules.then(|| PyList::empty(py));
+            match self.made_of(py, &tree, how, later.as_ref()) {
+                Ok(made) => {
+                    let rebuilt = tree.rebuild(&root.name(py), &made)?;
+                    // Last: what is refused before leaves capsules as they were.
+                    for consume in later.iter().flatten() {
+                        consume.call0()?;
+                    }
+                    return Ok(Some(Converted { tree: rebuilt, arrays: tree.arrays, made }));
+                }
+                Err(error) => {
+                    let item = item_of(py, &error);
+                    let array = item.and_then(|item| tree.arrays.get(item));
+                    if asks || !array.map_or(Ok(false), is_on_host)? {
+                        return Err(tree.named(&root.name(py), error, item)?);
+                    }
+                    // It stays as it is, or is converted otherwise.
+                    asks = true;
+                }
+            }
+        }
+    }
+
+    /// Converts the arrays of a tree. To `later` a function for each capsule that consumes it is added.
+    fn made_of<'py>(
+        &self,
+        py: Python<'py>,
+        tree: &Tree<'py>,
+        how: &How<'_, 'py>,
+        later: Option<&Bound<'py, PyList>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        static LEAVES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        if tree.is_foreign() && how.is_plain() {
+            return self.several(py, &tree.arrays, (how.stream, how.readonly), how.lent, later);
+        }
+        let leaves = LEAVES.import(py, "cai_bridge._convert", "leaves")?;
+        let arrays = PyList::new(py, &tree.arrays)?;
+        let named = PyDict::new(py);
+        named.set_item(intern!(py, "stream"), how.stream)?;
+        named.set_item(intern!(py, "readonly"), how.readonly)?;
+        named.set_item(intern!(py, "copy"), how.copy)?;
+        named.set_item(intern!(py, "detach"), how.detach)?;
+        named.set_item(intern!(py, "made_on"), how.made_on)?;
+        named.set_item(intern!(py, "lent"), how.lent)?;
+        let by_place = (arrays, &*tree.hosts, &*tree.own, &self.library, later);
+        leaves.call(by_place, Some(&named))?.extract()
+    }
+}
+
+/// Whether an array that was refused is one on the host. Where it cannot say that, the refusal stands.
+#[cold]
+fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))
+}
