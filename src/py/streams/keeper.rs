@@ -4,7 +4,6 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::exporter::Exporter;
-use super::object::{Lifetime, keeps, wrapped};
 use super::voucher::Voucher;
 use crate::array::RustStream;
 
@@ -52,15 +51,4 @@ impl Keeper {
             }
         }
     }
-}
-
-/// Who keeps the stream of `object`, if that does.
-pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
-    Ok(match keeps(object)? {
-        Lifetime::Wrapped => keeper(&object.getattr(wrapped(object.py()))?)?,
-        Lifetime::Forever => Some(Keeper::Always),
-        Lifetime::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
-        Lifetime::UntilClosed => Some(Keeper::Object(Voucher::new(object)?)),
-        Lifetime::Unknown => None,
-    })
 }

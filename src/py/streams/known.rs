@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 
 use super::context::follows_legacy;
 use super::current::{self, Objects};
-use super::keeper::{Keeper, keeper};
+use super::keeper::Keeper;
 use super::name::StreamName;
 use super::naming;
-use super::object::handle_of;
+use super::object::{handle_of, keeper};
 use super::pools;
 use super::reference::StreamRef;
 use super::xla;

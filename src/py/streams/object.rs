@@ -1,6 +1,6 @@
 //! Stream objects: what their `__cuda_stream__` answers, by
 //! [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0, handle)`.
-//! And how long they keep their streams.
+//! And which of them keep their streams.
 
 use std::rc::Rc;
 
@@ -9,6 +9,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString, PyTuple, PyType, PyTypeMethods};
 
+use super::keeper::Keeper;
+use super::voucher::Voucher;
 use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit, Habits};
@@ -139,27 +141,12 @@ pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     Ok(answered(py, index)?.filter(|index| *index >= 0))
 }
 
-/// How long a stream object keeps its stream alive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lifetime {
-    /// Its library destroys no stream.
-    Forever,
-    /// As long as it is held.
-    WhileHeld,
-    /// As long as it is held, and is not closed.
-    UntilClosed,
-    /// As long as the object that it is around keeps it.
-    Wrapped,
-    /// It is around another's handle, or fails to say.
-    Unknown,
-}
-
 /// What is known of a type of stream objects.
 struct StreamKind {
     asking: Asking,
     hint: Hint,
-    /// How long those keep their stream that own it.
-    own: Lifetime,
+    /// Whether one that owns its stream may be closed while it is held.
+    closes: bool,
 }
 
 /// How the objects of a type are asked for their handles.
@@ -172,7 +159,7 @@ enum Asking {
     Unknown,
 }
 
-/// Where an object says how long it keeps its stream.
+/// Where an object says whether it keeps its stream.
 enum Hint {
     /// Nowhere: it owns its stream.
     Nowhere,
@@ -193,67 +180,66 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
     KINDS.with(|known| known.get(object, examine))
 }
 
-/// How long `object` keeps its stream alive.
-pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Lifetime> {
+/// What keeps the stream of `object`, if that does: nothing is needed where its library destroys no stream. One that is
+/// around another's handle, or fails to say, keeps none.
+pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
-    let keeps = || {
+    let keeper = || {
         let known = kind_of(object)?;
         match &known.hint {
-            Hint::Nowhere => Ok(known.own),
-            Hint::TypeName => Ok(Lifetime::Unknown),
+            Hint::Nowhere => owner(object, &known).map(Some),
+            Hint::TypeName => Ok(None),
             Hint::InDict => {
                 let dict = object.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
-                says(py, known.own, |name| dict.get_item(name))
+                says(object, &known, |name| dict.get_item(name))
             }
-            Hint::Attribute => says(py, known.own, |name| object.getattr_opt(name)),
+            Hint::Attribute => says(object, &known, |name| object.getattr_opt(name)),
             Hint::Id(id) => by_id(&id.answer(object)?),
         }
     };
-    Ok(answered(py, keeps())?.unwrap_or(Lifetime::Unknown))
+    Ok(answered(py, keeper())?.flatten())
+}
+
+/// Of an object that owns its stream.
+fn owner(object: &Bound<'_, PyAny>, known: &StreamKind) -> PyResult<Keeper> {
+    let voucher = Voucher::new(object)?;
+    Ok(if known.closes { Keeper::Object(voucher) } else { Keeper::Owner(voucher) })
 }
 
 /// What PyTorch's id of a stream says: an odd number for one of its pools, and the address of one that is external
 /// (torch 2.11).
-fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Lifetime> {
-    Ok(if id.extract::<i64>()? & 1 == 1 { Lifetime::Forever } else { Lifetime::Unknown })
+fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
+    Ok((id.extract::<i64>()? & 1 == 1).then_some(Keeper::Always))
 }
 
-/// What the attributes of an object say, by `get`: PyTorch's id; Numba's and others' `external`; Warp's `owner`
-/// (release 1.19).
+/// What the attributes of an object say, by `get`: PyTorch's id; Numba's and others' `external`; the object that CuPy's
+/// `Stream.from_external` is around (14.2); Warp's `owner` (release 1.19).
 fn says<'py>(
-    py: Python<'py>,
-    own: Lifetime,
+    object: &Bound<'py, PyAny>,
+    known: &StreamKind,
     get: impl Fn(&Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>>,
-) -> PyResult<Lifetime> {
+) -> PyResult<Option<Keeper>> {
+    let py = object.py();
     if let Some(id) = get(intern!(py, "stream_id"))? {
         return by_id(&id);
     }
     if get(intern!(py, "external"))?.map_or(Ok(false), |external| external.is_truthy())? {
-        return Ok(Lifetime::Unknown);
+        return Ok(None);
     }
-    // CuPy's `Stream.from_external` (14.2).
-    if own == Lifetime::WhileHeld && get(wrapped(py))?.is_some_and(|other| !other.is_none()) {
-        return Ok(Lifetime::Wrapped);
+    if !known.closes
+        && let Some(other) = get(intern!(py, "_foreign_stream_ref"))?.filter(|it| !it.is_none())
+    {
+        return keeper(&other);
     }
-    let owner = get(intern!(py, "owner"))?;
-    Ok(if owner.is_some_and(|owner| owner.is(PyBool::new(py, false))) {
-        Lifetime::Unknown
-    } else {
-        own
-    })
-}
-
-/// Where a stream object has the one that it is around.
-pub(super) fn wrapped(py: Python<'_>) -> &Bound<'_, PyString> {
-    intern!(py, "_foreign_stream_ref")
+    let owns = get(intern!(py, "owner"))?.is_none_or(|owner| !owner.is(PyBool::new(py, false)));
+    owns.then(|| owner(object, known)).transpose()
 }
 
 fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<StreamKind> {
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
     let habits = Habits::of(|_, library| habits::is_of(&module, library));
-    let never_closed = habits.has(Habit::NeverClosesStreams);
-    let own = if never_closed { Lifetime::WhileHeld } else { Lifetime::UntilClosed };
-    Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, own })
+    let closes = !habits.has(Habit::NeverClosesStreams);
+    Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, closes })
 }
 
 /// How the objects of a type are asked. PyTorch's have the handle as `cuda_stream`, of an extension type, where PyTorch
