@@ -19,7 +19,7 @@ from cai_bridge.testing._values import flat
 from ..requirement import UnmetError
 from .base import Lab
 from .cuda import NOT_READY, TYPE_DEVICE, TYPE_HOST, load
-from .gpu_objects import GpuStream, Memory, Pinned, Reading, SpinningHold
+from .gpu_objects import GpuStream, Later, Memory, Pinned, Reading, SpinningHold
 from .objects import Hold
 
 LIMIT_MS = 100.0
@@ -63,6 +63,7 @@ class GpuLab(Lab):
         self._holds: dict[int, weakref.ref[SpinningHold]] = {}
         self._held = 0
         self._streams: list[GpuStream] = []
+        self._later = Later(self.driver)
         self._own = self.stream("the lab's own")
         self._idle, self._small = GpuStream(self.driver, "an idle one"), self.memory(64)
         self._warm_up()
@@ -79,6 +80,7 @@ class GpuLab(Lab):
 
     def close(self) -> None:
         """Wait for queued work, and drop the streams."""
+        self._later.open = False
         self.synchronize()
         self._streams.clear()
 
@@ -160,6 +162,7 @@ class GpuLab(Lab):
         ctypes.memset(self._flags.ptr, 0xFF, self._flags.nbytes)
         self._holds.clear()
         self.driver.synchronize()
+        self._later.free()
         for reading in list(self._readings):
             reading.settle()
         self._readings.clear()
@@ -188,7 +191,7 @@ class GpuLab(Lab):
 
         The stream has to live as long as they do.
         """
-        return Memory(self.driver, nbytes, stream)
+        return Memory(self.driver, nbytes, stream, later=self._later)
 
     def store(self, ptr: int, data: bytes) -> None:
         """Write memory from the host, past all streams."""

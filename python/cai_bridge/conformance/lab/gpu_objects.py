@@ -32,17 +32,45 @@ class GpuStream:
         return f"<GpuStream {self.name!r} {self.handle:#x}>"
 
 
+class Later:
+    """Memory that waits to be freed: that would have the host wait for what is held back."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._all: list[int] = []
+        self.open = True
+
+    def add(self, ptr: int) -> None:
+        """Free it with the others; at once where there is no more of them."""
+        if self.open:
+            self._all.append(ptr)
+        else:
+            quietly(self._driver, "cuMemFree_v2", ptr)
+
+    def free(self) -> None:
+        """Free all: nothing is pending."""
+        while self._all:
+            quietly(self._driver, "cuMemFree_v2", self._all.pop())
+
+
 class Memory:
     """Bytes of the device, given back when the object goes.
 
     Where a stream was said they go back in its order, and the next ones on it are taken from them
-    at once, as caching allocators do.
+    at once, as caching allocators do. Others are freed, or
+    go to `later`.
     """
 
     def __init__(
-        self, driver: Driver, nbytes: int, stream: int | None, keep: object = None
+        self,
+        driver: Driver,
+        nbytes: int,
+        stream: int | None,
+        keep: object = None,
+        later: Later | None = None,
     ) -> None:
         self._driver = driver
+        self._later = later
         self._stream = stream
         # The stream's object, where it may go before the memory does.
         self._keep = keep
@@ -56,10 +84,12 @@ class Memory:
         ptr = getattr(self, "ptr", 0)
         if not ptr:
             return
-        if self._stream is None:
-            quietly(self._driver, "cuMemFree_v2", ptr)
-        else:
+        if self._stream is not None:
             quietly(self._driver, "cuMemFreeAsync", ptr, self._stream)
+        elif self._later is not None:
+            self._later.add(ptr)
+        else:
+            quietly(self._driver, "cuMemFree_v2", ptr)
 
 
 def quietly(driver: Driver, name: str, *arguments: object) -> None:

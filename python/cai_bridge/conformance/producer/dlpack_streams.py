@@ -31,6 +31,7 @@ def dlpack_default_streams(p: ProducerAdapter, lab: Lab, streams: tuple[int | No
                 continue
             region, mine = lab.region(describe(capsule)["capsule"]), asked or 1
             seen = lab.expect_read(mine, region, late, f"asked for {asked}, {lab.called(mine)}")
+            del capsule, late  # to free it may wait for what the next round holds back
     return given(seen, told)
 
 
@@ -58,6 +59,7 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
         # A host that waits does so each time; once, it may have had other things to do.
         pending = pending or late.hold.pending
         lab.synchronize()
+        del capsule, late
     expect(pending, "the host waited for the write")
     return "nothing waited"
 
@@ -85,5 +87,6 @@ def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab) -> str:
         needs(capsule is not None, "it takes no stream but None")
         waited.append(watch.waited)
         lab.synchronize()
+        del capsule, late
     expect(not all(waited), "the host waited for the write")
     return "it does not"

@@ -95,5 +95,5 @@ def gives_pending_on_two(
         with p.on(late.stream):
             region, named, kept = hand_over(lab, late.array, mine.handle, Case())
         seen = lab.expect_read(mine.handle, region, late, named)
-        del kept
+        del kept, late
     return seen

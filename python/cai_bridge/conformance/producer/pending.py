@@ -186,7 +186,7 @@ def expect_ordered(
         with p.entered(current if elsewhere else late.stream):
             region, named, keep = hand_over(lab, x, mine.handle, case)
         seen = lab.expect_read(mine.handle, region, late, named)
-        del keep
+        del keep, kept, x, late  # to free them may wait for what the next round holds back
     return seen
 
 
@@ -228,5 +228,5 @@ def expect_read_first(
         seen = set(flat(lab.get(hand_over(lab, copied, mine.handle, Case())[0])))
         expect(seen == {value}, f"{named}, and the library read {seen} instead of {value}")
         lab.count(told is not None)
-        del keep
+        del keep, copied, late
     return f"{named}, and the write came after the library's read"
