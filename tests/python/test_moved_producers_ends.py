@@ -253,3 +253,37 @@ def test_an_end_that_an_interrupt_cut_short_is_made_before_the_producer_goes_on(
     del view
     first.fill(x.memory, 9.0)
     assert done(seen) == [7.0] * 4
+
+
+class Closing:
+    """A stream object whose owner may close it, and open another."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        if self.stream is None:
+            raise RuntimeError("closed")
+        return 0, self.stream.handle
+
+
+@pytest.mark.parametrize("of", ["producer", "between"])
+@pytest.mark.parametrize("opened", [False, True], ids=["closed", "opened again"])
+def test_the_host_waits_at_the_end_of_a_declared_stream_that_was_closed(
+    of: str, opened: bool, cuda: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the producer's, and of that of the view between: who has it goes on somewhere."""
+    consumer, then = cuda.stream("consumer"), cuda.stream("then")
+    x, mine = cuda.array([7.0] * 4, speaks="cai2", name="x"), Closing(cuda.stream("mine"))
+    if of == "producer":
+        view = to_cai(from_cai(x, stream=mine), stream=consumer)
+    else:
+        between = to_cai(from_cai(x, stream=then), stream=-1)
+        view = to_cai(from_cai(between, stream=mine), stream=consumer)
+    seen = consumer.read(view)
+    mine.stream.destroy()
+    mine.stream = cuda.stream("another") if opened else None
+    view.release()
+    (mine.stream or cuda.stream("next")).fill(x, 9.0)
+    assert done(seen) == [7.0] * 4
+    assert "the array's stream may be destroyed; the host waited" in caplog.text

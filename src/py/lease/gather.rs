@@ -20,8 +20,8 @@ pub(super) struct Gathered<'a> {
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
     /// The names of those users' streams that are lost, by their places in the list.
     lost: SmallVec<[(usize, StreamName); 1]>,
-    /// The stream that the producer's dict named, where it names none now, or cannot be read.
-    pub(super) dropped: Option<u64>,
+    /// The streams of those that may go on with the memory, and do not name them any more.
+    pub(super) dropped: SmallVec<[u64; 1]>,
     /// The line that named the consumer's, where that is lost.
     pub(super) line: Option<&'a warned::Line>,
 }
@@ -38,7 +38,7 @@ pub(super) fn gather<'a>(
         driver,
         streams: SmallVec::new(),
         lost: SmallVec::new(),
-        dropped: None,
+        dropped: SmallVec::new(),
         line: None,
     };
     let nobody = matches!(used.consumer, Consumer::Nobody | Consumer::Unread | Consumer::Declined);
@@ -50,17 +50,15 @@ pub(super) fn gather<'a>(
         None => None,
     };
     all.add(Role::Producer, producer);
-    if let (None, Some(kept)) = (producer, &home.producer)
-        && kept.is_dropped(py, driver)
-    {
-        all.dropped = Some(kept.stream().handle());
-        all.streams.push((Role::Upstream, Found::Lost(kept.stream().handle())));
+    if let (None, Some(kept)) = (producer, &home.producer) {
+        all.add_dropped(py, kept);
     }
     for known in &home.upstream {
         match known {
-            KnownStream::Kept(kept) => {
-                all.add(Role::Upstream, kept.confirm(py, driver)?);
-            }
+            KnownStream::Kept(kept) => match kept.confirm(py, driver)? {
+                None => all.add_dropped(py, kept),
+                alive => all.add(Role::Upstream, alive),
+            },
             KnownStream::Lost(name) => {
                 all.streams.push((Role::Upstream, Found::Lost(name.stream().handle())));
             }
@@ -99,6 +97,14 @@ pub(super) fn gather<'a>(
 impl<'a> Gathered<'a> {
     fn add(&mut self, role: Role, alive: Option<Alive<'a>>) {
         self.streams.extend(alive.map(|alive| (role, Found::Alive(alive))));
+    }
+
+    fn add_dropped(&mut self, py: Python<'_>, kept: &StreamRef) {
+        if kept.is_dropped(py, self.driver) {
+            let handle = kept.stream().handle();
+            self.dropped.push(handle);
+            self.streams.push((Role::Upstream, Found::Lost(handle)));
+        }
     }
 
     fn add_user(

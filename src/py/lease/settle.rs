@@ -88,7 +88,7 @@ fn order(
         Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
         Plan::Wait(lost, parties) => {
             let reason = match lost {
-                Lost::Stream(handle) if known.dropped == Some(handle) => WaitReason::StreamGone,
+                Lost::Stream(handle) if known.dropped.contains(&handle) => WaitReason::StreamGone,
                 Lost::Stream(_) => WaitReason::ConsumerUnknown,
                 Lost::Owner => WaitReason::OwnerCollected,
             };
@@ -97,7 +97,7 @@ fn order(
             }
             parties.join(driver, |call| detach(py, call))?;
             if let Lost::Stream(handle) = lost
-                && known.dropped != Some(handle)
+                && !known.dropped.contains(&handle)
             {
                 warned::uncovered(py, used.at, handle, known.line)?;
             }

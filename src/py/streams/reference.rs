@@ -274,11 +274,14 @@ impl StreamRef {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
-    /// Whether its exporter alone kept it, and does not name it any more, nor another one: it may be destroyed, and work
-    /// may go on there as well.
+    /// Whether who kept it, and named it, does not name it any more, nor another one: it may be destroyed, and as well work
+    /// may go on there.
     pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
-        let alone = matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.1.is_none());
-        let is_asked = alone && !is_unasked() && !self.is_of_garbage(py);
+        let asked = match &self.keeper {
+            Keeper::Exporter(exporter) => exporter.1.is_none(),
+            keeper => matches!(keeper, Keeper::Object(_)),
+        };
+        let is_asked = asked && !is_unasked() && !self.is_of_garbage(py);
         is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
