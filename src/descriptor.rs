@@ -132,6 +132,9 @@ impl Descriptor {
         if self.ptr == 0 {
             return (0, 0);
         }
+        if self.layout.is_contiguous() {
+            return (self.ptr, self.dtype.bytes_of(self.layout.size().unsigned_abs()));
+        }
         let (mut before, mut after) = (0_u64, 1_u64);
         for (extent, stride) in self.layout.shape().iter().zip(self.layout.strides()) {
             let elements = (extent - 1).unsigned_abs().saturating_mul(stride.unsigned_abs());

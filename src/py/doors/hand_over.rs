@@ -13,60 +13,99 @@ use crate::py::streams::Argument;
 use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 
 /// An array whose readiness is known: the order for the consumer, and what its dict then says.
+#[inline]
 pub(super) fn export(
     door: &'static str,
     py: Python<'_>,
     source: &mut Holding,
     argument: &Argument<'_, '_>,
 ) -> PyResult<()> {
-    look(py);
     if argument.request() == Request::Unspecified {
         pass_on(py, door, source);
         return Ok(());
     }
+    let place = source.home.place;
+    if source.stays_in_place(argument, consumers_place(&source.array, place)) {
+        let on = || source.ready.stream();
+        order::elided(Purpose::hand_over(door), place, Elided::SameStream, on);
+        source.keep_in_place(py);
+        return Ok(());
+    }
+    export_by_order(door, py, source, argument)
+}
+
+#[inline(never)]
+fn export_by_order(
+    door: &'static str,
+    py: Python<'_>,
+    source: &mut Holding,
+    argument: &Argument<'_, '_>,
+) -> PyResult<()> {
     let asked = ask(door, py, source, argument)?;
     asked.order(door, py, source, None)?;
     let at = asked.at;
     handed_over(py, source, argument, at)
 }
 
-/// The same of several arrays, each for its argument, or `None` where it has no consumer yet. One event orders all that
-/// are ready on the same stream, so all are asked before it: one that is asked may queue work. The number of the array
-/// comes with an error.
-pub(super) fn export_all(
+/// The same of several arrays, each for the argument that `of` has for its number. One event orders all that are ready on
+/// the same stream, so all are asked before it: one that is asked may queue work. The number of the array comes with an
+/// error.
+pub(super) fn export_all<'a, 'py: 'a>(
     door: &'static str,
-    py: Python<'_>,
+    py: Python<'py>,
     sources: &mut [Box<Holding>],
-    arguments: &[Option<&Argument<'_, '_>>],
+    of: impl Fn(usize) -> &'a Argument<'a, 'py>,
 ) -> Result<(), (usize, PyErr)> {
     look(py);
-    let mut all: SmallVec<[_; 4]> = sources.iter().map(|_| None).collect();
+    let stays = |item: usize, source: &Holding| {
+        source.stays_in_place(of(item), consumers_place(&source.array, source.home.place))
+    };
+    let moved = sources.iter().enumerate().filter(|(item, source)| !stays(*item, source));
+    let moved: SmallVec<[_; 4]> = moved.map(|(item, _)| item).collect();
+    let places = order_all(door, py, sources, (&moved, &of))?;
+    let mut places = moved.into_iter().zip(places).peekable();
+    let mut last = None;
+    for (item, source) in sources.iter_mut().enumerate() {
+        if let Some((_, at)) = places.next_if(|(moved, _)| *moved == item) {
+            handed_over(py, source, of(item), at).map_err(|error| (item, error))?;
+            continue;
+        }
+        let (ready, place) = (source.ready, source.home.place);
+        let is_again = last.replace((ready, place)) == Some((ready, place));
+        let why = if is_again { Elided::Together } else { Elided::SameStream };
+        order::elided(Purpose::hand_over(door), place, why, || ready.stream());
+        source.keep_in_place(py);
+    }
+    Ok(())
+}
+
+/// Orders those of several arrays that are `moved` to another stream than they are ready on; and where each consumer
+/// works.
+fn order_all<'a, 'py: 'a>(
+    door: &'static str,
+    py: Python<'py>,
+    sources: &[Box<Holding>],
+    (moved, of): (&[usize], &impl Fn(usize) -> &'a Argument<'a, 'py>),
+) -> Result<SmallVec<[Place; 4]>, (usize, PyErr)> {
+    let mut all: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
     // Last those whose stream can be closed: nothing else of Python's runs between that question and the order.
     for closes in [false, true] {
-        for (item, source) in sources.iter().enumerate() {
-            if let Some(argument) = arguments[item]
-                && source.home.may_close(source.ready) == closes
-            {
-                all[item] = Some(ask(door, py, source, argument).map_err(|error| (item, error))?);
+        for (asked, &item) in all.iter_mut().zip(moved) {
+            let source = &sources[item];
+            if source.home.may_close(source.ready) == closes {
+                let found = ask(door, py, source, of(item)).map_err(|error| (item, error))?;
+                *asked = Some((item, found));
             }
         }
     }
+    let all: SmallVec<[_; 4]> = all.into_iter().flatten().collect();
     check(door, sources, &all)?;
     let mut ordered = SmallVec::new();
-    for (item, source) in sources.iter().enumerate() {
-        if let Some(asked) = &all[item] {
-            asked.order(door, py, source, Some(&mut ordered)).map_err(|error| (item, error))?;
-        }
+    for (item, asked) in &all {
+        let made = asked.order(door, py, &sources[*item], Some(&mut ordered));
+        made.map_err(|error| (*item, error))?;
     }
-    let places: SmallVec<[_; 4]> =
-        all.iter().map(|asked| asked.as_ref().map(|asked: &Asked<'_, '_>| asked.at)).collect();
-    drop(all);
-    for (item, source) in sources.iter_mut().enumerate() {
-        if let (Some(argument), Some(at)) = (arguments[item], places[item]) {
-            handed_over(py, source, argument, at).map_err(|error| (item, error))?;
-        }
-    }
-    Ok(())
+    Ok(all.iter().map(|(_, asked)| asked.at).collect())
 }
 
 /// From the streams that events are recorded on, or what they stand in for, to where the consumers work; and whether
@@ -107,17 +146,17 @@ fn ask<'a, 'py>(
 fn check(
     door: &'static str,
     sources: &[Box<Holding>],
-    all: &[Option<Asked<'_, '_>>],
+    all: &[(usize, Asked<'_, '_>)],
 ) -> Result<(), (usize, PyErr)> {
     let Some(first) = sources.first() else { return Ok(()) };
     let (mut items, mut needs): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) = Default::default();
-    for (item, (source, asked)) in sources.iter().zip(all).enumerate() {
-        let Some(Asked { argument, at, from: Some((from, also)), .. }) = asked else { continue };
+    for (item, asked) in all {
+        let Asked { argument, at, from: Some((from, also)), .. } = asked else { continue };
         let Some(to) = argument.alive(*at) else { continue };
-        let direction = Purpose::hand_over_of(door, source.ready).direction;
+        let direction = Purpose::hand_over_of(door, sources[*item].ready).direction;
         for &from in also.iter().chain([from]) {
             if !needs.iter().any(|need: &Need<'_>| from.is(need.from) && to.is(need.to)) {
-                items.push(item);
+                items.push(*item);
                 needs.push(Need { direction, from, to });
             }
         }

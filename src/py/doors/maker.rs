@@ -286,8 +286,7 @@ impl Maker {
         };
         let mut source = source;
         if calls {
-            let array = source.array.clone();
-            source.hand_out(py, &array);
+            source.hand_out_whole(py);
         }
         let view = match class {
             Class::Cai => View::object(py, source, CaiView)?.into_super(),

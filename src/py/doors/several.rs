@@ -9,7 +9,6 @@ use super::hand_over::export_all;
 use super::item::{at_item, refuse_twice};
 use super::library::DOOR;
 use super::maker::Maker;
-use crate::device::Place;
 use crate::py::flag;
 use crate::py::lease::{Holding, Unconsumed};
 use crate::py::observe::By;
@@ -46,27 +45,22 @@ impl Maker {
         }
         refuse_twice(&sources, xs)?;
         let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
+        // Which of them each array is for.
+        let mut numbers = Vec::with_capacity(sources.len());
         for source in &sources {
             let ordinal = consumers_place(&source.array, source.home.place).ordinal;
-            if streams.iter().all(|asked| asked.ordinal != ordinal) {
-                streams.push(ConsumerStream::of(
-                    self.library.bind(py),
-                    to_library,
-                    ordinal,
-                    stream,
-                )?);
+            let known = streams.iter().position(|asked| asked.ordinal == ordinal);
+            numbers.push(known.unwrap_or(streams.len()));
+            if known.is_none() {
+                let library = self.library.bind(py);
+                streams.push(ConsumerStream::of(library, to_library, ordinal, stream)?);
             }
         }
         // Of none where the caller has said one for all; its object is asked once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
         let arguments =
             current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
-        let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
-        let place = |source: &Holding| consumers_place(&source.array, source.home.place);
-        let argument = |known: usize| arguments.get(known).unwrap_or(&said);
-        let of_each: Vec<_> =
-            sources.iter().map(|source| of(place(source)).map(argument)).collect();
-        export_all(DOOR, py, &mut sources, &of_each)
+        export_all(DOOR, py, &mut sources, |item| arguments.get(numbers[item]).unwrap_or(&said))
             .map_err(|(item, error)| at_item(py, error, item))?;
         let held = |(item, source): (usize, &mut Box<Holding>)| {
             Some((item, dlpack::consume_later(py, source)?))
@@ -74,8 +68,7 @@ impl Maker {
         let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
         let mut made = Vec::with_capacity(sources.len());
         for (item, source) in sources.into_iter().enumerate() {
-            let at = consumers_place(&source.array, source.home.place);
-            let answer = of(at).and_then(|known| streams[known].answer.as_ref());
+            let answer = streams[numbers[item]].answer.as_ref();
             let array = self.make_for_call(py, to_library, source, (readonly, answer), lent);
             made.push(array.map_err(|error| at_item(py, error, item))?);
         }

@@ -9,7 +9,7 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry, is_interrupt};
-use crate::py::lease::Holding;
+use crate::py::lease::{Holding, look};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
 use crate::py::producers::{Wanted, cai, dlpack, types};
@@ -218,6 +218,7 @@ fn unwrap_view(
     view: &View,
     argument: &Argument<'_, '_>,
 ) -> PyResult<Box<Holding>> {
+    look(py);
     let mut source = view.unwrap(py)?;
     export(door, py, &mut source, argument)?;
     Ok(source)
@@ -240,6 +241,7 @@ fn from_dict(
         device: None,
         dtype: None,
     };
+    look(x.py());
     let mut source = cai::import(x, facts, &options)?;
     export(door, x.py(), &mut source, argument)?;
     Ok(source)

@@ -6,7 +6,7 @@ use super::holding::Holding;
 use super::used::Consumer;
 use crate::device::Place;
 use crate::py::streams::{Argument, KnownStream, StreamName, StreamRef};
-use crate::stream::{Alive, Request, Stream};
+use crate::stream::{Alive, Ready, Request, Stream};
 
 impl Holding {
     /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
@@ -36,6 +36,23 @@ impl Holding {
         self.hand_on(consumer);
         self.note_use(py);
         Ok(())
+    }
+
+    /// Whether `argument` names the default stream that the producer works on and the array is ready on, as most
+    /// do: then nobody is asked, nothing waits, and [`Self::keep_in_place`] hands it over.
+    #[inline]
+    pub(crate) fn stays_in_place(&self, argument: &Argument<'_, '_>, at: Place) -> bool {
+        let place = self.home.place;
+        let stays = |stream| self.ready == Ready::On(stream) && self.home.is_on_default(stream);
+        at == place && argument.stream_at(place).is_some_and(stays)
+    }
+
+    /// The memory is handed to a consumer on that stream.
+    #[inline]
+    pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
+        self.used.at = self.home.place;
+        self.hand_on(Consumer::OnProducer(None));
+        self.note_use(py);
     }
 
     /// The memory is for a reader at `at` who has named no stream and has not read it yet.

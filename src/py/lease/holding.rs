@@ -319,6 +319,13 @@ impl Holding {
         Some(known.tensor())
     }
 
+    /// The same of what it is itself, which goes in no tensor of ours.
+    pub(crate) fn hand_out_whole(&mut self, py: Python<'_>) {
+        if self.array.ptr() != 0 {
+            self.known = Some(Known::new(py, &self.array, &self.home));
+        }
+    }
+
     /// The memory came in the tensor at this address, without a word of the producer's stream. It goes back to where a
     /// lease of ours has it from, if it is some of that.
     pub(crate) fn find_home(&mut self, py: Python<'_>, tensor: usize) {

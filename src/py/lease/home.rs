@@ -104,6 +104,13 @@ impl Home {
         if self.ready_on.is_none() { self.producer_also(py, driver) } else { Ok(None) }
     }
 
+    /// Whether the producer works on the default stream `stream` of its place, and the array is ready there.
+    #[inline]
+    pub(super) fn is_on_default(&self, stream: Stream) -> bool {
+        let is_it = |producer: &StreamRef| producer.is_default(stream, self.place);
+        self.ready_on.is_none() && self.producer.as_ref().is_some_and(is_it)
+    }
+
     /// Whether `stream` is the producer's own.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))

@@ -19,7 +19,7 @@ use crate::py::streams::KnownStream;
 struct Entry {
     /// How many bytes there are from its address on.
     length: u64,
-    /// The address of our managed tensor, if it is in one.
+    /// The address of our managed tensor, which begins where its memory does; 0 if it is in none.
     tensor: AtomicUsize,
     home: Home,
     /// Streams on which work on the memory goes on, beside the lease's own consumer's.
@@ -27,16 +27,10 @@ struct Entry {
     has_later: AtomicBool,
 }
 
-#[derive(Default)]
-struct Entries {
-    /// By their addresses, and each by a number of its own.
-    all: BTreeMap<(u64, u64), Arc<Entry>>,
-    /// Those that are in tensors of ours, by the tensors' addresses.
-    tensors: BTreeMap<usize, Arc<Entry>>,
-}
+/// By their addresses, and each by a number of its own.
+type Entries = BTreeMap<(u64, u64), Arc<Entry>>;
 
-static ENTRIES: Mutex<Entries> =
-    Mutex::new(Entries { all: BTreeMap::new(), tensors: BTreeMap::new() });
+static ENTRIES: Mutex<Entries> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 fn entries() -> MutexGuard<'static, Entries> {
@@ -62,7 +56,7 @@ impl Known {
             has_later: AtomicBool::new(false),
         });
         let key = (start, NEXT.fetch_add(1, Ordering::Relaxed));
-        entries().all.insert(key, Arc::clone(&entry));
+        entries().insert(key, Arc::clone(&entry));
         Self { key, entry }
     }
 
@@ -86,11 +80,7 @@ impl Known {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        let gone = {
-            let mut entries = entries();
-            let tensor = self.entry.tensor.load(Ordering::Acquire);
-            (entries.all.remove(&self.key), entries.tensors.remove(&tensor))
-        };
+        let gone = entries().remove(&self.key);
         // After the lock: it may have the last reference of an object of Python's.
         drop(gone);
     }
@@ -104,8 +94,6 @@ impl HandedOut {
     /// In the tensor at this address.
     pub(crate) fn is_in(&self, tensor: usize) {
         self.0.tensor.store(tensor, Ordering::Release);
-        let before = entries().tensors.insert(tensor, Arc::clone(&self.0));
-        drop(before);
     }
 }
 
@@ -122,16 +110,15 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<
     if array.ptr() == 0 {
         return None;
     }
-    let ours = entries().tensors.get(&tensor).map(Arc::clone);
-    if let Some(ours) = ours {
-        return Some(From::Ours(ours.home.clone_ref(py)));
-    }
     let start = array.span().0;
     let same: Vec<_> = entries()
-        .all
         .range((start, 0)..=(start, u64::MAX))
-        .map(|(_, known)| known.clone())
+        .map(|(_, known)| Arc::clone(known))
         .collect();
+    let is_ours = |entry: &&Arc<Entry>| entry.tensor.load(Ordering::Acquire) == tensor;
+    if let Some(ours) = same.iter().find(is_ours).filter(|_| tensor != 0) {
+        return Some(From::Ours(ours.home.clone_ref(py)));
+    }
     let mut all = Vec::new();
     for entry in same {
         let Home { producer, upstream, .. } = entry.home.clone_ref(py);
@@ -153,7 +140,7 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     };
     let all: Vec<_> = {
         let entries = entries();
-        let all = entries.all.iter().map(|((at, _), entry)| (*at, entry));
+        let all = entries.iter().map(|((at, _), entry)| (*at, entry));
         all.filter(is_of).map(|(_, entry)| Arc::clone(entry)).collect()
     };
     for entry in all {

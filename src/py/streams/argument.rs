@@ -115,6 +115,13 @@ impl<'a, 'py> Argument<'a, 'py> {
         !(self.is_default && stream.stands_in())
     }
 
+    /// The stream that it names, where that is the consumer's for good, at `place`.
+    #[inline]
+    pub(crate) fn stream_at(&self, place: Place) -> Option<Stream> {
+        let is_there = self.ordinal.is_none_or(|ordinal| ordinal == place.ordinal);
+        self.request.stream().filter(|_| is_there && !self.is_default)
+    }
+
     /// Runs `call`, which names the stream to a producer by its handle.
     pub(crate) fn naming<R>(&self, call: impl FnOnce() -> R) -> R {
         match (self.request, self.object) {

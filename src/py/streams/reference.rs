@@ -121,6 +121,13 @@ impl StreamRef {
         matches!(self.keeper, Keeper::StandIn)
     }
 
+    /// Whether it is the default stream `stream` of `place`, itself.
+    #[inline]
+    pub(crate) fn is_default(&self, stream: Stream, place: Place) -> bool {
+        let is_it = !matches!(stream, Stream::Handle(_)) && self.stream() == stream;
+        is_it && matches!(self.keeper, Keeper::Always) && self.place == place
+    }
+
     /// Whether an object keeps it, which may be closed, or an exporter, which may name another one.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
