@@ -9,7 +9,8 @@
 //! renames the capsule, to any name, owns the tensor.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
@@ -41,15 +42,23 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
     with_critical_section(capsule, || read_locked(capsule))
 }
 
+/// What a capsule of that name holds. To ask one of another name for it would make an exception, which takes longer than
+/// all else.
+#[inline]
+fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNull<c_void>> {
+    let is_named = capsule.is_valid_checked(Some(name));
+    if is_named { capsule.pointer_checked(Some(name)).ok() } else { None }
+}
+
 fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
-    if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
+    if let Some(pointer) = pointer(capsule, VERSIONED) {
         // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the
         // capsule does (Python specification of DLPack), and the capsule is held.
         let (array, flags) =
             unsafe { decode::versioned(pointer.as_ptr().cast::<DLManagedTensorVersioned>()) }?;
         return Ok((Form::Versioned(flags), array));
     }
-    if let Ok(pointer) = capsule.pointer_checked(Some(LEGACY)) {
+    if let Some(pointer) = pointer(capsule, LEGACY) {
         // SAFETY: as above, with the structure of the older name.
         let array = unsafe { decode::legacy(pointer.as_ptr().cast::<DLManagedTensor>()) }?;
         return Ok((Form::Legacy, array));
@@ -62,8 +71,8 @@ fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
 
 /// The address of the tensor in `capsule`, which [`read`] has accepted; 0 if it was consumed meanwhile.
 pub fn address(capsule: &Bound<'_, PyCapsule>) -> usize {
-    let named = [VERSIONED, LEGACY].map(|name| capsule.pointer_checked(Some(name)).ok());
-    named.into_iter().flatten().next().map_or(0, |pointer| pointer.as_ptr().addr())
+    let found = pointer(capsule, VERSIONED).or_else(|| pointer(capsule, LEGACY));
+    found.map_or(0, |pointer| pointer.as_ptr().addr())
 }
 
 /// A managed tensor that a capsule of ours holds.

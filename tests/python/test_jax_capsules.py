@@ -23,7 +23,11 @@ WORLD = """
     asked = []
     class ArrayImpl:
         def __init__(self, memory, sharding=SingleDeviceSharding):
-            self.memory, self.sharding = memory, sharding()
+            self.memory, self._sharding = memory, sharding()
+
+        @property
+        def sharding(self):
+            return self._sharding
 
         def capsule(self):
             return capsules.HandMade(self.memory.ptr, owner=self.memory, form="legacy").capsule()
@@ -100,6 +104,15 @@ def test_an_entry_that_answers_something_else_is_never_asked_again(entry):
         print(take(array()))
     """
     assert run(entry, steps) == ["[('entry', 1), ('public', 1)]", "[('public', 1)]"]
+
+
+def test_the_entry_is_never_asked_where_an_array_has_its_sharding_elsewhere():
+    steps = """
+        ArrayImpl.sharding = property(lambda self: SingleDeviceSharding())
+        print(take(array()))
+        print(take(array()))
+    """
+    assert run("x.capsule()", steps) == ["[('public', 1)]", "[('public', 1)]"]
 
 
 def test_arrays_on_several_devices_go_the_public_way_which_refuses_them():
