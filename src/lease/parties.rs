@@ -24,6 +24,14 @@ pub struct Parties<'a> {
     pub known: bool,
 }
 
+impl<'a> Parties<'a> {
+    /// Of an end between two streams that are not known, where `stream` stands in for both.
+    pub fn one(stream: Alive<'a>) -> Self {
+        let of = |stream| Streams::from_slice(&[stream]);
+        Self { users: of(stream), producers: of(stream), known: false }
+    }
+}
+
 impl Parties<'_> {
     /// Whether each of the producers' streams is in order after each of the users' by itself.
     pub(super) fn are_one_stream(&self) -> bool {

@@ -122,6 +122,10 @@ pub trait Outline {
     fn may_move(&self) -> bool;
     /// Whether the end is that of a call.
     fn in_call(&self) -> bool;
+    /// Where the producer works.
+    fn home(&self) -> Place;
+    /// Whether the garbage collector takes the owner apart as well.
+    fn is_collected(&self) -> bool;
 }
 
 /// Where a consumer works, before a library or the driver is asked.
@@ -150,6 +154,9 @@ pub enum First {
     WhetherProducerStays,
     /// Whether the imported libraries all work on the legacy default stream: then no stream waits.
     WhetherAllOnLegacy,
+    /// The same of a producer that is not known: then the memory is kept until the legacy default stream, which stands in
+    /// for its stream and the consumer's, has done what is queued there now.
+    WhetherOneMarkDoes,
     /// Whether the producer's stream and the consumer's are alive: then the one waits for the other.
     WhetherBothLive,
     /// All that [`decide`] needs.
@@ -182,6 +189,11 @@ pub fn first(known: &impl Outline) -> First {
                 && known.is_producer(Alive::standing_in(known.at())) =>
         {
             First::WhetherAllOnLegacy
+        }
+        Works::Unnamed
+            if !known.has_producer() && !known.is_collected() && known.at() == known.home() =>
+        {
+            First::WhetherOneMarkDoes
         }
         _ => First::All,
     }

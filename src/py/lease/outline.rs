@@ -12,6 +12,8 @@ pub(super) struct Sides<'a> {
     pub(super) home: &'a Home,
     pub(super) used: &'a Use,
     pub(super) in_call: bool,
+    /// Of an owner that the garbage collector found, unless its stream's keeper tells.
+    pub(super) collected: bool,
 }
 
 impl Outline for Sides<'_> {
@@ -64,5 +66,13 @@ impl Outline for Sides<'_> {
 
     fn in_call(&self) -> bool {
         self.in_call
+    }
+
+    fn home(&self) -> Place {
+        self.home.place
+    }
+
+    fn is_collected(&self) -> bool {
+        self.collected
     }
 }

@@ -13,7 +13,7 @@ use crate::buffer::Buffer;
 use crate::driver::Handle;
 use crate::error::{Kind, Result};
 use crate::lease::plan::{self, Facts, First, Lost, Plan, decide};
-use crate::lease::{Failure, Holder, Settlement};
+use crate::lease::{Failure, Holder, Parties, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::observe;
@@ -56,8 +56,10 @@ fn order(
     also: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    if also.is_none() && is_done_at_first(py, end, (home, used))? {
-        return Ok(Settlement::Done);
+    if also.is_none()
+        && let Some(settled) = at_first(py, end, (home, used))?
+    {
+        return Ok(settled);
     }
     let objects = Objects::default();
     let mut known = gather(py, &end.driver, home, used, also)?;
@@ -106,26 +108,33 @@ fn order(
     }
 }
 
-/// Does what the outline of an end and one question tell.
-fn is_done_at_first(
+/// Does what the outline of an end and one question tell, where that is all.
+fn at_first(
     py: Python<'_>,
     end: &End,
     (home, used): (&Home, &Use),
-) -> Result<bool, Failure<PyErr>> {
+) -> Result<Option<Settlement<Vec<Mark>>>, Failure<PyErr>> {
     let driver = &end.driver;
-    match plan::first(&Sides { home, used, in_call: end.in_call }) {
+    let collected = end.by_object && end.collected;
+    match plan::first(&Sides { home, used, in_call: end.in_call, collected }) {
         First::Nothing(why) => tell_elided(home, why),
         First::WhetherProducerStays if home.stays(py, driver)? => {
             tell_elided(home, Elided::SameStream);
         }
         First::WhetherBothLive => {
-            let Some(streams) = pair(py, driver, home, used)? else { return Ok(false) };
+            let Some(streams) = pair(py, driver, home, used)? else { return Ok(None) };
             let door = Purpose::give_back("release");
             order::connect(door, driver, streams, |call| detach(py, call))?;
         }
-        _ => return Ok(false),
+        First::WhetherOneMarkDoes
+            if current::are_all_on_legacy(py, driver, used.at.ordinal)? == Some(true) =>
+        {
+            let parties = Parties::one(Alive::standing_in(used.at));
+            return Ok(Some(parties.settle(driver, |call| detach(py, call))?));
+        }
+        _ => return Ok(None),
     }
-    Ok(true)
+    Ok(Some(Settlement::Done))
 }
 
 /// The one consumer's stream and the producer's, where both are alive.
@@ -190,7 +199,9 @@ impl Holding {
 
     #[inline(always)]
     pub(super) const fn sides(&self) -> Sides<'_> {
-        Sides { home: &self.home, used: &self.used, in_call: self.conversion.is_some() }
+        let collected = self.is_by_object() && matches!(self.tag.0, observe::End::Collected);
+        let in_call = self.conversion.is_some();
+        Sides { home: &self.home, used: &self.used, in_call, collected }
     }
 
     /// Makes the orders for work on the memory on `user`, as at an end.

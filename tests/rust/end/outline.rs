@@ -24,6 +24,7 @@ struct Known {
     changes: bool,
     moves: bool,
     in_call: bool,
+    collected: bool,
 }
 
 impl Outline for Known {
@@ -67,6 +68,14 @@ impl Outline for Known {
     fn in_call(&self) -> bool {
         self.in_call
     }
+
+    fn home(&self) -> Place {
+        HERE
+    }
+
+    fn is_collected(&self) -> bool {
+        self.collected
+    }
 }
 
 fn all() -> Vec<Known> {
@@ -85,7 +94,7 @@ fn all() -> Vec<Known> {
         for (place, lent) in [(HERE, None), (HERE, Some(HERE)), (THERE, None), (THERE, Some(THERE))]
         {
             for producer in producers {
-                for bits in 0..32 {
+                for bits in 0..64 {
                     let has = |bit: u32| bits >> bit & 1 == 1;
                     // What is not known neither changes nor moves.
                     let changes = producer.is_some() && has(2);
@@ -99,6 +108,7 @@ fn all() -> Vec<Known> {
                         changes,
                         moves: changes && has(3),
                         in_call: has(4),
+                        collected: has(5),
                     });
                 }
             }
@@ -170,6 +180,12 @@ fn wrong(asks: First, facts: &Facts<'_, '_>) -> Option<String> {
         (First::WhetherBothLive, Plan::Order(parties)) => {
             parties.known && (parties.users.len(), parties.producers.len()) == (1, 1)
         }
+        (First::WhetherOneMarkDoes, Plan::Order(parties)) => {
+            let is_one = |streams: &[Alive<'_>], place| matches!(streams, [one] if one.is(Alive::legacy(place)) && one.stands_in());
+            let by_mark =
+                |place| is_one(&parties.users, place) && is_one(&parties.producers, place);
+            !parties.known && by_mark(facts.at) && facts.at == facts.home
+        }
         // Between two that are one the order is none.
         (_, Plan::Nothing(_)) => true,
         _ => false,
@@ -186,10 +202,13 @@ fn what_the_outline_of_an_end_tells_is_what_is_decided() {
         let legacy = [Alive::legacy(known.at)];
         for streams in behind(&known, asks) {
             for libraries in [None, Some(&legacy[..0]), Some(&legacy[..])] {
-                if libraries.is_none() && asks == First::WhetherAllOnLegacy {
+                let asked_them = [First::WhetherAllOnLegacy, First::WhetherOneMarkDoes];
+                if libraries.is_none() && asked_them.contains(&asks) {
                     continue;
                 }
-                for collected in [false, true] {
+                // A producer that is known is asked.
+                let asked_it = known.producer.is_some();
+                for collected in [known.collected, known.collected != asked_it] {
                     let facts = Facts {
                         consumer: asked(known.works),
                         at: known.at,
@@ -206,5 +225,5 @@ fn what_the_outline_of_an_end_tells_is_what_is_decided() {
             }
         }
     }
-    assert_eq!(told.len(), 7, "{told:?}");
+    assert_eq!(told.len(), 8, "{told:?}");
 }
