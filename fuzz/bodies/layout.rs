@@ -134,7 +134,7 @@ fn in_bytes(bytes: &mut Bytes<'_>, shape: &[i64], strides: Option<&[i64]>, item:
     match steps {
         Some(steps)
             if (0..steps.len()).any(|axis| {
-                steps[axis] % item != 0 && shape.get(axis).is_none_or(|_| is_used(shape, axis))
+                steps[axis] % item != 0 && shape.get(axis).is_some_and(|_| is_used(shape, axis))
             }) =>
         {
             assert_eq!(read.unwrap_err().kind(), Kind::StrideNotMultiple);
