@@ -20,6 +20,9 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from cai_bridge._cli import perturbed
 from cai_bridge._cli.perturbed import Program, Run
@@ -27,11 +30,20 @@ from cai_bridge._cli.perturbed import Program, Run
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PASSED, FAILED = "PASSED", {"FAILED", "ERROR"}
-# `[gw0] [ 12%] PASSED name` as each ends, and at the end `FAILED name - what it said`.
+# `[gw0] [ 12%] PASSED name` as each ends, and behind that of one that failed `SAID what it said`.
 ENDED = re.compile(r"^\[gw\d+\] \[ *\d+%\] ([A-Z]+) (.*?) *$")
-SAID = re.compile(r"^(?:FAILED|ERROR) (.*?) - (.*)$")
-# It runs the command itself.
-LEFT_OUT = "tests/gpu/test_perturb.py"
+SAID = "SAID "
+# The one runs the command itself, the other so many processes at once that a GPU has no room.
+LEFT_OUT = ("tests/gpu/test_perturb.py", "tests/gpu/test_hostile.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: Any) -> None:
+    """Print at once what a test said that failed: a run may be ended before its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = crash.message if crash else report.longreprtext
+        print(f"\n{SAID}{' '.join(said.split())[:300]}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -53,11 +65,13 @@ def read(run: Run) -> Outcomes:
     """Read what pytest printed: a test whose teardown fails as well has failed."""
     of: dict[str, str] = {}
     said: dict[str, str] = {}
+    last = ""
     for line in run.lines:
         if (ended := ENDED.match(line)) and of.get(ended[2]) not in FAILED:
             of[ended[2]] = ended[1]
-        elif failed := SAID.match(line):
-            said[failed[1]] = failed[2]
+            last = ended[2]
+        elif line.startswith(SAID):
+            said[last] = line.removeprefix(SAID)
     return Outcomes(run, of, said)
 
 
@@ -89,11 +103,12 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.05, help="seconds (default: 0.05)")
     asked, arguments = parser.parse_known_args()
     named = any((ROOT / one.partition("::")[0]).exists() for one in arguments)
-    tests = arguments if named else ["tests/gpu", f"--ignore={LEFT_OUT}", *arguments]
-    command = [sys.executable, "-u", "-m", "pytest", "-v", "-rfE", "--tb=no", "-m", "not alone"]
-    command += ["-p", "no:benchmark", "-p", "no:cacheprovider"]
+    left_out = [f"--ignore={one}" for one in LEFT_OUT]
+    tests = arguments if named else ["tests/gpu", *left_out, *arguments]
+    command = [sys.executable, "-u", "-m", "pytest", "-v", "--tb=no", "-m", "not alone"]
+    command += ["-p", "no:benchmark", "-p", "no:cacheprovider", "-p", __spec__.name]
     command += ["-n", str(asked.processes), "--dist", "loadfile", *tests]
-    os.environ["COLUMNS"] = "300"  # what a test said is cut there
+    os.environ["COLUMNS"] = "300"  # a test's name is cut there
     program = Program(tuple(command), delay=asked.delay, timeout=asked.limit)
     modes = {"by itself": ("off", {}), "serial": ("serial", {})}
     modes |= {f"seed {one}": ("late", {"seed": one}) for one in asked.seeds}
