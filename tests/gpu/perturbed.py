@@ -110,7 +110,10 @@ def main() -> None:
     command += ["-n", str(asked.processes), "--dist", "loadfile", *tests]
     os.environ["COLUMNS"] = "300"  # a test's name is cut there
     program = Program(tuple(command), delay=asked.delay, timeout=asked.limit)
-    modes = {"by itself": ("off", {}), "serial": ("serial", {})}
+    modes: dict[str, tuple[str, dict[str, Any]]] = {
+        "by itself": ("off", {}),
+        "serial": ("serial", {}),
+    }
     modes |= {f"seed {one}": ("late", {"seed": one}) for one in asked.seeds}
     with ThreadPoolExecutor(len(modes)) as pool:
         begun = {
