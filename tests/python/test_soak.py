@@ -73,7 +73,7 @@ def test_a_seed_makes_the_same_program_in_every_process(salt):
 
 
 def test_every_kind_of_step_is_drawn():
-    drawn = {type(step) for seed in range(300) for step in generate.program(seed)}
+    drawn = {type(step) for seed in range(2000) for step in generate.program(seed)}
     assert drawn == room.STEPS
 
 

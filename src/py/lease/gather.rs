@@ -73,6 +73,7 @@ pub(super) fn gather<'a>(
                 all.add(Role::User, Some(producer));
             }
             (_, Some(kept)) => all.add_user(py, used, kept)?,
+            (None, None) => all.add_where_dropped(home),
             (producer, None) => all.add(Role::User, producer),
         },
         Consumer::On(kept) => all.add_kept(py, used, kept)?,
@@ -104,6 +105,13 @@ impl<'a> Gathered<'a> {
             let handle = kept.stream().handle();
             self.dropped.push(handle);
             self.streams.push((Role::Upstream, Found::Lost(handle)));
+        }
+    }
+
+    /// A user on the producer's stream, which is not named any more: the producer may go on on another one.
+    fn add_where_dropped(&mut self, home: &Home) {
+        if let Some(kept) = home.producer.as_ref().filter(|_| !self.dropped.is_empty()) {
+            self.add_lost(kept.name());
         }
     }
 

@@ -6,6 +6,7 @@ from .. import steps as s
 from ..refusing import wants
 from .model import Model
 from .order import HOST, Barred
+from .strangers import LATE
 from .words import StreamRef, User, View
 
 
@@ -36,6 +37,8 @@ class Ends(Model):
         if kept.besides is not None and self._vouched(kept):
             return kept.stream
         if kept.by in {"exporter", "pinned"}:
+            if self.arrays[view.array].says("cai") == LATE:
+                return None
             pending = self.arrays[view.array].pending
             wants(pending is None or self.lanes[pending].device == view.place, "of another GPU")
             return pending
@@ -128,6 +131,7 @@ class Ends(Model):
         upstream.append(self.also(view.home, view) or "")
         at = view.at if view.user.at is None else view.user.at
         unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
+        unkept += self._dropped(view)
         known = {*users, *producers, *upstream, *self._by_address(view)}
         # Libraries are asked where each of these streams is.
         for place in {at, *(self.lanes[one].device for one in unkept)}:
@@ -157,6 +161,13 @@ class Ends(Model):
             # With the memory an exporter is kept that was found by the address.
             root = self.root(view.array)
             self.maybe[root] = self.maybe.get(root, 0) | (self.doubt or 0)
+
+    def _dropped(self, view: View) -> list[str]:
+        """Name the stream of an exporter that names it no more: it may go on there."""
+        kept = view.home
+        if kept is None or kept.by != "exporter" or self.confirmed(kept, view) is not None:
+            return []
+        return [] if s.is_default(kept.stream) else [kept.stream]
 
     def _by_address(self, view: View) -> frozenset[str]:
         """List the streams that leases of ours over the same memory keep, or have kept."""

@@ -71,6 +71,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.nested: 6,
     Draw.ended: 6,
     Draw.moving: 8,
+    Draw.silenced: 4,
     Draw.declared: 4,
     Draw.elsewhere: 5,
     Draw.tree: 4,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import steps as s
 from .choices import CAI_CONSUMERS
 from .parts import Parts
+from .strangers import LATE, STRANGE
 
 
 class Scenes(Parts):
@@ -218,6 +219,24 @@ class Scenes(Parts):
         if array in self.model.named:
             # Both streams are the producer's, where something else keeps the first one.
             self.push(s.Fill(array, self.value(), first))
+
+    def silenced(self) -> None:
+        """An exporter names its stream no more while a consumer has its memory."""
+        array = self.written(("cai3", STRANGE))
+        if array is None:
+            return
+        known = self.model.arrays[array]
+        others = [one for one in self.named("s", known.device) if one != known.pending]
+        argument = self.pick(others) if others else self.argument(known.device)
+        current = self.works_on(array, known.device)
+        view = self.pushed(s.ToCai(self.name("v"), array, argument, None, current))
+        if view is None:
+            return
+        read = self.pushed(self.consumer(view))
+        if self.push(s.Change(array, (LATE, STRANGE))):
+            self.push(s.Release(view) if self.chance(0.3) else s.Drop(view))
+            self.push(s.Fill(array, self.value(), known.pending))
+        self.reuse([name for name in (array, view, read) if name in self.model.named])
 
     def first_view(self, array: str, first: str | None) -> str | None:
         """A view of an array, while a library may work on its stream."""
