@@ -122,6 +122,22 @@ def test_of_a_strange_dict_that_names_no_stream_the_legacy_one_alone_is_waited_f
     assert not driver.is_pending(target)
 
 
+@pytest.mark.parametrize("is_named", [True, False], ids=["still names it", "names none"])
+def test_the_host_waits_at_the_end_of_a_producer_that_names_its_stream_no_more(
+    driver: Any, stream_of: Any, pending_cai: Any, is_named: bool
+) -> None:
+    """It may go on on the stream that it named, which may as well be destroyed: nothing else waits."""
+    source, target = stream_of("non-blocking"), stream_of("non-blocking")
+    array = pending_cai(source)
+    view = to_cai(array, stream=target)
+    driver.spin(target, SPIN_MS)
+    if not is_named:
+        array.__cuda_array_interface__ = {**array.__cuda_array_interface__, "stream": None}
+    view.release()
+    assert driver.is_pending(target) == is_named
+    assert driver.is_pending(source) == is_named, "it waits for the consumer's"
+
+
 @pytest.mark.parametrize("is_bare", [False, True], ids=["object", "handle"])
 def test_the_callers_stream_beats_the_dicts(
     driver: Any, stream_of: Any, pending_cai: Any, is_bare: bool
