@@ -126,7 +126,7 @@ def test_of_a_strange_dict_that_names_no_stream_the_legacy_one_alone_is_waited_f
 def test_the_host_waits_at_the_end_of_a_producer_that_names_its_stream_no_more(
     driver: Any, stream_of: Any, pending_cai: Any, is_named: bool
 ) -> None:
-    """It may go on on the stream that it named, which may as well be destroyed: nothing else waits."""
+    """It may go on on the stream that it named, and that may as well be destroyed."""
     source, target = stream_of("non-blocking"), stream_of("non-blocking")
     array = pending_cai(source)
     view = to_cai(array, stream=target)
