@@ -129,7 +129,7 @@ def test_the_host_waits_at_the_end_of_a_producer_that_names_its_stream_no_more(
     """It may go on on the stream that it named, and that may as well be destroyed."""
     source, target = stream_of("non-blocking"), stream_of("non-blocking")
     array = pending_cai(source)
-    view = to_cai(array, stream=target)
+    view = to_cai(array, stream=Named(target))
     driver.spin(target, SPIN_MS)
     if not is_named:
         array.__cuda_array_interface__ = {**array.__cuda_array_interface__, "stream": None}
