@@ -170,6 +170,16 @@ def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any, library: Stand
             adapt(lambda a: a, to="stand_in")(Lost())
 
 
+@pytest.mark.parametrize("copy", [None, False])
+def test_a_refusal_of_the_librarys_own_arrays_names_the_place(cuda: Any, copy: Any) -> None:
+    views = [convert(cuda.array([1.0], device=device), "cai") for device in (0, 1)]
+    with pytest.raises(
+        ValueError, match=r"^x\[1\]: stream: got the stream .+ of device 0"
+    ) as caught:
+        convert(views, "cai", stream=cuda.stream(), copy=copy)
+    assert not hasattr(caught.value, "_cai_bridge_item")
+
+
 class OddError(Exception):
     pass
 

@@ -160,7 +160,14 @@ def test_a_container_in_itself_is_not_gone_through_again(cuda: Any, planned: Any
     loops += [loops] * 3
     with pytest.raises(ValueError, match=r"^x\[1\]: got x itself"):
         convert(loops, "stand_in")
-    assert (planned, len(asked)) == ([], 1)
+    assert (planned, len(asked)) == ([], 2)
+
+
+def test_a_container_in_itself_with_arrays_of_the_host_alone_stays(cuda: Any) -> None:
+    loop: list[Any] = [tvm_ffi.from_dlpack(np.ones(2))]
+    loop.append(loop)
+    made = convert([loop, cuda.array([1.0])], "stand_in")
+    assert (made[0] is loop, type(made[1])) == (True, Array)
 
 
 def test_lists_that_are_a_librarys_arrays_are_no_trees(cuda: Any, library: StandIn) -> None:

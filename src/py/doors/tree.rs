@@ -1,5 +1,7 @@
 //! Trees: nested containers that were taken apart, and the same containers around other arrays.
 
+use std::vec::Drain;
+
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -62,6 +64,8 @@ pub(super) struct Tree<'py> {
     /// Which of them are of the library that they are converted for.
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
+    /// Whether a container is among its own parts that has arrays, or others that were not asked where they are.
+    pub(super) may_loop: bool,
 }
 
 /// A part of a tree.
@@ -105,37 +109,34 @@ impl<'py> Tree<'py> {
         &self,
         root: &Bound<'py, PyAny>,
         made: &[Bound<'py, PyAny>],
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let mut made = made.iter();
-        let mut open: Vec<(&Kind<'py>, usize, Vec<Bound<'py, PyAny>>)> = Vec::new();
-        let mut tree = root.clone();
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, mut made) = (root.py(), made.iter());
+        // The parts of the containers that are not whole yet.
+        let mut new = Vec::with_capacity(self.parts.len());
+        // The innermost of those: how it is made again, of how many parts, and where they begin; and those around it.
+        let (mut inner, mut around) = (None, Vec::new());
         for part in &self.parts {
-            let mut whole = match part {
-                Part::Array => made.next().cloned(),
-                Part::Same(x) => Some(x.clone()),
+            match part {
+                Part::Array => new.extend(made.next().cloned()),
+                Part::Same(x) => new.push(x.clone()),
                 Part::Container(kind, parts) => {
-                    open.push((kind, *parts, Vec::with_capacity(*parts)));
-                    None
-                }
-            };
-            while let Some(one) = whole.take() {
-                let Some((_, parts, new)) = open.last_mut() else {
-                    tree = one;
-                    break;
-                };
-                new.push(one);
-                if new.len() < *parts {
-                    break;
-                }
-                if let Some((kind, _, new)) = open.pop() {
-                    let way = || open.iter().map(|(kind, _, new)| kind.step(root, new.len()));
-                    let again = kind.again(root.py(), new);
-                    whole =
-                        Some(again.or_else(|error| Err(said_at(error, root, way().collect())?))?);
+                    around.extend(inner.replace((kind, *parts, new.len())));
                 }
             }
+            while let Some((kind, parts, start)) = inner
+                && new.len() == start + parts
+            {
+                inner = around.pop();
+                let again = kind.again(py, new.drain(start..)).or_else(|error| {
+                    let starts = around.iter().chain(&inner).map(|(_, _, start)| *start).skip(1);
+                    let places = around.iter().chain(&inner).zip(starts.chain([start]));
+                    let way = places.map(|((kind, _, start), next)| kind.step(root, next - start));
+                    Err(said_at(error, root, way.collect())?)
+                });
+                new.push(again?);
+            }
         }
-        Ok(tree)
+        Ok(new.pop())
     }
 
     /// An error with the place in front of the array that it is about, if it is about one.
@@ -188,7 +189,11 @@ impl<'py> Kind<'py> {
         })
     }
 
-    fn again(&self, py: Python<'py>, parts: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+    fn again(
+        &self,
+        py: Python<'py>,
+        parts: Drain<'_, Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         match self {
             Self::List => Ok(PyList::new(py, parts)?.into_any()),
             Self::Tuple => Ok(PyTuple::new(py, parts)?.into_any()),

@@ -25,8 +25,9 @@ struct Walk<'a, 'py> {
     /// Whether each array is asked where it is, though it says so as it is taken in.
     asks: bool,
     tree: Tree<'py>,
-    /// The containers around the next part.
-    open: Vec<Open<'py>>,
+    /// The container of the next part, and those around it. Most trees have one.
+    inner: Option<Open<'py>>,
+    around: Vec<Open<'py>>,
 }
 
 /// A container that is being taken apart. It may change meanwhile: what it had first counts.
@@ -51,17 +52,17 @@ pub(super) fn apart<'py>(
     how: &How<'_, 'py>,
     asks: bool,
 ) -> PyResult<Option<Tree<'py>>> {
-    let (tree, open) = (Tree::default(), Vec::new());
-    let mut walk = Walk { maker, to_library, how, root, asks, tree, open };
+    let (tree, around) = (Tree::default(), Vec::new());
+    let mut walk = Walk { maker, to_library, how, root, asks, tree, inner: None, around };
     let is_given = matches!(root, Root::Given);
     if is_given && walk.is_single(x)? {
         return Ok(None);
     }
     walk.part(x.clone())?;
-    if is_given && walk.open.is_empty() {
+    if is_given && walk.inner.is_none() {
         return Ok(None);
     }
-    while let Some(open) = walk.open.last_mut() {
+    while let Some(open) = &mut walk.inner {
         if open.next == open.parts.len() {
             walk.close()?;
         } else {
@@ -90,7 +91,9 @@ impl<'py> Walk<'_, 'py> {
         }
         if is_container(&x) {
             // The names of a call's arguments are no dict's keys.
-            let is_call = matches!(self.root, Root::Call(_)) && self.open.len() == 1;
+            let is_call = matches!(self.root, Root::Call(_))
+                && self.inner.is_some()
+                && self.around.is_empty();
             if !is_call && is_bare_dict(&x)? { self.leaf(x, false) } else { self.enter(x) }
         } else if self.maker.is_foreign(&x, self.to_library)? {
             self.leaf(x, true)
@@ -163,17 +166,18 @@ impl<'py> Walk<'_, 'py> {
             let (keys, parts): (Vec<_>, Vec<_>) = dict.iter().unzip();
             (Kind::Dict(keys), PyTuple::new(x.py(), parts)?)
         };
-        self.open(x, kind, parts);
+        self.go_in(x, kind, parts);
         Ok(())
     }
 
-    fn open(&mut self, container: Bound<'py, PyAny>, kind: Kind<'py>, parts: Bound<'py, PyTuple>) {
+    fn go_in(&mut self, container: Bound<'py, PyAny>, kind: Kind<'py>, parts: Bound<'py, PyTuple>) {
         let (at, before) = (self.tree.parts.len(), self.tree.arrays.len());
         let many = parts.len();
         self.tree.parts.reserve(many + 1);
         self.tree.arrays.reserve(many.min(64));
         self.tree.parts.push(Part::Container(kind, many));
-        self.open.push(Open { container, parts, next: 0, at, before, again_at: None });
+        let open = Open { container, parts, next: 0, at, before, again_at: None };
+        self.around.extend(self.inner.replace(open));
     }
 
     /// Goes into another container; what is none stays as it is, and one that cannot be made again if it has no arrays.
@@ -183,11 +187,11 @@ impl<'py> Walk<'_, 'py> {
         let found = containers(py)?.call_method1(intern!(py, "parts_of"), (&x,))?;
         if found.is_exact_instance_of::<PyTuple>() {
             let (keys, parts, shown, again) = found.extract()?;
-            self.open(x, Kind::Other { keys, shown, again }, parts);
+            self.go_in(x, Kind::Other { keys, shown, again }, parts);
             return Ok(());
         }
         if let Ok(held) = found.cast_exact::<PyList>()
-            && !(self.open.is_empty() && matches!(self.root, Root::Given))
+            && !(self.inner.is_none() && matches!(self.root, Root::Given))
         {
             let is_one = |part: Bound<'py, PyAny>| Ok(is_array(&part)? && is_on_gpu(&part)?);
             let mut each = held.iter().map(is_one);
@@ -208,11 +212,13 @@ impl<'py> Walk<'_, 'py> {
 
     /// Whether it is one of the containers around, which then stays as it is.
     fn is_around(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
-        let Some(at) = self.open.iter().position(|open| open.container.is(x)) else {
+        if !self.open().any(|open| open.container.is(x)) {
             return Ok(false);
-        };
-        if self.open[at].again_at.is_none() {
-            self.open[at].again_at = Some(self.way()?);
+        }
+        let way = self.way()?;
+        let mut open = self.around.iter_mut().chain(&mut self.inner);
+        if let Some(open) = open.find(|open| open.container.is(x)) {
+            open.again_at.get_or_insert(way);
         }
         self.same(x.clone());
         Ok(true)
@@ -220,11 +226,16 @@ impl<'py> Walk<'_, 'py> {
 
     /// Leaves the innermost container. One without arrays stays as it is.
     fn close(&mut self) -> PyResult<()> {
-        let Some(open) = self.open.pop() else { return Ok(()) };
+        let outer = self.around.pop();
+        let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };
         if self.tree.arrays.len() == open.before {
             self.tree.parts.truncate(open.at);
             self.same(open.container);
         } else if let Some(again_at) = open.again_at {
+            if !self.asks {
+                self.tree.may_loop = true;
+                return Ok(());
+            }
             let py = open.container.py();
             let places = (self.root.name(py), again_at, self.way()?);
             let error = containers(py)?.call_method1(intern!(py, "in_itself"), places)?;
@@ -240,7 +251,11 @@ impl<'py> Walk<'_, 'py> {
             Part::Container(kind, _) => Some(kind.step(&open.container, open.next - 1)),
             _ => None,
         };
-        self.open.iter().filter_map(step).collect()
+        self.open().filter_map(step).collect()
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Open<'py>> {
+        self.around.iter().chain(&self.inner)
     }
 }
 

@@ -36,6 +36,10 @@ impl Maker {
             let Some(tree) = apart((self, to_library), x, root, how, asks)? else {
                 return Ok(None);
             };
+            if tree.may_loop {
+                asks = true;
+                continue;
+            }
             if tree.arrays.is_empty() && matches!(root, Root::Result) {
                 return Ok(Some(Converted {
                     tree: x.clone(),
@@ -46,12 +50,13 @@ impl Maker {
             let later = tree.has_capsules.then(|| PyList::empty(py));
             match self.made_of(py, &tree, how, later.as_ref()) {
                 Ok(made) => {
-                    let rebuilt = tree.rebuild(&root.name(py), &made)?;
+                    let again = tree.rebuild(&root.name(py), &made)?;
                     // Last: what is refused before leaves capsules as they were.
                     for consume in later.iter().flatten() {
                         consume.call0()?;
                     }
-                    return Ok(Some(Converted { tree: rebuilt, arrays: tree.arrays, made }));
+                    let arrays = tree.arrays;
+                    return Ok(again.map(|tree| Converted { tree, arrays, made }));
                 }
                 Err(error) => {
                     let item = item_of(py, &error);
