@@ -107,10 +107,11 @@ impl<'py> Tree<'py> {
     /// The same tree, of what was made of the arrays.
     pub(super) fn rebuild(
         &self,
-        root: &Bound<'py, PyAny>,
+        py: Python<'py>,
+        root: &Root<'_, 'py>,
         made: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (py, mut made) = (root.py(), made.iter());
+        let mut made = made.iter();
         // The parts of the containers that are not whole yet.
         let mut new = Vec::with_capacity(self.parts.len());
         // The innermost of those: how it is made again, of how many parts, and where they begin; and those around it.
@@ -120,7 +121,9 @@ impl<'py> Tree<'py> {
                 Part::Array => new.extend(made.next().cloned()),
                 Part::Same(x) => new.push(x.clone()),
                 Part::Container(kind, parts) => {
-                    around.extend(inner.replace((kind, *parts, new.len())));
+                    if let Some(outer) = inner.replace((kind, *parts, new.len())) {
+                        around.push(outer);
+                    }
                 }
             }
             while let Some((kind, parts, start)) = inner
@@ -130,8 +133,8 @@ impl<'py> Tree<'py> {
                 let again = kind.again(py, new.drain(start..)).or_else(|error| {
                     let starts = around.iter().chain(&inner).map(|(_, _, start)| *start).skip(1);
                     let places = around.iter().chain(&inner).zip(starts.chain([start]));
-                    let way = places.map(|((kind, _, start), next)| kind.step(root, next - start));
-                    Err(said_at(error, root, way.collect())?)
+                    let way = places.map(|((kind, _, start), next)| kind.step(py, next - start));
+                    Err(said_at(error, &root.name(py), way.collect())?)
                 });
                 new.push(again?);
             }
@@ -143,7 +146,8 @@ impl<'py> Tree<'py> {
     #[cold]
     pub(super) fn named(
         &self,
-        root: &Bound<'py, PyAny>,
+        py: Python<'py>,
+        root: &Root<'_, 'py>,
         error: PyErr,
         item: Option<usize>,
     ) -> PyResult<PyErr> {
@@ -156,8 +160,8 @@ impl<'py> Tree<'py> {
                     continue;
                 }
                 Part::Array if further == 0 => {
-                    let way = open.iter().map(|(kind, _, at)| kind.step(root, *at));
-                    return said_at(error, root, way.collect());
+                    let way = open.iter().map(|(kind, _, at)| kind.step(py, *at));
+                    return said_at(error, &root.name(py), way.collect());
                 }
                 Part::Array => further -= 1,
                 Part::Same(_) => {}
@@ -175,15 +179,15 @@ impl<'py> Tree<'py> {
 }
 
 impl<'py> Kind<'py> {
-    /// The step from the container to a part. `near` is any object.
-    pub(super) fn step(&self, near: &Bound<'py, PyAny>, at: usize) -> PyResult<Step<'py>> {
-        let number = || PyResult::Ok(at.into_pyobject(near.py())?.into_any());
+    /// The step from the container to a part.
+    pub(super) fn step(&self, py: Python<'py>, at: usize) -> PyResult<Step<'py>> {
+        let number = || PyResult::Ok(at.into_pyobject(py)?.into_any());
         Ok(match self {
             Self::List | Self::Tuple => (None, number()?),
             Self::Dict(keys) => (None, keys.get(at).cloned().map_or_else(number, Ok)?),
             // A class may name fewer parts than it has.
             Self::Other { keys, shown, .. } => {
-                let key = answered(near.py(), keys.get_item(at))?;
+                let key = answered(py, keys.get_item(at))?;
                 (Some(shown.clone()), key.map_or_else(number, Ok)?)
             }
         })

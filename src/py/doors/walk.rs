@@ -24,7 +24,7 @@ struct Walk<'a, 'py> {
     root: &'a Root<'a, 'py>,
     /// Whether each array is asked where it is, though it says so as it is taken in.
     asks: bool,
-    tree: Tree<'py>,
+    tree: &'a mut Tree<'py>,
     /// The container of the next part, and those around it. Most trees have one.
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
@@ -44,23 +44,24 @@ struct Open<'py> {
     again_at: Option<Vec<Step<'py>>>,
 }
 
-/// Takes a tree apart; `None` for what is given to `convert` and is no tree.
+/// Takes a tree apart into `tree`, which is empty; whether there is one: what is given to `convert` may be none.
 pub(super) fn apart<'py>(
     (maker, to_library): (&Maker, &ToLibrary),
     x: &Bound<'py, PyAny>,
     root: &Root<'_, 'py>,
     how: &How<'_, 'py>,
     asks: bool,
-) -> PyResult<Option<Tree<'py>>> {
-    let (tree, around) = (Tree::default(), Vec::new());
-    let mut walk = Walk { maker, to_library, how, root, asks, tree, inner: None, around };
+    tree: &mut Tree<'py>,
+) -> PyResult<bool> {
+    let (inner, around) = (None, Vec::new());
+    let mut walk = Walk { maker, to_library, how, root, asks, tree, inner, around };
     let is_given = matches!(root, Root::Given);
     if is_given && walk.is_single(x)? {
-        return Ok(None);
+        return Ok(false);
     }
     walk.part(x.clone())?;
     if is_given && walk.inner.is_none() {
-        return Ok(None);
+        return Ok(false);
     }
     while let Some(open) = &mut walk.inner {
         if open.next == open.parts.len() {
@@ -71,7 +72,7 @@ pub(super) fn apart<'py>(
             walk.part(part)?;
         }
     }
-    Ok(Some(walk.tree))
+    Ok(true)
 }
 
 impl<'py> Walk<'_, 'py> {
@@ -79,7 +80,8 @@ impl<'py> Walk<'_, 'py> {
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
             let types = self.to_library.types.bind(x.py());
-            return Ok(types.contains(x.get_type())? || is_bare_dict(x)?);
+            let is_bare = x.is_exact_instance_of::<PyDict>() && is_bare_dict(x)?;
+            return Ok(is_bare || types.contains(x.get_type())?);
         }
         Ok(is_plain(x) || self.to_library.has(x)? || is_array(x)?)
     }
@@ -91,10 +93,11 @@ impl<'py> Walk<'_, 'py> {
         }
         if is_container(&x) {
             // The names of a call's arguments are no dict's keys.
-            let is_call = matches!(self.root, Root::Call(_))
-                && self.inner.is_some()
-                && self.around.is_empty();
-            if !is_call && is_bare_dict(&x)? { self.leaf(x, false) } else { self.enter(x) }
+            let is_call = || matches!(self.root, Root::Call(_)) && self.around.is_empty();
+            if x.is_exact_instance_of::<PyDict>() && !is_call() && is_bare_dict(&x)? {
+                return self.leaf(x, false);
+            }
+            self.enter(x)
         } else if self.maker.is_foreign(&x, self.to_library)? {
             self.leaf(x, true)
         } else if self.is_around(&x)? {
@@ -173,11 +176,15 @@ impl<'py> Walk<'_, 'py> {
     fn go_in(&mut self, container: Bound<'py, PyAny>, kind: Kind<'py>, parts: Bound<'py, PyTuple>) {
         let (at, before) = (self.tree.parts.len(), self.tree.arrays.len());
         let many = parts.len();
-        self.tree.parts.reserve(many + 1);
-        self.tree.arrays.reserve(many.min(64));
+        if self.tree.parts.is_empty() {
+            self.tree.parts = Vec::with_capacity(many.max(7) + 1);
+            self.tree.arrays = Vec::with_capacity(many.min(64));
+        }
         self.tree.parts.push(Part::Container(kind, many));
         let open = Open { container, parts, next: 0, at, before, again_at: None };
-        self.around.extend(self.inner.replace(open));
+        if let Some(outer) = self.inner.replace(open) {
+            self.around.push(outer);
+        }
     }
 
     /// Goes into another container; what is none stays as it is, and one that cannot be made again if it has no arrays.
@@ -248,7 +255,7 @@ impl<'py> Walk<'_, 'py> {
     #[cold]
     fn way(&self) -> PyResult<Vec<Step<'py>>> {
         let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
-            Part::Container(kind, _) => Some(kind.step(&open.container, open.next - 1)),
+            Part::Container(kind, _) => Some(kind.step(open.container.py(), open.next - 1)),
             _ => None,
         };
         self.open().filter_map(step).collect()

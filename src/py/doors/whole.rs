@@ -33,9 +33,10 @@ impl Maker {
         let (py, to_library) = (x.py(), self.to_library(x.py())?);
         let mut asks = how.copy.is_some() || how.made_on.is_some();
         loop {
-            let Some(tree) = apart((self, to_library), x, root, how, asks)? else {
+            let mut tree = Tree::default();
+            if !apart((self, to_library), x, root, how, asks, &mut tree)? {
                 return Ok(None);
-            };
+            }
             if tree.may_loop {
                 asks = true;
                 continue;
@@ -50,7 +51,7 @@ impl Maker {
             let later = tree.has_capsules.then(|| PyList::empty(py));
             match self.made_of(py, &tree, how, later.as_ref()) {
                 Ok(made) => {
-                    let again = tree.rebuild(&root.name(py), &made)?;
+                    let again = tree.rebuild(py, root, &made)?;
                     // Last: what is refused before leaves capsules as they were.
                     for consume in later.iter().flatten() {
                         consume.call0()?;
@@ -62,7 +63,7 @@ impl Maker {
                     let item = item_of(py, &error);
                     let array = item.and_then(|item| tree.arrays.get(item));
                     if asks || !array.map_or(Ok(false), is_on_host)? {
-                        return Err(tree.named(&root.name(py), error, item)?);
+                        return Err(tree.named(py, root, error, item)?);
                     }
                     // It stays as it is, or is converted otherwise.
                     asks = true;
