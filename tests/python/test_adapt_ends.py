@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from stand_in import StandIn, no_libraries
 
-from cai_bridge import adapt, register
+from cai_bridge import adapt, convert, register, to_cai, to_dlpack
 
 __all__ = ["no_libraries"]
 
@@ -66,6 +66,23 @@ def test_what_the_function_raised_goes_before_an_end_that_fails(
         adapt(function, "cai", stream=own)(x)
     assert ["cuEventRecord" in str(one) for one in unraisable] == [True]
     kept.clear()
+
+
+@pytest.mark.parametrize("call", [to_cai, to_dlpack])
+def test_a_view_of_the_callers_own_stays_whatever_the_function_raises(cuda: Any, call: Any) -> None:
+    own, x = call(cuda.array([1.0] * 4)), cuda.array([2.0])
+    seen: list[Any] = []
+
+    def function(*views: Any) -> None:
+        seen.extend(views)
+        raise Fails
+
+    with pytest.raises(Fails):
+        adapt(function, "cai" if call is to_cai else "dlpack")(own, x)
+    assert seen[0] is own
+    assert convert(own, "cai").ptr == own.ptr
+    with pytest.raises(BufferError, match="view: got a released view"):
+        convert(seen[1], "cai")
 
 
 @pytest.mark.parametrize("shape", ["one", "list"])

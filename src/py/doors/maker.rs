@@ -19,6 +19,7 @@ use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
 use super::to_dlpack::is_on_gpu;
 use super::tree::{How, Root};
+use super::whole::Converted;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
@@ -84,7 +85,8 @@ impl Maker {
     }
 
     /// Converts the arrays among the arguments of a call, all or none: those by place, those by name, the first array as
-    /// it was, and what was made. `names` are the parameters'; to `lent` a [`CallArgument`] is added for each.
+    /// it was, and what was made of those that are not the library's own. `names` are the parameters'; to `lent` a
+    /// [`CallArgument`] is added for each.
     fn arguments<'py>(
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
@@ -97,10 +99,13 @@ impl Maker {
         entry(py, || {
             let how = How { stream, readonly, lent: Some(lent), ..How::default() };
             let converted = slf.get().tree(all, &Root::Call(names), &how)?;
-            // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
-            let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
-            let parts =
-                converted.map(|it| (it.tree, it.arrays.iter().find(is_like).cloned(), it.made));
+            let parts = converted.map(|Converted { tree, arrays, mut made }| {
+                // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
+                let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
+                let mut given = arrays.iter();
+                made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
+                (tree, arrays.iter().find(is_like).cloned(), made)
+            });
             parts.into_pyobject(py)
         })
     }
