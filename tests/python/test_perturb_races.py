@@ -1,0 +1,174 @@
+"""`cai-bridge perturb`: a program whose wait is missing differs, and its operations are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from perturbing import Perturb, driver, needs, run, seeds
+
+from cai_bridge._cli import perturb
+
+__all__ = ["driver", "run"]
+
+pytestmark = needs
+
+TWO = "a, b, x, y = stream(), stream(), word(), word()"
+
+
+# Racy programs and their right twins: the twin's line replaces the one marked, or follows it.
+RACY = {
+    "a write and a read on two streams": f"""
+        {TWO}
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {{wait}}
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+    "a read and the next write": f"""
+        {TWO}
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            order(a, b)
+            launch("copy", b, y, x)
+            {{back}}
+            launch("fill", a, x, 777)
+            print(read(y, b))
+        """,
+    "pinned memory that the host reads": """
+        a, x, h = stream(), word(), pinned()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            call("cuMemcpyAsync", h, x, 8, a)
+            {host}
+            time.sleep(0.01)  # the host does something else
+            print(peek(h))
+            call("cuStreamSynchronize", a)
+        """,
+    "a non-blocking stream and the legacy one": """
+        a, x, y = stream(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {legacy}
+            launch("copy", 0, y, x)
+            print(read(y, 0))
+        """,
+    "a graph whose input is written elsewhere": f"""
+        {TWO}
+        call("cuStreamBeginCapture_v2", b, 0)
+        launch("copy", b, y, x)
+        graph = ended(b)
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {{wait}}
+            call("cuGraphLaunch", graph, b)
+            print(read(y, b))
+            order(b, a)
+        """,
+    "a thread's own default stream": """
+        a, x, y = stream(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {own}
+            launch("copy", 0, y, x, symbol="cuLaunchKernel_ptsz")
+            print(read(y, PER_THREAD))
+            order(PER_THREAD, a)
+        """,
+}
+
+
+WAITS = {
+    "wait": "order(a, b)",
+    "back": "order(b, a)",
+    "host": 'call("cuStreamSynchronize", a)',
+    "legacy": "order(a, LEGACY)",
+    "own": "order(a, PER_THREAD)",
+}
+
+
+NO_WAITS = dict.fromkeys(WAITS, "pass")
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_a_racy_program_differs_within_the_covering_seeds(name: str, run: Perturb) -> None:
+    status, found = run(RACY[name].format(**NO_WAITS))
+    assert status == 1, found
+    assert "a wait is missing" in found["conclusion"]
+
+
+# The late operation, and the early one; of the second of two `fill` the source tells which.
+NAMES = {
+    "a write and a read on two streams": ('launch("fill", a, x, i)', 'launch("copy", b, y, x)'),
+    "a read and the next write": ('launch("copy", b, y, x)', 'launch("fill", a, x, 777)'),
+    "pinned memory that the host reads": (None, None),
+    "a non-blocking stream and the legacy one": (
+        'launch("fill", a, x, i)',
+        'launch("copy", 0, y, x)',
+    ),
+    "a graph whose input is written elsewhere": (
+        'launch("fill", a, x, i)',
+        'call("cuGraphLaunch", graph, b)',
+    ),
+    "a thread's own default stream": (
+        'launch("fill", a, x, i)',
+        'launch("copy", 0, y, x, symbol="cuLaunchKernel_ptsz")',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_the_two_operations_are_named_with_their_lines(name: str, run: Perturb) -> None:
+    def source(side: dict[str, Any] | None) -> str | None:
+        lines = [frame[3] for frame in side["stack"] if "program.py" in frame[0]] if side else []
+        return lines[-1] if lines else None
+
+    _, found = run(RACY[name].format(**NO_WAITS), named=True)
+    race = found["race"]
+    assert race, found
+    late, early = NAMES[name]
+    assert source(race["early"]) == early, race
+    if late:
+        assert source(race["late"]) == late, race
+    else:
+        assert race["late"]["function"] in {"cuLaunchKernel", "cuMemcpyAsync"}, race
+
+
+def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
+    _, found = run(
+        """
+        class cupy:
+            asarray = staticmethod(lambda x: x)
+        a, b, x, y = stream(), stream(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            z = cupy.asarray(x)
+            launch("copy", b, y, z)
+            print(read(y, b))
+            order(b, a)
+        """,
+        named=True,
+    )
+    assert found["race"]["advice"].startswith("between them: z = cupy.asarray(x)\n")
+    assert "handed over by CAI" in found["race"]["advice"]
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_with_the_wait_it_never_differs(name: str, run: Perturb) -> None:
+    status, found = run(RACY[name].format(**WAITS), "--seeds", "14")
+    assert status == 0, found
+    assert sum(one["gates"] for one in found["runs"]) > 0
+
+
+def test_seeds_cover_as_many_streams_as_the_program_has(run: Perturb) -> None:
+    text = "x = word()\nfor s in [stream() for _ in range(5)]: launch('fill', s, x, 1)\nprint(1)"
+    status, found = run(text)
+    assert (status, len(seeds(found))) == (0, 6), found
+
+
+@pytest.mark.parametrize(
+    ("streams", "seeds"), [(0, 2), (1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (64, 12), (1000, 12)]
+)
+def test_the_number_of_covering_seeds(streams: int, seeds: int) -> None:
+    assert perturb.covering(streams) == seeds

@@ -1,0 +1,130 @@
+"""`cai-bridge perturb`: what it says, of programs that it cannot judge too, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from perturbing import DRIVER, Perturb, driver, needs, run, seeds
+
+from cai_bridge._cli import perturbed
+
+__all__ = ["driver", "run"]
+
+pytestmark = needs
+
+
+def test_the_output_is_as_on_the_page(
+    driver: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The page's is of a GPU. `PERTURB_WRITE=1` writes the file anew."""
+    from cai_bridge._cli.command import main
+
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.chdir(DRIVER)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    status = main(["perturb", "--", sys.executable, "race.py"])
+    out = re.sub(r"\d+\.\d\d s", "0.10 s", capfd.readouterr().out)
+    # On a busy machine a gate's time may be up before the host's wait opens it.
+    out = re.sub(r"(?m)^(seed 1 .* 3 +3 +)\d", r"\g<1>1", out)
+    out = re.sub(r"named by \d+ runs", "named by 9 runs", out)
+    out = out.replace(f"{DRIVER}/", "").replace("./soft.py", "soft.py")
+    page = DRIVER / "race.txt"
+    if os.environ.get("PERTURB_WRITE"):
+        page.write_text(out)
+    assert (status, out) == (1, page.read_text())
+
+
+def test_a_program_without_cuda_cannot_be_judged(run: Perturb) -> None:
+    status, found = run("print(1)")
+    assert (status, len(found["runs"])) == (2, 1)
+    assert found["conclusion"].startswith("0 operations seen")
+
+
+def test_a_program_that_differs_from_itself_cannot_be_judged(run: Perturb) -> None:
+    text = "import time\nx, s = word(), stream()\nlaunch('fill', s, x, 1)\nprint(time.time_ns())"
+    status, found = run(text)
+    assert (status, len(found["runs"])) == (2, 2)
+    assert "two serial runs differ" in found["conclusion"]
+
+
+def test_a_program_that_fails_cannot_be_judged(run: Perturb) -> None:
+    status, found = run("x, s = word(), stream()\nlaunch('fill', s, x, 1)\nraise SystemExit('why')")
+    assert status == 2
+    assert found["conclusion"].endswith("exit status 1, as it does without the command: why")
+
+
+def test_a_program_that_fails_under_the_command_alone_is_said_to(run: Perturb) -> None:
+    text = """
+        import os
+        launch("fill", stream(), word(), 1)
+        raise SystemExit("LD_PRELOAD" in os.environ)
+        """
+    status, found = run(text)
+    assert status == 2
+    assert "exit status 1, but without the command it ends with 0: " in found["conclusion"]
+
+
+def test_a_program_without_output_cannot_be_judged(run: Perturb) -> None:
+    text = "x, s = word(), stream()\nlaunch('fill', s, x, 1)\nprint(7)"
+    status, found = run(text, "--match", "nothing")
+    assert status == 2
+    assert "nothing to compare" in found["conclusion"]
+
+
+def test_what_could_not_be_delayed_is_said(run: Perturb) -> None:
+    fill = "launch('fill', s, x, 1)\n"
+    text = f"x, s = word(), stream()\ncuda.soft_fail()\n{fill * 2}print(7)"
+    status, found = run(text, "--delay", "5")
+    # The second is not late either: the gate of the first is not there.
+    counted = [seeds(found)[1][name] for name in ("failed", "late", "gates")]
+    assert (status, counted) == (2, [2, 0, 0]), found
+    assert "no operation could be delayed" in found["conclusion"]
+
+
+def test_a_run_that_takes_too_long_is_ended(run: Perturb) -> None:
+    text = "import time\nx, s = word(), stream()\nlaunch('fill', s, x, 1)\ntime.sleep(60)"
+    status, found = run(text, "--timeout", "1")
+    assert status == 2
+    assert found["conclusion"].startswith("the serial run was ended after 1.0 s")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--seeds", "0"),
+        ("--tolerance", "1"),
+        ("--tolerance", "-0.1"),
+        ("--delay", "0"),
+        ("--delay", "11"),
+        ("--timeout", "0"),
+        ("--match", "("),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cai_bridge._cli.command import main
+
+    assert main(["perturb", f"{option}={value}", "--", "true"]) == 2
+    assert f"{option}: got" in capsys.readouterr().err
+
+
+def test_a_program_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    from cai_bridge._cli.command import main
+
+    assert main(["perturb", "--", "/no/such/program"]) == 2
+    assert "/no/such/program: No such file" in capsys.readouterr().err
+
+
+def test_without_its_library_the_command_says_how_to_build_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cai_bridge._cli.command import main
+
+    monkeypatch.setattr(perturbed, "LIBRARY", tmp_path / "none.so")
+    assert main(["perturb", "--", "true"]) == 2
+    assert "make perturb" in capsys.readouterr().err

@@ -1,0 +1,197 @@
+"""`cai-bridge perturb` sees each operation, however and by whichever process it is called."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from perturbing import CC, DRIVER, Perturb, driver, needs, run
+
+from cai_bridge._cli import perturbed
+from cai_bridge._cli.perturbed import LIBRARY, Program
+
+__all__ = ["driver", "run"]
+
+pytestmark = needs
+
+
+@pytest.mark.parametrize("way", ["symbol", "asked"])
+def test_every_function_is_hooked_however_the_program_comes_by_it(
+    way: str, driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    called: dict[str, int] = {}
+    for where in ("named", "own", "legacy"):
+        command = (sys.executable, str(DRIVER / "launches.py"), way, where)
+        serial = perturbed.run(Program(command), "serial")
+        late = perturbed.run(Program(command, delay=5), "late", seed=1)
+        assert (serial.status, late.status) == (0, 0), serial.errors + late.errors
+        assert {one.split()[1] for one in serial.lines} == {"done"}, serial.lines
+        pending = {one.split()[0] for one in late.lines if one.endswith("pending")}
+        assert pending == (LATE if where == "named" else LATE | LATE_BY_DEFAULT)
+        assert late.counts["gates"] == late.counts["late"] >= len(pending)
+        assert late.counts["failed"] == 0
+        for name, times in serial.functions.items():
+            called[name] = called.get(name, 0) + times
+    assert [name for name, times in called.items() if not times] == []
+
+
+LATE = {
+    *("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cuGraphLaunch"),
+    *("cuLaunchHostFunc", "cuStreamAddCallback", "cuMemcpyAsync", "cuMemcpyHtoDAsync_v2"),
+    *("cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpy2DAsync_v2", "cuMemcpy3DAsync_v2"),
+    *("cuMemcpyPeerAsync", "cuMemcpy3DPeerAsync", "cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2"),
+    *("cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2", "cuMemsetD8Async", "cuMemsetD16Async"),
+    *("cuMemsetD32Async", "cuMemsetD2D8Async", "cuMemsetD2D16Async", "cuMemsetD2D32Async"),
+    *("cuMemFreeAsync", "cuMemPrefetchAsync", "cuMemPrefetchAsync_v2"),
+    *("cuStreamWriteValue32_v2", "cuStreamWriteValue64_v2"),
+}
+
+
+LATE_BY_DEFAULT = {"cuMemcpyDtoD_v2", "cuMemsetD8_v2", "cuMemsetD16_v2", "cuMemsetD32_v2"}
+
+
+def test_a_function_from_the_drivers_own_lookup_is_seen(run: Perturb) -> None:
+    status, found = run(
+        """
+        import ctypes
+        found = ctypes.c_void_p()
+        none = c_uint64(0)
+        call("cuGetProcAddress_v2", b"cuLaunchKernel", ctypes.byref(found), 12000, none, None)
+        kind = ctypes.CFUNCTYPE(c_uint, *[c_uint64], *[c_uint] * 7, c_uint64, c_void_p, c_void_p)
+        x, s = word(), stream()
+        values = [c_uint64(x), c_uint64(1)]
+        addresses = (c_void_p * 2)(*[ctypes.addressof(one) for one in values])
+        kind(found.value)(3, 1, 1, 1, 1, 1, 1, 0, s, ctypes.addressof(addresses), None)
+        print(1)
+        """
+    )
+    assert status == 0, found
+    assert [one["seen"] for one in found["runs"]] == [1, 1, 1, 1]
+
+
+def test_a_program_that_is_linked_with_the_driver_is_seen(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, program = tmp_path / "linked.c", tmp_path / "linked"
+    source.write_text(
+        "unsigned cuMemsetD32Async(unsigned long long, unsigned, unsigned long, void *);\n"
+        "static unsigned word;\n"
+        "int main(void) { return cuMemsetD32Async((unsigned long long)&word, 1, 1, 0); }\n"
+    )
+    library = str(driver / "libcuda.so.1")
+    subprocess.run([str(CC), str(source), library, "-o", str(program)], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    found = perturbed.run(Program((str(program),)), "serial")
+    assert (found.status, found.functions["cuMemsetD32Async"], found.counts["seen"]) == (0, 1, 1)
+
+
+def test_another_preloaded_library_stays(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", str(driver / "libcuda.so.1"))
+    found = perturbed.run(Program(("sh", "-c", "echo $LD_PRELOAD")), "serial")
+    assert found.lines == [f"{LIBRARY}:{driver / 'libcuda.so.1'}"]
+    assert os.environ["LD_PRELOAD"] == str(driver / "libcuda.so.1")
+
+
+def test_forked_workers_are_counted_though_they_end_without_their_exit_functions(
+    run: Perturb,
+) -> None:
+    status, found = run(
+        """
+        import os
+        x, s = word(), stream()
+        launch("fill", s, x, 1)
+        for i in range(2):
+            if not (child := os.fork()):
+                x, s = word(), stream()
+                launch("fill", s, x, i)
+                os._exit(0)
+            os.waitpid(child, 0)
+        print(1)
+        """
+    )
+    assert status == 0, found
+    assert [one["seen"] for one in found["runs"]] == [3, 3, 3, 3]
+
+
+def test_counts_outlast_a_process_that_is_killed(run: Perturb) -> None:
+    status, found = run(
+        """
+        import os, signal
+        for i in range(3):
+            launch("fill", stream(), word(), i)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert (status, found["runs"][0]["exit_status"]) == (2, -9), found
+    assert (found["runs"][0]["seen"], found["runs"][0]["streams"]) == (3, 3)
+
+
+def test_a_worker_that_is_killed_when_the_program_ends_is_counted(run: Perturb) -> None:
+    status, found = run(
+        """
+        import os
+        x, s = word(), stream()
+        launch("fill", s, x, 1)
+        come, go = os.pipe()
+        if not os.fork():
+            launch("fill", stream(), word(), 1)
+            os.write(go, b".")
+            time.sleep(100)
+        print(os.read(come, 1))
+        """
+    )
+    assert status == 0, found
+    assert [one["seen"] for one in found["runs"]] == [2, 2, 2, 2]
+
+
+TESTS = """
+    import time
+    import pytest
+    from soft import *
+
+    @pytest.mark.parametrize("how", ["racy", "right", "a name - of words"])
+    def test_it(how):
+        a, b, x, y = stream(), stream(), word(), word()
+        launch("fill", a, x, 7)
+        if how != "racy":
+            order(a, b)
+        launch("copy", b, y, x)
+        assert read(y, b) == 7
+
+    def test_it_is_pending():
+        a, began = stream(), time.monotonic()
+        launch("spin", a, 300_000)
+        assert time.monotonic() - began < 0.3
+
+    def test_fails():
+        assert 0
+    """
+
+
+def test_of_the_gpu_tests_those_that_fail_under_a_seed_alone_are_told(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = tmp_path / "test_it.py"
+    tests.write_text(textwrap.dedent(TESTS))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("PYTHONPATH", str(DRIVER))
+    command = [sys.executable, "-m", "tests.gpu.perturbed", "--processes", "1", "--delay", "1"]
+    command += [str(tests), "-c", os.devnull, f"--rootdir={tmp_path}"]
+    root = DRIVER.parents[1]
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=False, timeout=100
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("by itself: 4 passed, 1 failed, "), done
+    said = [one.partition("::")[2] or one.partition(" + where")[0].strip() for one in lines[4:]]
+    assert said == [
+        "test_it[racy]",
+        "seed 1: assert 0 == 7",
+        "4 pass by themselves and ended in every run: 1 fail under a seed alone, 1 serially",
+    ]
+    assert done.returncode == 1
