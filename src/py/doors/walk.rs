@@ -81,7 +81,7 @@ impl<'py> Walk<'_, 'py> {
         if is_container(x) {
             let types = self.to_library.types.bind(x.py());
             let is_bare = x.is_exact_instance_of::<PyDict>() && is_bare_dict(x)?;
-            return Ok(is_bare || types.contains(x.get_type())?);
+            return Ok(is_bare || types.iter_borrowed().any(|own| own.is(x.get_type())));
         }
         Ok(is_plain(x) || self.to_library.has(x)? || is_array(x)?)
     }
