@@ -40,7 +40,8 @@ LEFT_OUT = ("tests/gpu/test_perturb.py", "tests/gpu/test_hostile.py")
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: Any) -> None:
     """Print at once what a test said that failed: a run may be ended before its summary."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+    # A worker's own reports have no node; its variables may be those of a worker around all this.
+    if report.failed and hasattr(report, "node"):
         crash = getattr(report.longrepr, "reprcrash", None)
         said = crash.message if crash else report.longreprtext
         print(f"\n{SAID}{' '.join(said.split())[:300]}", flush=True)
