@@ -4,11 +4,14 @@
 //! memory it is knows it. And an array that a library keeps over such memory may be handed to one more stream, which
 //! the lease's end has to wait for as well. An entry lives as long as its lease: after that the memory cannot come back.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
+use smallvec::SmallVec;
 
 use super::home::Home;
 use crate::descriptor::Descriptor;
@@ -27,11 +30,30 @@ struct Entry {
     has_later: AtomicBool,
 }
 
-/// By their addresses, and each by a number of its own.
-type Entries = BTreeMap<(u64, u64), Arc<Entry>>;
+/// By their addresses.
+type Entries = HashMap<u64, SmallVec<[Arc<Entry>; 1]>, BuildHasherDefault<AddressHasher>>;
 
-static ENTRIES: Mutex<Entries> = Mutex::new(BTreeMap::new());
-static NEXT: AtomicU64 = AtomicU64::new(0);
+static ENTRIES: Mutex<Entries> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+
+/// Spreads addresses, which are multiples of hundreds of bytes, over all bits.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, address: u64) {
+        self.0 = address.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 fn entries() -> MutexGuard<'static, Entries> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,7 +62,7 @@ fn entries() -> MutexGuard<'static, Entries> {
 /// An entry, until dropped.
 #[derive(Debug)]
 pub(super) struct Known {
-    key: (u64, u64),
+    start: u64,
     entry: Arc<Entry>,
 }
 
@@ -55,9 +77,8 @@ impl Known {
             later: Mutex::default(),
             has_later: AtomicBool::new(false),
         });
-        let key = (start, NEXT.fetch_add(1, Ordering::Relaxed));
-        entries().insert(key, Arc::clone(&entry));
-        Self { key, entry }
+        entries().entry(start).or_default().push(Arc::clone(&entry));
+        Self { start, entry }
     }
 
     /// For a tensor that is made of it.
@@ -80,9 +101,13 @@ impl Known {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        let gone = entries().remove(&self.key);
-        // After the lock: it may have the last reference of an object of Python's.
-        drop(gone);
+        if let Slot::Occupied(mut there) = entries().entry(self.start) {
+            // This one has another reference.
+            there.get_mut().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+            if there.get().is_empty() {
+                there.remove();
+            }
+        }
     }
 }
 
@@ -111,10 +136,7 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<
         return None;
     }
     let start = array.span().0;
-    let same: Vec<_> = entries()
-        .range((start, 0)..=(start, u64::MAX))
-        .map(|(_, known)| Arc::clone(known))
-        .collect();
+    let same = entries().get(&start).cloned().unwrap_or_default();
     let is_ours = |entry: &&Arc<Entry>| entry.tensor.load(Ordering::Acquire) == tensor;
     if let Some(ours) = same.iter().find(is_ours).filter(|_| tensor != 0) {
         return Some(From::Ours(ours.home.clone_ref(py)));
@@ -140,7 +162,8 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     };
     let all: Vec<_> = {
         let entries = entries();
-        let all = entries.iter().map(|((at, _), entry)| (*at, entry));
+        let each = entries.iter();
+        let all = each.flat_map(|(at, same)| same.iter().map(|entry| (*at, entry)));
         all.filter(is_of).map(|(_, entry)| Arc::clone(entry)).collect()
     };
     for entry in all {
