@@ -53,7 +53,7 @@ pub(super) fn gather<'a>(
     if let (None, Some(kept)) = (producer, &home.producer) {
         all.add_dropped(py, kept);
     }
-    for known in &home.upstream {
+    for known in home.upstream.iter() {
         match known {
             KnownStream::Kept(kept) => match kept.confirm(py, driver)? {
                 None => all.add_dropped(py, kept),
@@ -87,7 +87,7 @@ pub(super) fn gather<'a>(
             all.add_lost(*name);
         }
     }
-    for known in &used.also {
+    for known in used.also.iter() {
         all.add_user(py, used, known)?;
     }
     all.add(Role::User, also);

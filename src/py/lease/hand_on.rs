@@ -88,7 +88,7 @@ impl Holding {
     /// drop it may run anything.
     pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
         self.used.at = at;
-        known.add_to(&mut self.used.also)
+        self.used.also.add(known)
     }
 
     /// The memory goes on to `next`. Its consumer so far is upstream from here on.

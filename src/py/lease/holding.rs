@@ -333,8 +333,8 @@ impl Holding {
             return;
         }
         match known::from(py, &self.array, tensor) {
-            Some(known::From::Ours(home)) => {
-                (self.home.producer, self.home.upstream) = (home.producer, home.upstream);
+            Some(known::From::Ours(producer, upstream)) => {
+                (self.home.producer, self.home.upstream) = (producer, upstream);
             }
             // The maker of that tensor may free its memory by itself, so it is kept until the work is done.
             Some(known::From::Same(streams)) => {
@@ -352,7 +352,7 @@ impl Holding {
             && known.has_later()
         {
             for kept in known.take_later() {
-                kept.add_to(&mut self.used.also);
+                self.used.also.add(kept);
             }
         }
     }

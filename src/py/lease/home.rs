@@ -7,7 +7,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::lease::Failure;
-use crate::py::streams::{KnownStream, StreamRef};
+use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
 /// Where memory goes back to.
@@ -19,7 +19,7 @@ pub(crate) struct Home {
     pub(super) producer: Option<StreamRef>,
     /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
     /// view those of the consumers of the views between.
-    pub(super) upstream: Vec<KnownStream>,
+    pub(super) upstream: KnownStreams,
     /// The stream that the array is ready on; `None` where that is the producer's own, or a default one at its place.
     pub(super) ready_on: Option<StreamRef>,
 }
@@ -28,7 +28,7 @@ impl Home {
     /// At `place`, and nothing more is known.
     #[inline(always)]
     pub(super) const fn at(place: Place) -> Self {
-        Self { place, producer: None, upstream: Vec::new(), ready_on: None }
+        Self { place, producer: None, upstream: KnownStreams::NONE, ready_on: None }
     }
 
     /// The same for another holder.
@@ -37,7 +37,7 @@ impl Home {
         Self {
             place: self.place,
             producer: self.producer.as_ref().map(|kept| kept.clone_ref(py)),
-            upstream: self.upstream.iter().map(|kept| kept.clone_ref(py)).collect(),
+            upstream: self.upstream.clone_ref(py),
             ready_on: self.ready_on.as_ref().map(|kept| kept.clone_ref(py)),
         }
     }
@@ -128,7 +128,7 @@ impl Home {
 
     /// Work on that stream may go on with the memory after the end, as the producer's does.
     pub(crate) fn put_upstream(&mut self, kept: KnownStream) {
-        kept.add_to(&mut self.upstream);
+        self.upstream.add(kept);
     }
 
     /// Shows the garbage collector what is held.

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::home::Home;
 use crate::descriptor::Descriptor;
-use crate::py::streams::KnownStream;
+use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
 
 /// What a lease says of its memory to those who come with it.
 #[derive(Debug)]
@@ -24,9 +24,11 @@ struct Entry {
     length: u64,
     /// The address of our managed tensor, which begins where its memory does; 0 if it is in none.
     tensor: AtomicUsize,
-    home: Home,
+    /// The producer's stream, and those upstream, as the lease has them.
+    producer: Option<StreamRef>,
+    upstream: KnownStreams,
     /// Streams on which work on the memory goes on, beside the lease's own consumer's.
-    later: Mutex<Vec<KnownStream>>,
+    later: Mutex<KnownStreams>,
     has_later: AtomicBool,
 }
 
@@ -73,7 +75,8 @@ impl Known {
         let entry = Arc::new(Entry {
             length,
             tensor: AtomicUsize::new(0),
-            home: home.clone_ref(py),
+            producer: home.producer.as_ref().map(|kept| kept.clone_ref(py)),
+            upstream: home.upstream.clone_ref(py),
             later: Mutex::default(),
             has_later: AtomicBool::new(false),
         });
@@ -95,7 +98,7 @@ impl Known {
     /// Where others go on with it.
     pub(super) fn take_later(&self) -> Vec<KnownStream> {
         self.entry.has_later.store(false, Ordering::Release);
-        std::mem::take(&mut self.entry.later.lock().unwrap_or_else(PoisonError::into_inner))
+        self.entry.later.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -103,9 +106,10 @@ impl Drop for Known {
     fn drop(&mut self) {
         if let Slot::Occupied(mut there) = entries().entry(self.start) {
             // This one has another reference.
-            there.get_mut().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
-            if there.get().is_empty() {
+            if there.get().len() == 1 {
                 there.remove();
+            } else {
+                there.get_mut().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
             }
         }
     }
@@ -125,7 +129,7 @@ impl HandedOut {
 /// Where memory is from that came in a tensor without a word of the producer's stream.
 pub(super) enum From {
     /// Our own tensor, and so all that is known of it.
-    Ours(Home),
+    Ours(Option<StreamRef>, KnownStreams),
     /// Another's over the same memory. It may be around one of ours, or beside it.
     Same(Vec<KnownStream>),
 }
@@ -139,12 +143,14 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<
     let same = entries().get(&start).cloned().unwrap_or_default();
     let is_ours = |entry: &&Arc<Entry>| entry.tensor.load(Ordering::Acquire) == tensor;
     if let Some(ours) = same.iter().find(is_ours).filter(|_| tensor != 0) {
-        return Some(From::Ours(ours.home.clone_ref(py)));
+        let producer = ours.producer.as_ref().map(|kept| kept.clone_ref(py));
+        return Some(From::Ours(producer, ours.upstream.clone_ref(py)));
     }
     let mut all = Vec::new();
     for entry in same {
-        let Home { producer, upstream, .. } = entry.home.clone_ref(py);
-        for kept in producer.map(KnownStream::Kept).into_iter().chain(upstream) {
+        let producer = entry.producer.as_ref().map(|kept| KnownStream::Kept(kept.clone_ref(py)));
+        let upstream = entry.upstream.iter().map(|kept| kept.clone_ref(py));
+        for kept in producer.into_iter().chain(upstream) {
             kept.add_to(&mut all);
         }
     }
@@ -169,7 +175,7 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     for entry in all {
         let again = {
             let mut later = entry.later.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.clone_ref(py).add_to(&mut later)
+            later.add(kept.clone_ref(py))
         };
         entry.has_later.store(true, Ordering::Release);
         drop(again);

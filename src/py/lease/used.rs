@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::warned;
 use crate::device::Place;
 use crate::lease::plan;
-use crate::py::streams::{KnownStream, StreamName, StreamRef};
+use crate::py::streams::{KnownStream, KnownStreams, StreamName, StreamRef};
 
 /// Who works on the memory by one holder, and where; and where that holder lent it.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Use {
     pub(super) lent: Option<Place>,
     pub(super) consumer: Consumer,
     /// Where others work who were handed the memory on.
-    pub(super) also: Vec<KnownStream>,
+    pub(super) also: KnownStreams,
 }
 
 /// Who works on the memory.
@@ -43,11 +43,11 @@ impl Use {
     /// No one works on it, at `place`.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
-        Self { at, lent: None, consumer: Consumer::Nobody, also: Vec::new() }
+        Self { at, lent: None, consumer: Consumer::Nobody, also: KnownStreams::NONE }
     }
 
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
-        let also = self.also.iter().map(|kept| kept.clone_ref(py)).collect();
+        let also = self.also.clone_ref(py);
         Self { at: self.at, lent: self.lent, consumer: self.consumer.clone_ref(py), also }
     }
 

@@ -152,6 +152,41 @@ impl KnownStream {
     }
 }
 
+/// Some streams, of which there are mostly none: then they take a word, and nothing to make, copy or drop.
+#[derive(Debug, Default)]
+pub(crate) struct KnownStreams(#[allow(clippy::box_collection)] Option<Box<Vec<KnownStream>>>);
+
+impl KnownStreams {
+    pub(crate) const NONE: Self = Self(None);
+
+    /// Adds one, as [`KnownStream::add_to`] does.
+    pub(crate) fn add(&mut self, known: KnownStream) -> Option<KnownStream> {
+        known.add_to(self.0.get_or_insert_default())
+    }
+
+    #[inline]
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let all = |all: &Vec<KnownStream>| all.iter().map(|known| known.clone_ref(py)).collect();
+        Self(self.0.as_deref().map(|streams| Box::new(all(streams))))
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, KnownStream> {
+        self.0.as_deref().map_or(&[][..], Vec::as_slice).iter()
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        // It is made for the first.
+        self.0.is_none()
+    }
+
+    /// All of them; none are left.
+    pub(crate) fn take(&mut self) -> Vec<KnownStream> {
+        self.0.take().map_or_else(Vec::new, |all| *all)
+    }
+}
+
 impl StreamRef {
     /// `stream`, alive or not, if it is a default one, or one of a library that destroys none.
     pub(crate) fn pooled(

@@ -20,7 +20,7 @@ pub(crate) mod xla;
 
 pub(crate) use argument::Argument;
 pub(crate) use exporter::{exports, named_by_dict};
-pub(crate) use known::KnownStream;
+pub(crate) use known::{KnownStream, KnownStreams};
 pub(crate) use name::StreamName;
 pub(crate) use object::handle_of;
 pub(crate) use reference::StreamRef;

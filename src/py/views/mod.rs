@@ -190,13 +190,13 @@ impl View {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());
         let strides = (!array.layout().is_contiguous())
-            .then(|| PyTuple::new(py, array.cai_strides().as_slice()))
+            .then(|| PyTuple::new(py, array.cai_steps()))
             .transpose()?;
         Ok(Parts {
             ptr: array.ptr(),
             nbytes: array.nbytes(),
             device,
-            shape: PyTuple::new(py, array.cai_shape().as_slice())?,
+            shape: PyTuple::new(py, array.cai_extents())?,
             dtype: self.numpys_dtype(py)?.into_any(),
             strides,
         })
