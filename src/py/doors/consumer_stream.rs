@@ -13,7 +13,6 @@ use crate::stream::{Stream, Thread};
 /// the library named.
 #[derive(Debug)]
 pub(super) struct ConsumerStream<'py> {
-    pub(super) ordinal: i32,
     pub(super) answer: Option<Bound<'py, PyAny>>,
     native: Option<u64>,
     said: bool,
@@ -30,7 +29,6 @@ impl<'py> ConsumerStream<'py> {
     ) -> PyResult<Self> {
         let py = library.py();
         let mut asked = Self {
-            ordinal,
             answer: stream.cloned(),
             native: None,
             said: stream.is_some(),

@@ -57,24 +57,21 @@ pub(super) fn export_all<'a, 'py: 'a>(
     of: impl Fn(usize) -> &'a Argument<'a, 'py>,
 ) -> Result<(), (usize, PyErr)> {
     look(py);
-    let stays = |item: usize, source: &Holding| {
-        source.stays_in_place(of(item), consumers_place(&source.array, source.home.place))
-    };
-    let moved = sources.iter().enumerate().filter(|(item, source)| !stays(*item, source));
-    let moved: SmallVec<[_; 4]> = moved.map(|(item, _)| item).collect();
-    let places = order_all(door, py, sources, (&moved, &of))?;
-    let mut places = moved.into_iter().zip(places).peekable();
-    let mut last = None;
+    let (mut moved, mut last) = (SmallVec::<[_; 4]>::new(), None);
     for (item, source) in sources.iter_mut().enumerate() {
-        if let Some((_, at)) = places.next_if(|(moved, _)| *moved == item) {
-            handed_over(py, source, of(item), at).map_err(|error| (item, error))?;
+        let (ready, place) = (source.ready, source.home.place);
+        if !source.stays_in_place(of(item), consumers_place(&source.array, place)) {
+            moved.push(item);
             continue;
         }
-        let (ready, place) = (source.ready, source.home.place);
         let is_again = last.replace((ready, place)) == Some((ready, place));
         let why = if is_again { Elided::Together } else { Elided::SameStream };
         order::elided(Purpose::hand_over(door), place, why, || ready.stream());
         source.keep_in_place(py);
+    }
+    let places = order_all(door, py, sources, (&moved, &of))?;
+    for (item, at) in moved.into_iter().zip(places) {
+        handed_over(py, &mut sources[item], of(item), at).map_err(|error| (item, error))?;
     }
     Ok(())
 }

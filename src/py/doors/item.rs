@@ -8,25 +8,20 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::{Error, Kind};
-use crate::py::lease::Holding;
-use crate::py::observe::By;
 
 /// Where an error has which item of a tree it is about.
 const ITEM: &str = "_cai_bridge_item";
 
-/// Refuses a capsule that is there twice: its tensor can be taken once.
-pub(super) fn refuse_twice(sources: &[Box<Holding>], xs: &[Bound<'_, PyAny>]) -> PyResult<()> {
-    if sources.iter().all(|source| source.by != By::Capsule) {
-        return Ok(());
-    }
+/// Refuses one of those `capsules` among `xs` that is there twice: its tensor can be taken once.
+pub(super) fn refuse_twice(capsules: &[usize], xs: &[Bound<'_, PyAny>]) -> PyResult<()> {
     let mut seen = HashSet::new();
-    for (item, (source, x)) in sources.iter().zip(xs).enumerate() {
-        if source.by == By::Capsule && !seen.insert(x.as_ptr() as usize) {
+    match capsules.iter().find(|item| !seen.insert(xs[**item].as_ptr() as usize)) {
+        Some(&item) => {
             let twice = Error::new(Kind::CapsuleUsed, "one that is there twice");
-            return Err(at_item(x.py(), twice.into(), item));
+            Err(at_item(xs[item].py(), twice.into(), item))
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Notes which item of a tree an error is about. What is no `Exception`, such as an interrupt, is about none.

@@ -10,7 +10,7 @@ use super::item::{at_item, refuse_twice};
 use super::library::DOOR;
 use super::maker::Maker;
 use crate::py::flag;
-use crate::py::lease::{Holding, Unconsumed};
+use crate::py::lease::Unconsumed;
 use crate::py::observe::By;
 use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
@@ -29,43 +29,45 @@ impl Maker {
         let to_library = self.to_library(py)?;
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let said = Argument::parse(stream)?;
-        let mut sources = Vec::with_capacity(xs.len());
+        let (mut sources, mut capsules) = (Vec::with_capacity(xs.len()), Vec::new());
+        // The GPUs that the arrays are for, and which of them each is for.
+        let (mut ordinals, mut numbers) = (Vec::new(), Vec::with_capacity(xs.len()));
         for (item, x) in xs.iter().enumerate() {
             let taken = to_library.take(x, readonly, &said);
-            sources.push(taken.map_err(|error| at_item(py, error, item))?);
+            let source = taken.map_err(|error| at_item(py, error, item))?;
+            if source.by == By::Capsule {
+                capsules.push(item);
+            }
+            let ordinal = consumers_place(&source.array, source.home.place).ordinal;
+            let known = ordinals.iter().position(|known| *known == ordinal);
+            numbers.push(known.unwrap_or(ordinals.len()));
+            if known.is_none() {
+                ordinals.push(ordinal);
+            }
+            sources.push(source);
         }
         // One alone has no others to be ordered with.
-        if let [source] = &sources[..]
-            && source.by != By::Capsule
+        if sources.len() == 1
+            && capsules.is_empty()
             && let Some(source) = sources.pop()
         {
             let about = |error| at_item(py, error, 0);
             let made = self.hand_over(py, source, (said, stream, readonly), lent, about)?;
             return Ok(vec![made]);
         }
-        refuse_twice(&sources, xs)?;
-        let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
-        // Which of them each array is for.
-        let mut numbers = Vec::with_capacity(sources.len());
-        for source in &sources {
-            let ordinal = consumers_place(&source.array, source.home.place).ordinal;
-            let known = streams.iter().position(|asked| asked.ordinal == ordinal);
-            numbers.push(known.unwrap_or(streams.len()));
-            if known.is_none() {
-                let library = self.library.bind(py);
-                streams.push(ConsumerStream::of(library, to_library, ordinal, stream)?);
-            }
-        }
+        refuse_twice(&capsules, xs)?;
+        let (library, of) = (self.library.bind(py), ordinals.into_iter());
+        let streams: Vec<ConsumerStream<'py>> = of
+            .map(|ordinal| ConsumerStream::of(library, to_library, ordinal, stream))
+            .collect::<PyResult<_>>()?;
         // Of none where the caller has said one for all; its object is asked once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
         let arguments =
             current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
         export_all(DOOR, py, &mut sources, |item| arguments.get(numbers[item]).unwrap_or(&said))
             .map_err(|(item, error)| at_item(py, error, item))?;
-        let held = |(item, source): (usize, &mut Box<Holding>)| {
-            Some((item, dlpack::consume_later(py, source)?))
-        };
-        let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
+        let held = |item: usize| Some((item, dlpack::consume_later(py, &mut sources[item])?));
+        let unconsumed: Vec<_> = capsules.into_iter().filter_map(held).collect();
         let mut made = Vec::with_capacity(sources.len());
         for (item, source) in sources.into_iter().enumerate() {
             let answer = streams[numbers[item]].answer.as_ref();
