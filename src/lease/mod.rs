@@ -35,7 +35,7 @@ mod model;
 use std::fmt;
 
 pub use self::ending::Ending;
-pub use self::parked::{Most, Parked, Turn};
+pub use self::parked::{Most, Parked, Turn, WordHasher};
 pub use self::parties::{Parties, Streams};
 pub use self::queue::Queue;
 use self::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};

@@ -7,7 +7,7 @@
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::mem::ManuallyDrop;
 
 use super::Queue;
@@ -41,7 +41,32 @@ enum Entry<K, T> {
 }
 
 /// The items, each in its lane.
-type Lanes<K, T> = HashMap<K, BTreeMap<u64, T>>;
+type Lanes<K, T> = HashMap<K, BTreeMap<u64, T>, BuildHasherDefault<WordHasher>>;
+
+/// Hashes handles and addresses, a few instructions each. They are multiples of many bytes, and nobody chooses them.
+#[derive(Debug, Default)]
+pub struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Items that are asked whether they are over until they are.
 pub struct Parked<K, T> {
@@ -56,7 +81,7 @@ pub struct Parked<K, T> {
 impl<K: Clone + Eq + Hash, T> Parked<K, T> {
     /// None yet; `turn` tells what an item waits for, if that is a lane.
     pub fn new(turn: fn(&T) -> Option<Turn<K>>) -> Self {
-        let (lanes, length) = (Mutex::new(HashMap::new()), AtomicUsize::new(0));
+        let (lanes, length) = (Mutex::default(), AtomicUsize::new(0));
         Self { turn, queue: Queue::default(), lanes, length }
     }
 

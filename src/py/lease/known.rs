@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::home::Home;
 use crate::descriptor::Descriptor;
+use crate::lease::WordHasher;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
 
 /// What a lease says of its memory to those who come with it.
@@ -33,29 +34,9 @@ struct Entry {
 }
 
 /// By their addresses.
-type Entries = HashMap<u64, SmallVec<[Arc<Entry>; 1]>, BuildHasherDefault<AddressHasher>>;
+type Entries = HashMap<u64, SmallVec<[Arc<Entry>; 1]>, BuildHasherDefault<WordHasher>>;
 
 static ENTRIES: Mutex<Entries> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
-
-/// Spreads addresses, which are multiples of hundreds of bytes, over all bits.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
-    }
-
-    #[inline]
-    fn write_u64(&mut self, address: u64) {
-        self.0 = address.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 fn entries() -> MutexGuard<'static, Entries> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
