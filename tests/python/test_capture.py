@@ -390,8 +390,12 @@ def test_the_host_waits_for_a_stream_that_was_closed(mode, cuda):
     theirs.fill(array, 7.0)
     closing.close()
     with cuda.capture(captured, mode) as graph:
-        seen = cuda.stream("mine").read(to_cai(view, stream=cuda.stream("mine")))
+        mine = cuda.stream("mine")
+        taken = to_cai(view, stream=mine)
         assert waits(cuda) == 1
+        seen = mine.read(taken)
+        taken.release()
+        assert waits(cuda) == 2, "whoever closed it goes on on another stream"
     unspoiled(cuda, graph, captured)
     assert seen.value == [7.0] * 4
 
