@@ -98,6 +98,15 @@ pub(super) enum Kind<'py> {
 /// A step on the way to a part: how its key is shown, if that is not as an item, and the key.
 pub(super) type Step<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 
+/// A tree that was converted.
+pub(super) struct Converted<'py> {
+    pub(super) tree: Bound<'py, PyAny>,
+    /// Its arrays, as they were.
+    pub(super) arrays: Vec<Bound<'py, PyAny>>,
+    /// What was made of them.
+    pub(super) made: Vec<Bound<'py, PyAny>>,
+}
+
 impl<'py> Tree<'py> {
     /// Whether each array is one of another library's on a GPU.
     pub(super) fn is_foreign(&self) -> bool {

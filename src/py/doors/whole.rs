@@ -8,18 +8,9 @@ use pyo3::types::{PyDict, PyList};
 use super::item::item_of;
 use super::maker::Maker;
 use super::to_dlpack::{is_on_gpu, says_as_taken};
-use super::tree::{How, Root, Tree};
+use super::tree::{Converted, How, Root, Tree};
 use super::walk::apart;
 use crate::py::interpreter::answered;
-
-/// A tree that was converted.
-pub(super) struct Converted<'py> {
-    pub(super) tree: Bound<'py, PyAny>,
-    /// Its arrays, as they were.
-    pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// What was made of them.
-    pub(super) made: Vec<Bound<'py, PyAny>>,
-}
 
 impl Maker {
     /// Converts the arrays of a tree, all or none, and makes the tree again of them; `None` for what is given to
