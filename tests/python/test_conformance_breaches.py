@@ -68,6 +68,24 @@ def test_a_producer_that_makes_the_host_wait_is_advised():
     assert found.requirement.level == "should"
 
 
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda stream: stream.synchronize(),
+        lambda stream: stream.record().synchronize(),
+        lambda _: device().synchronize(),
+    ],
+    ids=["for the stream", "for an event", "for all streams"],
+)
+def test_each_call_that_waits_on_the_host_is_noticed(wait):
+    def order_for(self, stream):
+        for one in self._memory.streams:
+            wait(one)
+
+    found = judged("dlpack-no-host-wait", order_for=order_for)
+    assert (found.outcome, found.evidence) == ("failed", "the host waited for the write")
+
+
 def test_a_race_is_a_failure_though_the_values_are_right(monkeypatch):
     with open_lab("simulated") as lab:
         x, theirs, mine = CaiArray(lab, (8,)), lab.stream(), lab.stream()

@@ -38,6 +38,7 @@ calls! {
     CtxGetId = "cuCtxGetId", value;
     CtxPushCurrent = "cuCtxPushCurrent", nothing;
     CtxPopCurrent = "cuCtxPopCurrent", nothing;
+    CtxSynchronize = "cuCtxSynchronize", nothing;
     ModuleUnload = "cuModuleUnload", nothing;
     EventCreate = "cuEventCreate", value;
     EventRecord = "cuEventRecord", nothing;

@@ -62,6 +62,11 @@ impl Contexts {
             .ok_or(codes::INVALID_DEVICE)
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = Context> + use<> {
+        (0..self.ordinals.len()).filter_map(numbered)
+    }
+
     /// The device of a context.
     pub(super) fn ordinal(&self, context: Context) -> DriverResult<i32> {
         index(context)

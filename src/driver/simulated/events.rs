@@ -254,12 +254,15 @@ impl Simulated {
     }
 
     /// The host waits for all work of all devices, as a program does that calls `cuCtxSynchronize` in each context: a
-    /// capture is spoiled by that. Neither logged nor made to fail.
+    /// capture is spoiled by that.
     pub fn synchronize_all(&self) -> Result<()> {
-        let end = self.everything("cuCtxSynchronize")?;
-        self.make("cuCtxSynchronize", State::refuse_captures)?;
-        self.run_until(&end);
-        self.lock().learn(&end);
+        let contexts: Vec<Context> = self.lock().contexts.all().collect();
+        for context in contexts {
+            self.synchronize(Call::CtxSynchronize, Arguments::context(context), |state| {
+                state.refuse_captures()?;
+                Ok(state.schedule.everything())
+            })?;
+        }
         Ok(())
     }
 

@@ -208,6 +208,12 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::CtxPushCurrent => m.cuda.push_context(context),
         Call::CtxPopCurrent => m.cuda.pop_context(),
         Call::ModuleUnload => m.cuda.synchronize_context(),
+        Call::CtxSynchronize => {
+            m.cuda.end_capture(captured).unwrap();
+            let made = m.cuda.synchronize_all();
+            m.cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
+            made
+        }
         Call::EventCreate => m.cuda.take_event(context).map(drop),
         Call::EventRecord => m.cuda.record_on(event, s),
         Call::EventQuery => m.cuda.query_event(event).map(drop),
