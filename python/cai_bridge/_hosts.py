@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import index
+
 from . import _libraries
 from ._core import (
     CaiView,
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convert", "is_wanted", "of_numpy", "on_host"]
 
-_views = CaiView, DLPackView
+_NO_HOSTS = CaiView, DLPackView, type
 
 # DLPack's numbers of the host's own memory and of pinned memory.
 HOST, PINNED = 1, 3
@@ -33,8 +35,9 @@ EXTENDED = frozenset(name for name, _, _, typestr in _dtypes() if typestr[1] == 
 
 def on_host(x: Any) -> bool:
     """Tell whether an array is in the host's own memory, as it says itself."""
-    device = None if isinstance(x, _views) else getattr(x, "__dlpack_device__", None)
-    if not callable(device) or (kind := device()[0]) not in (HOST, PINNED):
+    # A class has what its arrays have, and is none.
+    device = None if isinstance(x, _NO_HOSTS) else getattr(x, "__dlpack_device__", None)
+    if not callable(device) or (kind := _kind(device())) not in {HOST, PINNED}:
         return False
     # Asked of those alone: PyTorch's tensors that require a gradient raise here. Numba's arrays of
     # pinned and managed memory are NumPy's by their type.
@@ -42,6 +45,14 @@ def on_host(x: Any) -> bool:
         return False
     # PyTorch hands pinned memory out as the CPU's.
     return kind == HOST or not _is_on_gpu(x)
+
+
+def _kind(device: Any) -> int | None:
+    """Give DLPack's number of a device; None for what is no device, which is refused elsewhere."""
+    try:
+        return index(device[0]) if isinstance(device, tuple) and len(device) == 2 else None
+    except TypeError:
+        return None
 
 
 def is_wanted(x: Any, library: Library, copy: bool | None) -> bool:

@@ -4,6 +4,7 @@ import builtins
 import pickle
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 from fakes import each
 
@@ -21,6 +22,26 @@ def generator():
     yield
 
 
+class Huge:
+    def __index__(self):
+        return 2**200
+
+    def __repr__(self):
+        return "<a.b huge>"
+
+
+class Seven(int):
+    """Two, for `operator.index`."""
+
+    def __index__(self):
+        return 7
+
+
+class Mute:
+    def __repr__(self):
+        raise ZeroDivisionError
+
+
 @each("arguments", "argument")
 def test_a_wrong_argument_is_refused_in_these_words(row, cuda, tmp_path):
     x = cuda.array([1.0, 2.0])
@@ -31,6 +52,10 @@ def test_a_wrong_argument_is_refused_in_these_words(row, cuda, tmp_path):
         "path": tmp_path / "trace.json",
         "enter": enter,
         "generator": generator,
+        "huge": Huge(),
+        "seven": Seven(-2),
+        "mute": Mute(),
+        "two": np.array([1, 2]),
         "pickle": pickle,
     }
     expected = getattr(cai_bridge, row["class"], None) or getattr(builtins, row["class"])

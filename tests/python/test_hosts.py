@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tvm_ffi
 from copies import made as calls
-from fakes import assert_refused, each
+from fakes import ALLOWED, assert_refused, each
 from stand_in import StandIn, library, no_libraries
 
-from cai_bridge import CaiView, DLPackView, DriverError, convert, to_cai
+from cai_bridge import CaiView, DLPackView, DriverError, adapt, convert, to_cai
 
 __all__ = ["library", "no_libraries"]
 
@@ -190,3 +190,52 @@ def test_the_librarys_own_array_on_the_host_is_copied_if_asked(cuda: Any) -> Non
     assert to_cai(made[1]).ptr != on_gpu.data_ptr()
     assert values(made[0]) == [0.0, 1.0, 2.0]
     cuda.synchronize()
+
+
+@each("strangers", "elsewhere")
+def test_an_array_that_is_elsewhere_is_refused_as_what_it_is(row: Any, cuda: Any) -> None:
+    class There:
+        def __dlpack_device__(self) -> Any:
+            return tuple(row["device"])
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise AssertionError
+
+    with pytest.raises((BufferError, ValueError)) as alone:
+        to_cai(There())
+    assert str(alone.value).endswith(f"; allowed: {ALLOWED[row['refused']]}")
+    for to in ("cai", "dlpack", "numpy"):
+        for tree, where in ((There(), ""), ([cuda.array([1.0]), {"a": There()}], 'x[1]["a"]: ')):
+            for copy in (None, True):
+                with pytest.raises(alone.type) as refused:
+                    convert(tree, to, copy=copy)
+                assert str(refused.value) == f"{where}{alone.value}"
+        with pytest.raises(alone.type) as refused:
+            adapt(lambda a: a, to)(There())
+        assert str(refused.value) == f"a: {alone.value}"
+
+
+def test_a_class_is_refused_where_its_arrays_are_taken(cuda: Any) -> None:
+    class Array:
+        def __dlpack_device__(self) -> Any:
+            raise AssertionError
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise AssertionError
+
+    for to in ("cai", "numpy", "tvm_ffi"):
+        with pytest.raises(TypeError, match=r"object: got the class .*Array; allowed: an array, not"):
+            convert(Array, to)
+
+
+def test_an_object_that_has_any_attribute_is_no_array(cuda: Any) -> None:
+    class Anything:
+        def __getattr__(self, _: str) -> Any:
+            return Anything()
+
+        def __call__(self, *_: Any, **__: Any) -> Any:
+            return Anything()
+
+    for to in ("cai", "numpy"):
+        with pytest.raises(ValueError, match="^__dlpack_device__: got <.*Anything object"):
+            convert(Anything(), to)

@@ -26,6 +26,7 @@ fn each_row_says_what_a_stranger_does_and_what_must_come_out() {
         ("host", &["kind", "to"]),
         ("dlpacks_alone", &["does", "code", "bits", "lanes", "shape", "bytes", "refused"]),
         ("cais_alone", &["does", "set", "bytes", "refused"]),
+        ("elsewhere", &["does", "refused"]),
         ("answers", &["does"]),
     ];
     let all = table("strangers.toml");

@@ -60,8 +60,8 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether an array, of a type that speaks either protocol, is where CUDA reaches it. Of capsules DLPack's alone
-/// are arrays.
+/// Whether an array, of a type that speaks either protocol, is on a GPU rather than on the host. Of capsules DLPack's
+/// alone are arrays.
 #[pyfunction]
 pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || is_on_gpu(x))
@@ -75,11 +75,12 @@ pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
+/// The same. What is of another accelerator, or does not say where it is, is refused as it is taken in.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
-        let left = [Kind::CpuMemory, Kind::DeviceKind, Kind::CapsuleName];
+        let left = [Kind::CpuMemory, Kind::CapsuleName];
         return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
     }
     let facts = facts(x)?;
@@ -101,6 +102,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match dlpack::declared(x)? {
         // PyTorch's tensors in pinned memory say so, and hand it out as the CPU's.
         Some(Ok(device)) if device.kind == MemoryKind::Host => Ok(!dlpack::is_hosts(x)?),
-        device => Ok(device.is_none_or(|device| device.is_ok())),
+        Some(Err(elsewhere)) => Ok(elsewhere.kind() != Kind::CpuMemory),
+        _ => Ok(true),
     }
 }

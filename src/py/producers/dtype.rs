@@ -30,7 +30,10 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     } else {
         shown(dtype)?
     };
-    Ok(text.rsplit('.').next().map(str::to_owned))
+    // Of `torch.bfloat16` the last; what no name is stays whole.
+    let is_name = text.chars().all(|one| one.is_alphanumeric() || matches!(one, '_' | '.'));
+    let last = if is_name { text.rsplit('.').next() } else { Some(&*text) };
+    Ok(last.map(str::to_owned))
 }
 
 /// Refuses a `dtype=` that names another type than `dtype`.

@@ -192,23 +192,33 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
     }
-    index(value)?.ok_or_else(|| refused(Kind::StreamType, an_object(value)))
+    let index = as_integer(value)?.ok_or_else(|| refused(Kind::StreamType, an_object(value)))?;
+    integer(&index)
 }
 
-/// The integer that `value` is for Python (`__index__`), or `None` where it is none.
+/// The integer that `value` is for Python (`__index__`), or `None` where it is none, or one above 64 bits.
 pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
-    let none = |error: PyErr| {
-        let py = value.py();
-        let refused =
-            error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyAttributeError>(py);
-        if refused { Ok(None) } else { Err(error) }
-    };
-    match value.call_method0(intern!(value.py(), "__index__")) {
+    let Some(index) = as_integer(value)? else { return Ok(None) };
+    answered(value.py(), integer(&index))
+}
+
+/// The same as an object. An integer of a class of its own is itself, as for `operator.index`.
+fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if value.is_instance_of::<PyInt>() {
+        return Ok(Some(value.clone()));
+    }
+    let py = value.py();
+    match value.call_method0(intern!(py, "__index__")) {
         Ok(index) if index.is_instance_of::<PyInt>() && !index.is_instance_of::<PyBool>() => {
-            integer(&index).map(Some).or_else(none)
+            Ok(Some(index))
         }
-        Ok(_) => Ok(None),
-        Err(error) => none(error),
+        Err(error)
+            if !error.is_instance_of::<PyTypeError>(py)
+                && !error.is_instance_of::<PyAttributeError>(py) =>
+        {
+            Err(error)
+        }
+        _ => Ok(None),
     }
 }
 
@@ -231,6 +241,9 @@ where
 /// A Python integer of whatever size; what does not fit 128 bits is no handle either.
 pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if let Some(small) = native::small(value) {
+        return Ok(i128::from(small));
+    }
+    if let Ok(small) = value.extract::<i64>() {
         return Ok(i128::from(small));
     }
     value.extract::<u64>().map(i128::from).map_err(|error| {
