@@ -10,7 +10,7 @@ import copy
 import sys
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FunctionType, MappingProxyType, MemberDescriptorType
+from types import FunctionType, MappingProxyType, MemberDescriptorType, TracebackType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     """How each key on the way to a part is shown, if not as an item's, and the key."""
 
 _field = ".{}".format
+_OWN = __file__.rpartition("_containers")[0]
+"""The package's folder."""
 
 
 def by_item(key: Any) -> str:
@@ -227,9 +229,11 @@ def _registered(x: Any, kind: type) -> Parts | None:
 # places
 
 
-def say_at(error: Exception, root: str | list[str], way: Way) -> None:
-    """Put the place of a part in front of what is wrong there: ``x["mask"][2]: …``."""
-    say_where(error, _path(root, way))
+def say_at(
+    error: Exception, traceback: TracebackType | None, root: str | list[str], way: Way
+) -> None:
+    """Say the place of a part where something is wrong."""
+    say_where(error, traceback, _path(root, way))
 
 
 def in_itself(root: str | list[str], again_at: Way, way: Way) -> ValueError:
@@ -257,13 +261,24 @@ def _parameter(names: list[str], number: int) -> str:
     return names[number] if number < len(names) else f"argument {number + 1}"
 
 
-def say_where(error: Exception, path: str) -> None:
-    """Put a place in front of what is wrong there."""
+def say_where(error: Exception, traceback: TracebackType | None, path: str) -> None:
+    """Say a place: in front of the bridge's own words, ``x["mask"][2]: …``, else in a note.
+
+    Another's exception is its own: who raised it may know it again by what it says.
+    """
     said = error.args
-    if said and isinstance(said[0], str):
+    if _is_ours(error, traceback):
         error.args = (f"{path}: {said[0]}", *said[1:])
-        if path in str(error):
-            return
-        # An ImportError shows another attribute.
-        error.args = said
-    error.add_note(f"at {path}")
+    elif (note := f"at {path}") not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _is_ours(error: Exception, traceback: TracebackType | None) -> bool:
+    """Tell whether an exception is the bridge's own, by its words and by who raised it."""
+    said = error.args
+    if not (said and isinstance(said[0], str) and "; allowed: " in said[0]):
+        return False
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    # Rust's have none.
+    return traceback is None or traceback.tb_frame.f_code.co_filename.startswith(_OWN)

@@ -176,7 +176,7 @@ def test_a_tuple_that_is_made_of_other_arguments_keeps_its_shape(
 
 def test_a_container_that_cannot_be_made_again_is_named(cuda: Any, library: StandIn) -> None:
     x = cuda.array([1.0])
-    with pytest.raises(TypeError, match=r'^x\["a"\]\[1\]: no other parts'):
+    with pytest.raises(TypeError, match=r'^no other parts\nat x\["a"\]\[1\]$'):
         convert({"a": [x, Picky([x])]}, "stand_in")
     gc.collect()
     assert x.exports == 0

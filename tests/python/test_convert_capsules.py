@@ -144,7 +144,7 @@ WAYS = {
 def test_a_container_that_cannot_be_made_again_costs_no_capsule(cuda: Any, way: Any) -> None:
     x, kept = capsule(cuda, (4,))
     y, own = cuda.array([1.0] * 4), cuda.stream("own")
-    with pytest.raises(TypeError, match=r"\[1\]: may not be changed$"):
+    with pytest.raises(TypeError, match=r"^may not be changed\nat .*\[1\]$"):
         way([kept, Frozen(a=y)], own)
     cuda.synchronize()
     assert (x.exports, y.exports) == (1, 0)

@@ -278,7 +278,7 @@ def _named(module: str) -> Library | None:
     for entry in entry_points(group=GROUP, name=name):
         try:
             made = entry.load()
-            if not isinstance(made, Library):
+            if not isinstance(made, Library) and callable(made):
                 made = made()
             _check(made)
             if made.name != name:
@@ -286,7 +286,7 @@ def _named(module: str) -> Library | None:
                     f"name: got {made.name!r:.80}; allowed: {name!r}, the entry point's"
                 )
         except Exception as error:
-            say_where(error, f"entry point {name!r} of {GROUP!r}")
+            say_where(error, error.__traceback__, f"entry point {name!r} of {GROUP!r}")
             raise
         register(made)
         return _registered[name]
