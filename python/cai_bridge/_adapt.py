@@ -10,6 +10,7 @@ from types import ModuleType
 from . import _libraries
 from ._calls import Call
 from ._convert import detached
+from ._core import _shown
 
 __all__ = ["adapt"]
 
@@ -129,14 +130,16 @@ def adapt(
             "function: got a generator function; allowed: functions, methods and coroutines"
         )
     _libraries.find(to)
-    if returns not in ("like", None):
-        try:
-            _libraries.find(returns)
-        except TypeError as error:
-            raise TypeError(str(error).replace("to:", "returns:", 1)) from None
+    is_like = isinstance(returns, str) and returns == "like"
+    if not (is_like or returns is None):
+        _libraries.find(returns, "returns")
     if backward is not None:
-        if returns != "like":
-            raise TypeError(f"returns: got {returns!r:.80}; allowed: 'like', if backward= is given")
+        if not callable(backward):
+            raise TypeError(f"backward: got {_shown(backward):.80}; allowed: None or a callable")
+        if not is_like:
+            raise TypeError(
+                f"returns: got {_shown(returns):.80}; allowed: 'like', if backward= is given"
+            )
         return _differentiable(function, backward, to, stream)
     call = Call(function, to, stream, readonly, returns)
     adapts = _awaited if any(map(inspect.iscoroutinefunction, both)) else _called
@@ -145,10 +148,18 @@ def adapt(
 
 def _names(function: Any) -> tuple[str, ...]:
     """Name what a wrapper gets of a function; of `type` it is less from CPython 3.12 on."""
-    names: tuple[str, ...] = functools.WRAPPER_ASSIGNMENTS
-    if not isinstance(getattr(function, "__type_params__", ()), tuple):
-        return tuple(name for name in names if name != "__type_params__")
-    return names
+    # An object may have any attribute, but a function's are of these types.
+    kinds = {
+        "__name__": str,
+        "__qualname__": str,
+        "__type_params__": tuple,
+        "__annotations__": dict,
+    }
+    return tuple(
+        name
+        for name in functools.WRAPPER_ASSIGNMENTS
+        if name not in kinds or isinstance(getattr(function, name, kinds[name]()), kinds[name])
+    )
 
 
 def _called(function: Any, call: Call, kept: int) -> Callable[..., Any]:
@@ -171,15 +182,23 @@ def _awaited(function: Any, call: Call, kept: int) -> Callable[..., Any]:
 
 def _is_method(function: Any, names: list[str]) -> bool:
     """Tell whether a function is written as a method: in a class, with `self` before all else."""
-    around = getattr(function, "__qualname__", "").rpartition(".")[0]
+    name = getattr(function, "__qualname__", "")
+    around = name.rpartition(".")[0] if isinstance(name, str) else ""
     return names[:1] == ["self"] and around != "" and not around.endswith("<locals>")
 
 
 def _differentiable(
     function: Callable[..., Any], backward: Callable[..., Any], to: Any, stream: Any
 ) -> Any:
-    import torch
-    from torch.autograd.function import once_differentiable
+    try:
+        import torch
+        from torch.autograd.function import once_differentiable
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "backward: got a callable, and PyTorch is not installed; allowed: None, or a callable "
+            "with PyTorch, whose autograd calls it",
+            name=error.name,
+        ) from error
 
     forwards = adapt(function, to, stream=stream, returns=torch.Tensor)
     backwards = adapt(backward, to, stream=stream, returns=torch.Tensor)

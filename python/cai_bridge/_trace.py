@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ContextDecorator, contextmanager,
 from operator import index
 
 from cai_bridge import _core, _events
+from cai_bridge._core import _shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,9 +75,11 @@ def trace(
     """
     # An integer would be taken for a file that is open, and closed at the end.
     if not isinstance(path, str | bytes | os.PathLike):
-        raise TypeError(f"path: got {path!r:.80}; allowed: a str or a path-like object")
-    if not isinstance(limit, int) or isinstance(limit, bool):
-        raise TypeError(f"limit: got {limit!r:.80}; allowed: an integer of 1 or more")
+        raise TypeError(
+            f"path: got {_shown(path):.80}; allowed: a str, bytes or a path-like object"
+        )
+    if not isinstance(limit, int) or isinstance(limit, bool) or not hasattr(limit, "__index__"):
+        raise TypeError(f"limit: got {_shown(limit):.80}; allowed: an integer of 1 or more")
     if limit < 1:
         raise ValueError(f"limit: got {limit}; allowed: an integer of 1 or more")
     # More than memory holds is as many as there are.
@@ -84,11 +87,13 @@ def trace(
 
 
 def _named(streams: Mapping[int, str] | None) -> dict[int, str]:
+    given = {} if streams is None else streams
     try:
-        return {index(handle): str(name) for handle, name in (streams or {}).items()}
+        return {index(handle): str(name) for handle, name in given.items()}
     except (AttributeError, TypeError):
         raise TypeError(
-            f"streams: got {streams!r:.80}; allowed: a mapping of handles to names, {{7: 'mine'}}"
+            f"streams: got {_shown(streams):.80}; allowed: a mapping of handles to names, "
+            "{7: 'mine'}"
         ) from None
 
 

@@ -78,6 +78,7 @@ mod _core {
     use super::streams::by_function::_ask_for_streams;
     use super::streams::libraries::_stream_of_cupy;
     use super::streams::xla::{_xla_handler, _xla_said};
+    use super::text::_shown;
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::array::unlocked::set_detach;
     use crate::driver::fork;
@@ -121,6 +122,7 @@ mod _core {
         module.add_class::<Maker>()?;
         module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
+        module.add_function(wrap_pyfunction!(_shown, module)?)?;
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_xla_handler, module)?)?;

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::interpreter::answered;
+use super::interpreter::{Answer, answered, entry};
 use super::native;
 use crate::device::{Device, MemoryKind};
 use crate::error::{Error, Kind, SHOWN};
@@ -19,6 +19,12 @@ pub(crate) fn refused(kind: Kind, got: PyResult<String>) -> PyErr {
 /// What `object` is: its `repr`, or its type where that fails.
 pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.repr())
+}
+
+/// The same for the messages of Python.
+#[pyfunction]
+pub(crate) fn _shown<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
+    entry(x.py(), || shown(x))
 }
 
 /// What `object` prints as, or its type where that fails.

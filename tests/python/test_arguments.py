@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from fakes import each
+from fakes import row_id, rows
 
 import cai_bridge
 
@@ -37,12 +37,31 @@ class Seven(int):
         return 7
 
 
+class Anything:
+    def __getattr__(self, name):
+        return Anything()
+
+    def __call__(self, *_, **__):
+        return Anything()
+
+
+class SaysInt:
+    @property
+    def __class__(self):
+        return int
+
+    def __repr__(self):
+        return "<no int>"
+
+
 class Mute:
     def __repr__(self):
         raise ZeroDivisionError
 
 
-@each("arguments", "argument")
+@pytest.mark.parametrize(
+    "row", [*rows("arguments", "argument"), *rows("arguments", "unusual")], ids=row_id
+)
 def test_a_wrong_argument_is_refused_in_these_words(row, cuda, tmp_path):
     x = cuda.array([1.0, 2.0])
     names = {
@@ -55,6 +74,8 @@ def test_a_wrong_argument_is_refused_in_these_words(row, cuda, tmp_path):
         "huge": Huge(),
         "seven": Seven(-2),
         "mute": Mute(),
+        "anything": Anything(),
+        "no_int": SaysInt(),
         "two": np.array([1, 2]),
         "pickle": pickle,
     }

@@ -164,10 +164,10 @@ def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any, library: Stand
             raise LookupError("no device")
 
     for _ in range(2):
-        with pytest.raises(LookupError, match="^no device") as caught:
+        with pytest.raises(LookupError, match=r"^no device") as caught:
             convert({"a": Lost()}, "stand_in")
         assert caught.value.__notes__ == ['at x["a"]']
-        with pytest.raises(LookupError, match="^no device") as caught:
+        with pytest.raises(LookupError, match=r"^no device") as caught:
             adapt(lambda a: a, to="stand_in")(Lost())
         assert caught.value.__notes__ == ["at a"]
 

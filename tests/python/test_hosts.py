@@ -224,7 +224,9 @@ def test_a_class_is_refused_where_its_arrays_are_taken(cuda: Any) -> None:
             raise AssertionError
 
     for to in ("cai", "numpy", "tvm_ffi"):
-        with pytest.raises(TypeError, match=r"object: got the class .*Array; allowed: an array, not"):
+        with pytest.raises(
+            TypeError, match=r"object: got the class .*Array; allowed: an array, not"
+        ):
             convert(Array, to)
 
 
@@ -237,5 +239,5 @@ def test_an_object_that_has_any_attribute_is_no_array(cuda: Any) -> None:
             return Anything()
 
     for to in ("cai", "numpy"):
-        with pytest.raises(ValueError, match="^__dlpack_device__: got <.*Anything object"):
+        with pytest.raises(ValueError, match=r"^__dlpack_device__: got <.*Anything object"):
             convert(Anything(), to)

@@ -22,11 +22,16 @@ def test_an_argument_is_refused_by_its_name_and_nothing_is_queued(row, cuda):
     q, x = cuda.stream("q"), cuda.array([1.0])
     with cuda.capture(q) as graph:
         pass
-    names = {"cuda": cuda, "q": q, "x": x, "graph": graph, "nan": float("nan")}
+    names = {"cuda": cuda, "q": q, "x": x, "graph": graph, "nan": float("nan"), "mute": Mute()}
     said = f"^{re.escape(row['got'])}.*; allowed: {re.escape(row['allowed'])}"
     with pytest.raises(getattr(builtins, row["class"]), match=said):
         eval(row["program"], {"simulated_cuda": simulated_cuda}, names)
     assert cuda.pending == 0
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
 
 
 class Three:

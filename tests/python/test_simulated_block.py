@@ -259,3 +259,24 @@ def test_calls_show_their_handles_in_hex(cuda):
     event = stream.record()
     record = cuda.calls[-1]
     assert f"stream={stream.handle:#x}, event={event.handle:#x}, context=None)" in repr(record)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda cuda, a, _: cuda.legacy.read(a),
+        lambda cuda, a, _: cuda.legacy.fill(a, 1.0),
+        lambda cuda, a, _: cuda.legacy.copy(cuda.array([1.0]), a),
+        lambda cuda, a, _: cuda.launch(cuda.legacy, reads=[a]),
+        lambda cuda, _, s: cuda.current_stream(s).__enter__(),
+        lambda cuda, _, s: cuda.launch(s),
+    ],
+    ids=["read", "fill", "copy", "launch", "current stream", "stream"],
+)
+def test_what_is_of_a_block_that_has_ended_is_refused_in_the_next(use):
+    with simulated_cuda() as before:
+        a, s = before.array([1.0]), before.stream()
+    with simulated_cuda() as cuda:
+        with pytest.raises(SimulatedError, match=r"has ended|only inside its with block"):
+            use(cuda, a, s)
+        assert cuda.pending == 0

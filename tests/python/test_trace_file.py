@@ -128,9 +128,9 @@ def test_a_limit_below_one_is_refused(limit, traced):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("path", 1), "got 1; allowed: a str or a path-like object"),
-        (("path", True), "got True; allowed: a str or a path-like object"),
-        (("path", None), "got None; allowed: a str or a path-like object"),
+        (("path", 1), "got 1; allowed: a str, bytes or a path-like object"),
+        (("path", True), "got True; allowed: a str, bytes or a path-like object"),
+        (("path", None), "got None; allowed: a str, bytes or a path-like object"),
         (("limit", "5"), "got '5'; allowed: an integer of 1 or more"),
         (("limit", True), "got True; allowed: an integer of 1 or more"),
         (("limit", 2.5), "got 2.5; allowed: an integer of 1 or more"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from cai_bridge._containers import say_where
-from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Maker
+from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Maker, _shown
 
 from ._library import Library
 from ._warp import WARP
@@ -123,10 +123,10 @@ def _check(library: Any) -> None:
         is_class = isinstance(library, type) and issubclass(library, Library)
         meant = f"{library.__name__}(), an instance: " if is_class else ""
         allowed = f"{meant}a cai_bridge.Library with a name"
-        raise TypeError(f"library: got {library!r:.80}; allowed: {allowed}")
+        raise TypeError(f"library: got {_shown(library):.80}; allowed: {allowed}")
 
     def refuse(field: str, allowed: str, got: str = "") -> NoReturn:
-        got = got or f"{getattr(library, field)!r:.80}"
+        got = got or f"{_shown(getattr(library, field)):.80}"
         raise TypeError(f"{field}: got {got}; allowed: {allowed}")
 
     if not library.name or "." in library.name:
@@ -188,7 +188,7 @@ def _takes(method: Any, *arguments: Any) -> bool:
     return True
 
 
-def find(to: Any) -> Library:
+def find(to: Any, field: str = "to") -> Library:
     """Find the library that `to` names: a module, its name, or a type of its arrays."""
     try:
         found: Library = FOUND[to].library
@@ -198,7 +198,7 @@ def find(to: Any) -> Library:
     before = _registered
     library = _look_up(to)
     if library is None:
-        raise _unknown(to)
+        raise _unknown(to, field)
     maker = library.maker
     with _lock:
         # What came meanwhile may be another of that name. An entry point adds its own.
@@ -283,7 +283,7 @@ def _named(module: str) -> Library | None:
             _check(made)
             if made.name != name:
                 raise TypeError(
-                    f"name: got {made.name!r:.80}; allowed: {name!r}, the entry point's"
+                    f"name: got {_shown(made.name):.80}; allowed: {name!r}, the entry point's"
                 )
         except Exception as error:
             say_where(error, error.__traceback__, f"entry point {name!r} of {GROUP!r}")
@@ -293,13 +293,13 @@ def _named(module: str) -> Library | None:
     return None
 
 
-def _unknown(to: Any) -> TypeError:
+def _unknown(to: Any, field: str) -> TypeError:
     names = sorted({*FILES, *_registered} - {"jaxlib"})
     kind = "the type " if isinstance(to, type) else ""
     meant = _meant(to, names) if isinstance(to, str) else None
-    shown = f"{to.__module__}.{to.__qualname__}" if isinstance(to, type) else f"{to!r:.80}"
+    shown = f"{to.__module__}.{to.__qualname__}" if isinstance(to, type) else f"{_shown(to):.80}"
     return TypeError(
-        f"to: got {kind}{shown}; allowed: the module, the name or an array type of "
+        f"{field}: got {kind}{shown}; allowed: the module, the name or an array type of "
         f"{', '.join(names)}, or of a library that you register"
         + (f"; did you mean {meant!r}?" if meant else "")
     )

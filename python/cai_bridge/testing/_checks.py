@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from cai_bridge._core import _shown
+
 
 def refuse(kind: type[Exception], field: str, got: Any, allowed: str) -> NoReturn:
     """Raise an error in the words of all others."""
-    raise kind(f"{field}: got {got!r:.80}; allowed: {allowed}") from None
+    raise kind(f"{field}: got {_shown(got):.80}; allowed: {allowed}") from None
 
 
 def flag(field: str, value: Any) -> bool:

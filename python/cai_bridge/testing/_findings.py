@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cai_bridge._core import _Session
 
+from . import _checks
 from ._errors import CallRecord, RaceError, Report
 
 
@@ -44,14 +45,14 @@ class Findings:
         error : str or int, optional
             The error by CUDA's name, or its code.
         """
-        self._session.fail(call, nth, error)
+        self._session.fail(call, _nth(nth), error)
 
     def suppress(self, call: str, nth: int = 1) -> None:
         """Make the `nth` next call of an entry point report success and do nothing.
 
         A test that still passes with the wait taken out is not a test.
         """
-        self._session.suppress(call, nth)
+        self._session.suppress(call, _nth(nth))
 
     def clear_faults(self) -> int:
         """Cancel the faults that have not happened yet; return how many there were."""
@@ -65,3 +66,11 @@ class Findings:
     def clear_calls(self) -> None:
         """Forget the driver calls so far."""
         self._session.clear_calls()
+
+
+def _nth(nth: int) -> int:
+    """Give the number of a call. 0 is refused with the call's name."""
+    allowed = "1 for the next call, 2 for the one after, ..."
+    if _checks.integer("nth", nth, 0, allowed) >= 1 << 32:
+        _checks.refuse(ValueError, "nth", nth, allowed)
+    return nth

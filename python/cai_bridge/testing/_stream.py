@@ -40,6 +40,7 @@ def working_on(stream: SimulatedStream, *, ignores_dicts: bool = False) -> Itera
 def current(stream: SimulatedStream) -> Iterator[None]:
     """Make a stream the current one of the arrays' library, in the calling thread."""
     device, session = stream.device, stream._session
+    _work.check_open(session)
     before = session.set_current_stream(device, stream.handle)
     try:
         with working_on(stream):
@@ -191,6 +192,7 @@ class SimulatedStream:
         Pending
             The values that the read saw, after the work has run.
         """
+        _work.check_array(array)
         return _work.read(self, _work.region_of(array), name=name)
 
     def destroy(self) -> None:

@@ -71,7 +71,10 @@ def _members(field: str, members: Any) -> list[Any]:
 
 
 def _spans(member: Any) -> list[Span]:
-    return [member] if isinstance(member, tuple) else region_of(member).spans()
+    if isinstance(member, tuple):
+        return [member]
+    check_array(member)
+    return region_of(member).spans()
 
 
 def check_writable(region: Region) -> None:
@@ -171,6 +174,13 @@ def check_lives(session: _Session) -> None:
     session.check_process()
     if not session.is_open:
         raise SimulatedError(ENDED)
+
+
+def check_array(array: Any) -> None:
+    """Refuse the array of a simulated device that has ended."""
+    session = getattr(array, "_session", None)
+    if isinstance(session, _Session):
+        check_lives(session)
 
 
 ENDED = "simulated device: got an array of one that has ended; allowed: use inside its with block"
