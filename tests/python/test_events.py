@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -280,7 +281,7 @@ def test_a_handler_may_convert_at_every_one_of_many_events(cuda):
     assert len(said) == 1000
 
 
-@pytest.mark.parametrize("error", [RecursionError, MemoryError, SystemExit])
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, LookupError])
 def test_what_a_handler_raises_is_reported_and_the_next_event_is_told(error, cuda, monkeypatch):
     said, unraisable = [], []
 
@@ -325,3 +326,48 @@ def test_a_library_says_nothing_of_its_own_accord():
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+class Own(BaseException):
+    """An exception that is no ``Exception``."""
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Own])
+@pytest.mark.parametrize("by", ["the main thread", "another thread"])
+def test_an_interrupt_in_a_handler_is_raised_once_the_call_is_made(cuda, kind, by, capfd):
+    class Handler(logging.Handler):
+        def emit(self, record):
+            self.stopped = True
+            raise kind(3)
+
+    def run():
+        try:
+            to_cai(x, stream=s)
+            for _ in range(1000):
+                pass
+        except kind as error:
+            raised.append(error.args)
+        # That of the view's end.
+        try:
+            for _ in range(1000):
+                pass
+        except kind:
+            pass
+
+    handler, raised = Handler(), []
+    x, s = cuda.array([1.0], stream=cuda.stream("p")), cuda.stream("s")
+    LOGGER.setLevel(logging.DEBUG)
+    LOGGER.addHandler(handler)
+    try:
+        if by == "the main thread":
+            run()
+        else:
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+    finally:
+        LOGGER.removeHandler(handler)
+    assert raised == [(3,) if by == "the main thread" else ()]
+    assert "Traceback" not in capfd.readouterr().err
+    cuda.synchronize()
+    assert cuda.reports == []

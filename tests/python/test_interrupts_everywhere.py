@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -216,24 +217,30 @@ def test_one_at_the_end_of_a_with_block_keeps_what_was_on_its_way(
 
 
 @pytest.mark.parametrize("error", INTERRUPTS)
-def test_one_in_a_handler_of_our_records_is_said_and_the_call_goes_on(error, cuda, monkeypatch):
-    raised, said = error("now"), []
+def test_one_in_a_handler_of_our_records_comes_once_the_call_is_made(error, cuda, monkeypatch):
+    raised, said, done = error("now"), [], []
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            raise raised
+            if not done:
+                done.append(record)
+                raise raised
 
     logger, handler = logging.getLogger("cai_bridge"), Handler()
     monkeypatch.setattr(sys, "unraisablehook", lambda it: said.append(it.exc_value))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
+    x = cuda.array(shape=4, stream=cuda.stream())
     try:
-        assert to_cai(cuda.array(shape=4)) is not None
+        to_cai(x, stream=cuda.stream())
+        time.sleep(0)
+    except BaseException as caught:
+        said.append(caught)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(logging.NOTSET)
-    assert said
-    assert {id(one) for one in said} == {id(raised)}
+    assert [id(one) for one in said] == [id(raised)]
+    assert {"cuEventRecord", "cuStreamWaitEvent"} <= {call.call for call in cuda.calls}
 
 
 def test_there_are_as_many_positions_as_the_bridge_is_known_to_have():

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::ffi::{c_int, c_long, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 mod end;
@@ -185,6 +186,40 @@ pub(super) fn without_lock(call: impl FnOnce()) {
         // SAFETY: the state is this thread's own, from the line above.
         unsafe { ffi::PyEval_RestoreThread(state) };
     });
+}
+
+/// Has this thread raise `error` where it next runs Python's code: what came in the midst of a call that cannot raise it.
+/// A thread other than the main one raises its class alone.
+pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
+    extern "C" fn raise(error: *mut c_void) -> c_int {
+        // SAFETY: CPython calls this with the interpreter's lock held.
+        let py = unsafe { Python::assume_attached() };
+        // SAFETY: made below by `Box::into_raw`, and passed on to one call of this.
+        unsafe { Box::from_raw(error.cast::<PyErr>()) }.restore(py);
+        -1
+    }
+    let thread = || -> PyResult<(c_long, bool)> {
+        let threading = py.import("threading")?;
+        let main = threading.call_method0("main_thread")?.getattr("ident")?;
+        let own = threading.call_method0("get_ident")?;
+        Ok((own.extract()?, own.eq(main)?))
+    };
+    match thread() {
+        Ok((_, true)) => {
+            let kept = Box::into_raw(Box::new(error));
+            // SAFETY: may be called at any time; what it takes is the box above.
+            if unsafe { ffi::Py_AddPendingCall(Some(raise), kept.cast()) } != 0 {
+                // SAFETY: it was not taken, so that the box is still ours.
+                unsafe { Box::from_raw(kept) }.write_unraisable(py, None);
+            }
+        }
+        Ok((own, false)) => {
+            let class = error.get_type(py);
+            // SAFETY: the lock is held, and CPython takes a reference of its own to the class.
+            unsafe { ffi::PyThreadState_SetAsyncExc(own, class.as_ptr()) };
+        }
+        Err(_) => error.write_unraisable(py, None),
+    }
 }
 
 /// Runs `call` with the pending exception put aside: deleters are called while a stack unwinds, too.

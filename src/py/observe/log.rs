@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use tracing::callsite::rebuild_interest_cache;
 use tracing::level_filters::LevelFilter;
@@ -16,7 +17,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::fields::{Fields, dict};
 use super::trace;
-use crate::py::interpreter::{enter, is_over};
+use crate::py::interpreter::{enter, is_over, raise_later};
 
 /// The levels of Python's `logging`, divided by ten; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
@@ -111,9 +112,11 @@ impl Subscriber for ToPython {
         }
         enter(|py| {
             // A handler that fails has been reported by `logging` itself; an event is no reason to
-            // fail the hand-over that it tells of.
-            if let Err(error) = forward(py, event) {
-                error.write_unraisable(py, None);
+            // fail the hand-over that it tells of. An interrupt comes once that is done.
+            match forward(py, event) {
+                Err(error) if !error.is_instance_of::<PyException>(py) => raise_later(py, error),
+                Err(error) => error.write_unraisable(py, None),
+                Ok(()) => {}
             }
         });
     }
