@@ -164,6 +164,10 @@ class Bridging(RuleBasedStateMachine):
             raised = None
         if asks_again and not isinstance(raised, Interrupt):
             raised = came if isinstance(came, FromAfarError | Interrupt) else None
+        # One that is gone said so first; whether it is on the host is asked for the message alone.
+        was_gone = isinstance(came, BufferError) and came.args == ("gone",)
+        if was_gone and isinstance(raised, FromAfarError):
+            raised = None
         assert raised is None or came is raised, "what a producer raises first passes through"
         assert raised is not None or not isinstance(came, FromAfarError | Interrupt)
         if came is not None:
