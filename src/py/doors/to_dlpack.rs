@@ -1,8 +1,8 @@
-//! `to_dlpack`: an array of whatever protocol, as DLPack has it. And where an array is.
+//! `to_dlpack`: an array of whatever protocol, as DLPack has it. And what an array is, and where.
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
 use super::to_cai::import;
 use super::{Optional, report};
@@ -12,7 +12,7 @@ use crate::error::Kind;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
-use crate::py::producers::types::{ProducerKind, facts, speaks};
+use crate::py::producers::types::{Arrays, ProducerKind, facts, speaks};
 use crate::py::producers::{Wanted, dlpack};
 use crate::py::views::{DLPackView, View};
 
@@ -105,4 +105,42 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Some(Err(elsewhere)) => Ok(elsewhere.kind() != Kind::CpuMemory),
         _ => Ok(true),
     }
+}
+
+/// Whether it is an array, or is refused in place of one: whatever else it is, it is no container.
+pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match facts(x)?.arrays {
+        Arrays::All => Ok(true),
+        Arrays::None => Ok(false),
+        Arrays::Some if x.is_instance_of::<PyDict>() => is_bare_dict(x),
+        Arrays::Some => Ok(answered(x.py(), speaks_itself(x))?.unwrap_or(false)),
+    }
+}
+
+/// Whether an object speaks a protocol for which its type has nothing. There are objects that have any attribute at
+/// all: only what answers as arrays do is one. A stand-in for something that is not there now has none of it either.
+fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = x.py();
+    let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));
+    if method(intern!(py, "__dlpack__"))?.is_some()
+        && let Some(device) = method(intern!(py, "__dlpack_device__"))?
+        && device.call0()?.is_instance_of::<PyTuple>()
+    {
+        return Ok(true);
+    }
+    let interface = x.getattr_opt(intern!(py, "__cuda_array_interface__"))?;
+    Ok(interface.is_some_and(|interface| interface.is_instance_of::<PyDict>()))
+}
+
+/// Whether a dict is one of the CUDA Array Interface, which is refused: it has no owner.
+pub(super) fn is_bare_dict(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = x.py();
+    let has = |name| x.contains(name);
+    let typestr = intern!(py, "typestr");
+    Ok(x.is_instance_of::<PyDict>()
+        && has(typestr)?
+        && has(intern!(py, "data"))?
+        && has(intern!(py, "shape"))?
+        && has(intern!(py, "version"))?
+        && x.get_item(typestr)?.is_instance_of::<PyString>())
 }

@@ -120,32 +120,21 @@ impl<'py> Tree<'py> {
         root: &Root<'_, 'py>,
         made: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut made = made.iter();
+        let (mut made, mut place) = (made.iter(), Cursor::default());
         // The parts of the containers that are not whole yet.
         let mut new = Vec::with_capacity(self.parts.len());
-        // The innermost of those: how it is made again, of how many parts, and where they begin; and those around it.
-        let (mut inner, mut around) = (None, Vec::new());
         for part in &self.parts {
             match part {
                 Part::Array => new.extend(made.next().cloned()),
                 Part::Same(x) => new.push(x.clone()),
                 Part::Container(kind, parts) => {
-                    if let Some(outer) = inner.replace((kind, *parts, new.len())) {
-                        around.push(outer);
-                    }
+                    place.enter(kind, *parts);
+                    continue;
                 }
             }
-            while let Some((kind, parts, start)) = inner
-                && new.len() == start + parts
-            {
-                inner = around.pop();
-                let again = kind.again(py, new.drain(start..)).or_else(|error| {
-                    let starts = around.iter().chain(&inner).map(|(_, _, start)| *start).skip(1);
-                    let places = around.iter().chain(&inner).zip(starts.chain([start]));
-                    let way = places.map(|((kind, _, start), next)| kind.step(py, next - start));
-                    Err(said_at(error, &root.name(py), way.collect())?)
-                });
-                new.push(again?);
+            while let Some((kind, parts)) = place.pass() {
+                let again = kind.again(py, new.drain(new.len() - parts..));
+                new.push(again.or_else(|e| Err(said_at(e, &root.name(py), place.way(py))?))?);
             }
         }
         Ok(new.pop())
@@ -161,29 +150,57 @@ impl<'py> Tree<'py> {
         item: Option<usize>,
     ) -> PyResult<PyErr> {
         let Some(mut further) = item else { return Ok(error) };
-        let mut open: Vec<(&Kind<'py>, usize, usize)> = Vec::new();
+        let mut place = Cursor::default();
         for part in &self.parts {
             match part {
                 Part::Container(kind, parts) => {
-                    open.push((kind, *parts, 0));
+                    place.enter(kind, *parts);
                     continue;
                 }
                 Part::Array if further == 0 => {
-                    let way = open.iter().map(|(kind, _, at)| kind.step(py, *at));
-                    return said_at(error, &root.name(py), way.collect());
+                    return said_at(error, &root.name(py), place.way(py));
                 }
                 Part::Array => further -= 1,
                 Part::Same(_) => {}
             }
-            while let Some((_, parts, at)) = open.last_mut() {
-                *at += 1;
-                if *at < *parts {
-                    break;
-                }
-                open.pop();
-            }
+            while place.pass().is_some() {}
         }
         Ok(error)
+    }
+}
+
+/// A place in a tree: the innermost container, if there is one, and those around it, each with the number of its parts
+/// and of those that are behind. Most trees have one container.
+#[derive(Default)]
+struct Cursor<'a, 'py> {
+    inner: Option<(&'a Kind<'py>, usize, usize)>,
+    around: Vec<(&'a Kind<'py>, usize, usize)>,
+}
+
+impl<'a, 'py> Cursor<'a, 'py> {
+    /// Goes into a container.
+    fn enter(&mut self, kind: &'a Kind<'py>, parts: usize) {
+        if let Some(outer) = self.inner.replace((kind, parts, 0)) {
+            self.around.push(outer);
+        }
+    }
+
+    /// Passes a part. Where it was the last one of a container, gives that, which is left then and is the next to pass.
+    fn pass(&mut self) -> Option<(&'a Kind<'py>, usize)> {
+        let (kind, parts, behind) = self.inner.as_mut()?;
+        *behind += 1;
+        if behind < parts {
+            return None;
+        }
+        let whole = (*kind, *parts);
+        self.inner = self.around.pop();
+        Some(whole)
+    }
+
+    #[cold]
+    fn way(&self, py: Python<'py>) -> PyResult<Vec<Step<'py>>> {
+        let open = self.around.iter().chain(&self.inner);
+        open.map(|(kind, _, behind)| kind.step(py, *behind)).collect()
     }
 }
 

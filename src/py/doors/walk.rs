@@ -11,10 +11,9 @@ use pyo3::types::{
 
 use super::library::{Method, ToLibrary};
 use super::maker::Maker;
-use super::to_dlpack::{is_on_gpu, says_as_taken};
+use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, says_as_taken};
 use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
 use crate::py::interpreter::answered;
-use crate::py::producers::types::{Arrays, facts};
 
 /// A way through a tree.
 struct Walk<'a, 'py> {
@@ -264,44 +263,6 @@ impl<'py> Walk<'_, 'py> {
     fn open(&self) -> impl Iterator<Item = &Open<'py>> {
         self.around.iter().chain(&self.inner)
     }
-}
-
-/// Whether it is an array, or is refused in place of one: whatever else it is, it is no container.
-fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-    match facts(x)?.arrays {
-        Arrays::All => Ok(true),
-        Arrays::None => Ok(false),
-        Arrays::Some if x.is_instance_of::<PyDict>() => is_bare_dict(x),
-        Arrays::Some => Ok(answered(x.py(), speaks_itself(x))?.unwrap_or(false)),
-    }
-}
-
-/// Whether an object speaks a protocol for which its type has nothing. There are objects that have any attribute at
-/// all: only what answers as arrays do is one. A stand-in for something that is not there now has none of it either.
-fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = x.py();
-    let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));
-    if method(intern!(py, "__dlpack__"))?.is_some()
-        && let Some(device) = method(intern!(py, "__dlpack_device__"))?
-        && device.call0()?.is_instance_of::<PyTuple>()
-    {
-        return Ok(true);
-    }
-    let interface = x.getattr_opt(intern!(py, "__cuda_array_interface__"))?;
-    Ok(interface.is_some_and(|interface| interface.is_instance_of::<PyDict>()))
-}
-
-/// Whether a dict is one of the CUDA Array Interface, which is refused: it has no owner.
-fn is_bare_dict(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = x.py();
-    let has = |name| x.contains(name);
-    let typestr = intern!(py, "typestr");
-    Ok(x.is_instance_of::<PyDict>()
-        && has(typestr)?
-        && has(intern!(py, "data"))?
-        && has(intern!(py, "shape"))?
-        && has(intern!(py, "version"))?
-        && x.get_item(typestr)?.is_instance_of::<PyString>())
 }
 
 macro_rules! plain {
