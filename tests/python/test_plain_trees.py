@@ -5,6 +5,7 @@ What else is no array is shown to the Python that knows all containers, each obj
 
 from __future__ import annotations
 
+import types
 import weakref
 from typing import Any
 
@@ -105,6 +106,24 @@ def test_an_array_on_the_host_that_says_so_as_it_is_taken_stays(cuda: Any, plann
     made = convert({"a": [x, host], "b": host}, "stand_in")
     assert type(made["a"][0]) is Array
     assert (made["a"][1] is host, made["b"] is host, planned) == (True, True, [])
+
+
+@pytest.mark.parametrize(
+    "tree", [list, lambda xs: {0: xs}, lambda xs: types.MappingProxyType({0: xs})]
+)
+def test_where_a_batch_had_arrays_on_the_host_those_of_the_next_are_asked(
+    cuda: Any, library: StandIn, caplog: Any, tree: Any
+) -> None:
+    caplog.set_level("DEBUG", "cai_bridge")
+    x, host = cuda.array([1.0]), tvm_ffi.from_dlpack(np.ones(2))
+
+    def taken(*xs: Any) -> int:
+        """How often an array is taken in."""
+        caplog.clear()
+        convert(tree(xs), "stand_in")
+        return sum("is told the producer's stream" in str(vars(one)) for one in caplog.records)
+
+    assert [taken(x, host), taken(x, host), taken(x), taken(x), taken(x, host)] == [2, 1, 1, 1, 2]
 
 
 def test_a_bare_dict_of_cai_is_refused_in_a_tree(cuda: Any) -> None:

@@ -1,5 +1,6 @@
 //! How `convert` makes the arrays of a library.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyBufferError;
@@ -43,6 +44,8 @@ pub(crate) struct Maker {
     quick: PyOnceLock<Py<Ndarrays>>,
     /// Types that are arrays of others, so that a value of theirs is converted as it is.
     foreign: Mutex<Vec<Py<PyType>>>,
+    /// Whether the last tree had arrays on the host that say so as they are taken in: those of the next are asked first.
+    pub(super) meets_hosts: AtomicBool,
 }
 
 /// What is refused to be read-only.
@@ -60,6 +63,7 @@ impl Maker {
             to_library: PyOnceLock::new(),
             quick: PyOnceLock::new(),
             foreign: Mutex::default(),
+            meets_hosts: AtomicBool::new(false),
         }
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Tree<'py> {
     /// Which of them are of the library that they are converted for.
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
+    /// Whether there was an array on the host that would have said so as it was taken in.
+    pub(super) met_host: bool,
     /// Whether a container is among its own parts that has arrays, or others that were not asked where they are.
     pub(super) may_loop: bool,
 }

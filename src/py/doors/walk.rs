@@ -116,10 +116,12 @@ impl<'py> Walk<'_, 'py> {
     fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
         let item = self.tree.arrays.len();
         let is_wanted = (|| {
-            if is_foreign && !self.asks && says_as_taken(&x)? {
+            let says_so = is_foreign && says_as_taken(&x)?;
+            if says_so && !self.asks {
                 return Ok(true);
             }
             if !is_on_gpu(&x)? {
+                self.tree.met_host |= says_so;
                 let is_wanted = self.is_wanted_of_host(&x)?;
                 self.tree.hosts.extend(is_wanted.then_some(item));
                 return Ok(is_wanted);

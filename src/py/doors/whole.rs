@@ -1,5 +1,7 @@
 //! Whole trees: their arrays are converted, all or none, and the trees made again of them.
 
+use std::sync::atomic::Ordering;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -22,11 +24,15 @@ impl Maker {
         how: &How<'_, 'py>,
     ) -> PyResult<Option<Converted<'py>>> {
         let (py, to_library) = (x.py(), self.to_library(x.py())?);
-        let mut asks = how.copy.is_some() || how.made_on.is_some();
+        let meets_hosts = self.meets_hosts.load(Ordering::Relaxed);
+        let mut asks = meets_hosts || how.copy.is_some() || how.made_on.is_some();
         loop {
             let mut tree = Tree::default();
             if !apart((self, to_library), x, root, how, asks, &mut tree)? {
                 return Ok(None);
+            }
+            if meets_hosts && !tree.met_host {
+                self.meets_hosts.store(false, Ordering::Relaxed);
             }
             if tree.may_loop {
                 asks = true;
@@ -56,7 +62,8 @@ impl Maker {
                     if asks || !array.map_or(Ok(false), is_on_host)? {
                         return Err(tree.named(py, root, error, item)?);
                     }
-                    // It stays as it is, or is converted otherwise.
+                    // It stays as it is, or is converted otherwise; and so do those of the next batch, probably.
+                    self.meets_hosts.store(true, Ordering::Relaxed);
                     asks = true;
                 }
             }
