@@ -166,7 +166,7 @@ def _called(function: Any, call: Call, kept: int) -> Callable[..., Any]:
     @functools.wraps(function, assigned=_names(function))
     def called(*args: Any, **kwargs: Any) -> Any:
         with call.converted(args, kwargs, kept) as now:
-            return now.give(function(*now.args(), **now.kwargs()))
+            return now.give(function(*now.left.pop(0), **now.left.pop(0)))
 
     return called
 
@@ -175,7 +175,7 @@ def _awaited(function: Any, call: Call, kept: int) -> Callable[..., Any]:
     @functools.wraps(function, assigned=_names(function))
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         with call.converted(args, kwargs, kept) as now:
-            return now.give(await function(*now.args(), **now.kwargs()))
+            return now.give(await function(*now.left.pop(0), **now.left.pop(0)))
 
     return awaited
 

@@ -64,6 +64,7 @@ class Now:
     def __init__(self, stream: Any) -> None:
         self.like: _libraries.Library | None = None
         self.stream = stream
+        # Those by place, and those by name.
         self.left: list[Any] = []
         self.lent: list[Any] = []
         self.views: list[weakref.ref[CaiView | DLPackView]] = []
@@ -88,12 +89,6 @@ class Now:
             raise failed
         # What the function raised goes before.
         _unraisable(failed)
-
-    def args(self) -> tuple[Any, ...]:
-        return self.left.pop(0)  # type: ignore[no-any-return]
-
-    def kwargs(self) -> dict[str, Any]:
-        return self.left.pop(0)  # type: ignore[no-any-return]
 
     def give(self, result: Any) -> Any:
         """Convert what came of the call, which was made on its stream if there is one."""
