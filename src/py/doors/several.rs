@@ -29,14 +29,20 @@ impl Maker {
         let to_library = self.to_library(py)?;
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let said = Argument::parse(stream)?;
-        let (mut sources, mut capsules) = (Vec::with_capacity(xs.len()), Vec::new());
+        // One alone has no others to be ordered with, and needs no room.
+        let room = if xs.len() == 1 { 0 } else { xs.len() };
+        let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
         // The GPUs that the arrays are for, and which of them each is for.
-        let (mut ordinals, mut numbers) = (Vec::new(), Vec::with_capacity(xs.len()));
+        let (mut ordinals, mut numbers) = (Vec::new(), Vec::with_capacity(room));
         for (item, x) in xs.iter().enumerate() {
             let taken = to_library.take(x, readonly, &said);
             let source = taken.map_err(|error| at_item(py, error, item))?;
             if source.by == By::Capsule {
                 capsules.push(item);
+            } else if xs.len() == 1 {
+                let about = |error| at_item(py, error, 0);
+                let made = self.hand_over(py, source, (said, stream, readonly), lent, about)?;
+                return Ok(vec![made]);
             }
             let ordinal = consumers_place(&source.array, source.home.place).ordinal;
             let known = ordinals.iter().position(|known| *known == ordinal);
@@ -45,15 +51,6 @@ impl Maker {
                 ordinals.push(ordinal);
             }
             sources.push(source);
-        }
-        // One alone has no others to be ordered with.
-        if sources.len() == 1
-            && capsules.is_empty()
-            && let Some(source) = sources.pop()
-        {
-            let about = |error| at_item(py, error, 0);
-            let made = self.hand_over(py, source, (said, stream, readonly), lent, about)?;
-            return Ok(vec![made]);
         }
         refuse_twice(&capsules, xs)?;
         let (library, of) = (self.library.bind(py), ordinals.into_iter());
