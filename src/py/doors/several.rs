@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyList};
+use smallvec::SmallVec;
 
 use super::Optional;
 use super::consumer_stream::ConsumerStream;
@@ -33,7 +34,7 @@ impl Maker {
         let room = if xs.len() == 1 { 0 } else { xs.len() };
         let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
         // The GPUs that the arrays are for, and which of them each is for.
-        let (mut ordinals, mut numbers) = (Vec::new(), Vec::with_capacity(room));
+        let (mut ordinals, mut numbers) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
         for (item, x) in xs.iter().enumerate() {
             let taken = to_library.take(x, readonly, &said);
             let source = taken.map_err(|error| at_item(py, error, item))?;
