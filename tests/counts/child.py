@@ -1,10 +1,11 @@
 """Runs each row under callgrind, between two functions that mark where it counts.
 
 The libraries are stand-ins, so that the counts are the bridge's and Python's own:
-t a torch tensor, c a CuPy array, n a Numba array on a stream of its own, n0 one on the default one,
-stub a ready-made dict, t8 a tensor of eight dimensions, tensors ten tensors, arrays ten of CuPy's,
-taken a function that takes CuPy's arrays; view = from_cai(c), cai = to_cai(t); side a handle of
-torch's pool, pooled its object, object_ one that owns its stream; torch, cupy the modules.
+t a torch tensor, c a CuPy array, j a JAX array on one device, n a Numba array on a stream of its
+own, n0 one on the default one, stub a ready-made dict, t8 a tensor of eight dimensions, tensors ten
+tensors, arrays ten of CuPy's, taken a function that takes CuPy's arrays; view = from_cai(c),
+cai = to_cai(t); side a handle of torch's pool, pooled its object, object_ one that owns its
+stream; torch, cupy the modules.
 """
 
 from __future__ import annotations
@@ -113,6 +114,26 @@ stream_ptr = {"get_stream_ptr": fake_libraries.get_stream_ptr}
 module("cupy_backends.cuda.stream", __pyx_capi__=stream_ptr)
 
 
+class SingleDeviceSharding:
+    """Where JAX has an array of one device."""
+
+    __module__ = "jax.sharding"
+
+
+def jaxs_dlpack(self: Any, *, stream: int | None = None, max_version: Any = None) -> Any:
+    """JAX makes legacy capsules."""
+    return fake_libraries.buffer_to_dlpack_managed_tensor(self, stream)
+
+
+module("jaxlib")
+entry = fake_libraries.buffer_to_dlpack_managed_tensor
+module("jaxlib._jax", buffer_to_dlpack_managed_tensor=entry)
+# Both are functions of Python's.
+fake_libraries.ArrayImpl.sharding = property(lambda self: self._sharding)
+fake_libraries.ArrayImpl.__dlpack__ = jaxs_dlpack
+fake_libraries.ArrayImpl.__dlpack_device__ = lambda self: (2, 0)
+
+
 class StreamObject:
     """A stream of cuda.core: it owns its handle."""
 
@@ -190,6 +211,7 @@ def names() -> dict[str, Any]:
         "cupy": cupy,
         "t": t,
         "c": c,
+        "j": fake_libraries.ArrayImpl(0xB000_0000, [2, 3], SingleDeviceSharding()),
         "n": NumbaArray(0x9000_0000, (2, 3), NumbaStream(SIDE + 0x1000)),
         "n0": NumbaArray(0x9100_0000, (2, 3), 0),
         "t8": fake_libraries.Tensor(0x7100_0000, [2] * 8),

@@ -1,16 +1,17 @@
-//! Extension types that stand in for `torch.Tensor`, its streams and `cupy.ndarray` where conversions are counted.
+//! Extension types that stand in for `torch.Tensor`, its streams, `cupy.ndarray` and JAX's arrays where conversions are counted.
 //!
 //! They do what the real ones do on a conversion's way, as cheaply as an extension type can: [`Tensor`] has an
 //! exchange API, and answers `requires_grad`, `is_neg()` and `is_conj()`; [`NdArray`] has a dict of version 3 that
 //! names its current stream, and the C function by which CuPy's own extensions ask for that stream;
-//! [`CudaStreamBase`] has a handle and an id as attributes. What is not on the way, they do not have.
+//! [`CudaStreamBase`] has a handle and an id as attributes; [`ArrayImpl`] has a sharding, and jaxlib's function that
+//! makes capsules of such arrays. What is not on the way, they do not have.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use dlpark::DlpackFlags;
 use dlpark::ffi::{
-    DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensorVersioned,
+    DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
     DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackVersion, DLTensor,
 };
 use pyo3::exceptions::PyBufferError;
@@ -244,6 +245,82 @@ impl NdArray {
     }
 }
 
+/// Plays JAX's arrays: 32-bit floats of device 0. Python adds what JAX has in Python.
+#[pyclass(frozen, module = "jaxlib._jax")]
+struct ArrayImpl {
+    #[pyo3(get, name = "_sharding")]
+    sharding: Py<PyAny>,
+    pointer: u64,
+    shape: Vec<i64>,
+}
+
+#[pymethods]
+impl ArrayImpl {
+    #[new]
+    const fn new(pointer: u64, shape: Vec<i64>, sharding: Py<PyAny>) -> Self {
+        Self { sharding, pointer, shape }
+    }
+}
+
+/// A managed tensor and the array that it holds.
+struct LegacyExport {
+    managed: DLManagedTensor,
+    array: Py<ArrayImpl>,
+}
+
+unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
+    // SAFETY: the managed tensor's context is the `LegacyExport` that `buffer_to_dlpack_managed_tensor` leaked; the
+    // lock is taken by CPython's own state.
+    unsafe {
+        let state = ffi::PyGILState_Ensure();
+        let export = Box::from_raw((*managed).manager_ctx.cast::<LegacyExport>());
+        let LegacyExport { managed: _, array } = *export;
+        ffi::Py_DECREF(array.into_ptr());
+        ffi::PyGILState_Release(state);
+    }
+}
+
+unsafe extern "C" fn delete_unconsumed(capsule: *mut ffi::PyObject) {
+    // SAFETY: called by CPython with the capsule; one that was consumed has another name.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, c"dltensor".as_ptr()) == 1 {
+            delete_legacy(ffi::PyCapsule_GetPointer(capsule, c"dltensor".as_ptr()).cast());
+        }
+    }
+}
+
+/// Plays jaxlib's function of that name, whose capsules are legacy ones. Its strides are NULL.
+#[pyfunction]
+fn buffer_to_dlpack_managed_tensor<'py>(
+    array: Bound<'py, ArrayImpl>,
+    stream: u64,
+) -> PyResult<Bound<'py, PyAny>> {
+    std::hint::black_box(stream);
+    let (py, of) = (array.py(), array.get());
+    let managed = DLManagedTensor {
+        manager_ctx: std::ptr::null_mut(),
+        deleter: Some(delete_legacy),
+        dl_tensor: DLTensor {
+            data: of.pointer as *mut c_void,
+            device: DLDevice { device_type: DLDeviceType::CUDA, device_id: 0 },
+            ndim: c_int::try_from(of.shape.len()).unwrap_or(0),
+            dtype: DLDataType { code: DLDataTypeCode(2), bits: 32, lanes: 1 },
+            shape: of.shape.as_ptr().cast_mut(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        },
+    };
+    let export = Box::into_raw(Box::new(LegacyExport { managed, array: array.unbind() }));
+    // SAFETY: the export is leaked, and the capsule's destructor or its consumer frees it.
+    unsafe {
+        (*export).managed.manager_ctx = export.cast();
+        let managed: *mut DLManagedTensor = &raw mut (*export).managed;
+        let name = c"dltensor".as_ptr();
+        let capsule = ffi::PyCapsule_New(managed.cast(), name, Some(delete_unconsumed));
+        Bound::from_owned_ptr_or_err(py, capsule)
+    }
+}
+
 /// Plays `torch._C._CudaStreamBase`: a stream of a pool, or one around somebody's handle.
 #[pyclass(frozen, subclass, module = "torch")]
 struct CudaStreamBase {
@@ -333,6 +410,9 @@ fn fake_libraries(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Tensor>()?;
     module.add_class::<NdArray>()?;
     module.add_class::<CudaStreamBase>()?;
+    module.add_class::<ArrayImpl>()?;
+    let entry = wrap_pyfunction!(buffer_to_dlpack_managed_tensor, module)?;
+    module.add_function(entry)?;
     module.add_function(wrap_pyfunction!(work_on, module)?)?;
     module.add_function(wrap_pyfunction!(torch_works_on, module)?)?;
     module.add_function(wrap_pyfunction!(counted, module)?)?;
