@@ -463,7 +463,7 @@ def test_a_context_that_cannot_be_popped_at_all_is_told() -> None:
 # --- all of them ----------------------------------------------------------------------------------
 
 # The simulated device's own, which the bridge never calls: a program's wait on the host.
-NOT_THE_BRIDGES = {"cuEventSynchronize"}
+NOT_THE_BRIDGES = {"cuCtxSynchronize", "cuEventSynchronize"}
 # Always allowed and without effect on a device, so the simulated one does not log it: it only sets
 # the thread's mode for the query of an event.
 REAL_ONLY = {"cuThreadExchangeStreamCaptureMode"}
