@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from . import _libraries
-from ._calls import Call
+from ._calls import Call, binder
 from ._convert import detached
 from ._core import _shown
 
@@ -143,7 +143,9 @@ def adapt(
         return _differentiable(function, backward, to, stream)
     call = Call(function, to, stream, readonly, returns)
     adapts = _awaited if any(map(inspect.iscoroutinefunction, both)) else _called
-    return adapts(function, call, 1 if _is_method(function, call.names) else 0)
+    kept = 1 if _is_method(function, call.names) else 0
+    call.binds = binder(function, kept)
+    return adapts(function, call, kept)
 
 
 def _names(function: Any) -> tuple[str, ...]:

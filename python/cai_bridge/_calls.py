@@ -11,9 +11,10 @@ from ._core import CaiView, DLPackView, _plain_types, _unraisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Call"]
+__all__ = ["Call", "binder"]
 
 PLAIN = frozenset(_plain_types())
 """What is no array and holds none."""
@@ -29,6 +30,7 @@ class Call:
         self.makes_views = self.library.view in self.library.types
         self.readonly = True if readonly is None and self.library.name == "numpy" else readonly
         self.names = _names(function)
+        self.binds: Callable[[Any], object] | None = None
 
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any], kept: int = 0) -> Now:
         """Convert all arguments but the first `kept`, for the ``with`` block of one call."""
@@ -39,7 +41,7 @@ class Call:
         if kept:
             own, args, names = args[:kept], args[kept:], names[kept:]
         now.left[:], first, made = self.library.maker.arguments(
-            (args, kwargs), names, stream, self.readonly, now.lent
+            (args, kwargs), names, stream, self.readonly, now.lent, self.binds
         )
         if kept:
             now.left[0] = own + now.left[0]
@@ -115,6 +117,24 @@ def _refuse_unfinished(result: Any) -> None:
         f"function: got one that returned a {kind.__name__}; allowed: functions whose work is done "
         "when they return, and coroutine functions"
     )
+
+
+def binder(function: Any, kept: int) -> Callable[[Any], object] | None:
+    """Give what refuses arguments that a function does not take, without a call of it.
+
+    The first `kept` are not among those that it is given. None where the function does not say.
+    """
+    import inspect  # noqa: PLC0415
+
+    # What another function says of itself in a decorator's place need not be what that takes.
+    if hasattr(function, "__signature__"):
+        return None
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+    first = (None,) * kept
+    return lambda given: signature.bind(*first, *given[0], **given[1])
 
 
 def _names(function: Any) -> list[str]:

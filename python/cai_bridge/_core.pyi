@@ -510,6 +510,7 @@ class _Maker:
         stream: _Stream,
         readonly: bool | None,
         lent: list[Callable[[], None]],
+        binds: Callable[[Any], object] | None,
     ) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], Any, list[Any]]: ...
     def result(self, x: Any, made_on: _Stream) -> Any: ...
     def admit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -160,3 +161,36 @@ def test_a_result_that_is_refused_costs_no_capsule_and_is_named(cuda: Any) -> No
         adapt(lambda: [kept, kept], returns="cai", stream=cuda.stream("own"))()
     assert convert(kept, "cai").ptr == x.ptr
     cuda.synchronize()
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_call_that_its_function_does_not_take_costs_no_capsule(cuda: Any, tree: bool) -> None:
+    class Method:
+        @adapt
+        def method(self, a: Any, b: Any) -> Any:
+            return b
+
+    @adapt
+    async def awaited(a: Any, b: Any) -> Any:
+        return b
+
+    def decorated(*args: Any) -> Any:
+        return args[0]
+
+    _, one = capsule(cuda, (4,))
+    cuda.synchronize()
+    given = {"k": [one]} if tree else one
+    with pytest.raises(TypeError, match="missing a required argument: 'b'"):
+        adapt(lambda a, b: b)(given)
+    with pytest.raises(TypeError, match="missing a required argument: 'b'"):
+        Method().method(given)
+    with pytest.raises(TypeError, match="missing a required argument: 'b'"):
+        awaited(given).send(None)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'c'"):
+        adapt(lambda a: a)(given, c=1)
+    # What a decorator says in another's place is not what it takes.
+    decorated.__signature__ = inspect.signature(lambda: None)  # type: ignore[attr-defined]
+    assert adapt(decorated)(given) is not None
+    with pytest.raises(ValueError, match="capsule"):
+        to_cai(one)
+    assert Method().method(1, 2) == 2

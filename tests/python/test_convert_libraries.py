@@ -17,6 +17,7 @@ from stand_in import Array, StandIn, library, no_libraries, producer
 from cai_bridge import (
     CaiView,
     DLPackView,
+    DriverError,
     Library,
     _libraries,
     adapt,
@@ -448,3 +449,36 @@ def test_a_type_of_another_distribution_with_that_name_is_of_no_library(
     assert adapt(lambda x: x, to="cai")(handle) is handle
     with pytest.raises(TypeError, match=r"^to: got the type cuda\.bindings\.driver\.CUstream"):
         convert(1, type(handle))
+
+
+NO_STREAMS = [
+    ("no stream", r"got an object of type str; allowed: None, -1, 1, 2, a handle, or"),
+    (0, r"got 0; allowed: "),
+    (True, r"got the bool True; allowed: "),
+    (0x777, r"got the stream 0x777, which is no stream"),
+]
+
+
+@pytest.mark.parametrize("how", ["one", "several", "tree", "copy", "argument"])
+@pytest.mark.parametrize(("answer", "said"), NO_STREAMS)
+def test_what_a_librarys_current_stream_answers_wrong_is_said_of_the_library(
+    cuda: Any, no_libraries: Any, how: str, answer: Any, said: str
+) -> None:
+    register(StandIn({0: answer}))
+    x, y = cuda.array([1.0]), cuda.array([1.0])
+    calls = {
+        "one": lambda: convert(x, "stand_in"),
+        "several": lambda: convert([x, y], "stand_in"),
+        "tree": lambda: convert({"a": x}, "stand_in"),
+        "copy": lambda: convert(x, "stand_in", copy=True),
+        "argument": lambda: adapt(lambda a: a, "stand_in")(x),
+    }
+    refusals = TypeError, ValueError, DriverError
+    whose = "" if (how, answer) == ("copy", 0x777) else "current_stream of 'stand_in': "
+    with pytest.raises(refusals, match=f"{whose}{said}") as caught:
+        calls[how]()
+    if type(caught.value) is DriverError:
+        assert caught.value.code == 400
+    with pytest.raises(refusals, match=f"^stream: {said}"):
+        convert(x, "stand_in", stream=answer)
+    cuda.clear_reports()

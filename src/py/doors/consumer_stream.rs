@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use super::Optional;
 use super::library::{CurrentStream, Method, ToLibrary};
 use crate::device::Device;
+use crate::py::interpreter::answered;
 use crate::py::streams::{Argument, libraries};
 use crate::stream::{Stream, Thread};
 
@@ -57,6 +58,27 @@ impl<'py> ConsumerStream<'py> {
         match self.native.map(named) {
             Some(handle) => Ok(handle.into_pyobject(py)?.into_any()),
             None => Ok(self.answer.unwrap_or_else(|| py.None().into_bound(py))),
+        }
+    }
+
+    /// What is wrong with a stream that the caller did not name, said of the library that did.
+    #[cold]
+    pub(super) fn explain(&self, library: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+        let py = library.py();
+        // What Python's code raises has frames.
+        if self.said || error.traceback(py).is_some() {
+            return error;
+        }
+        let explain = || -> PyResult<()> {
+            let said = error.value(py).str()?.extract::<String>()?;
+            let Some(wrong) = said.strip_prefix("stream: ") else { return Ok(()) };
+            let name = library.getattr(intern!(py, "name"))?.repr()?;
+            let text = format!("current_stream of {name}: {wrong}");
+            error.value(py).setattr(intern!(py, "args"), (text,))
+        };
+        match answered(py, explain()) {
+            Ok(_) => error,
+            Err(interrupt) => interrupt,
         }
     }
 

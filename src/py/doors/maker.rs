@@ -89,7 +89,7 @@ impl Maker {
 
     /// Converts the arrays among the arguments of a call, all or none: those by place, those by name, the first array as
     /// it was, and what was made of those that are not the library's own. `names` are the parameters'; to `lent` a
-    /// [`CallArgument`] is added for each.
+    /// [`CallArgument`] is added for each. `binds` refuses what the function does not take, before a capsule is consumed.
     fn arguments<'py>(
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
@@ -97,10 +97,11 @@ impl Maker {
         stream: Optional<'_, 'py>,
         readonly: Optional<'_, 'py>,
         lent: &Bound<'py, PyList>,
+        binds: Optional<'_, 'py>,
     ) -> Answer<'py> {
         let py = slf.py();
         entry(py, || {
-            let how = How { stream, readonly, lent: Some(lent), ..How::default() };
+            let how = How { stream, readonly, lent: Some(lent), binds, ..How::default() };
             let converted = slf.get().tree(all, &Root::Call(names), &how)?;
             let parts = converted.map(|Converted { tree, arrays, mut made }| {
                 // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
@@ -166,6 +167,8 @@ impl Maker {
             let to_library = slf.get().to_library(py)?;
             let asked =
                 ConsumerStream::of(slf.get().library.bind(py), to_library, ordinal, stream)?;
+            // What it answers is no argument of the caller's.
+            asked.argument().map_err(|error| asked.explain(slf.get().library.bind(py), error))?;
             asked.into_python(py)
         })
     }
@@ -229,10 +232,13 @@ impl Maker {
     ) -> PyResult<Bound<'py, PyAny>> {
         let to_library = self.to_library(py)?;
         let at = consumers_place(&source.array, source.home.place);
-        let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
+        let library = self.library.bind(py);
+        let asked = ConsumerStream::of(library, to_library, at.ordinal, stream)?;
+        let explained = |error| asked.explain(library, error);
         // A stream object is asked once.
-        let argument = if stream.is_some() { said } else { asked.argument()? };
-        export(DOOR, py, &mut source, &argument).map_err(&about)?;
+        let argument = if stream.is_some() { said } else { asked.argument().map_err(explained)? };
+        let exported = export(DOOR, py, &mut source, &argument);
+        exported.map_err(|error| about(explained(error)))?;
         let answer = asked.answer.as_ref();
         self.make_for_call(py, to_library, source, (readonly, answer), lent).map_err(about)
     }

@@ -60,10 +60,14 @@ impl Maker {
             .collect::<PyResult<_>>()?;
         // Of none where the caller has said one for all; its object is asked once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
-        let arguments =
-            current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
+        let arguments = current
+            .iter()
+            .map(|asked| asked.argument().map_err(|error| asked.explain(library, error)))
+            .collect::<PyResult<Vec<_>>>()?;
         export_all(DOOR, py, &mut sources, |item| arguments.get(numbers[item]).unwrap_or(&said))
-            .map_err(|(item, error)| at_item(py, error, item))?;
+            .map_err(|(item, error)| {
+                at_item(py, streams[numbers[item]].explain(library, error), item)
+            })?;
         let held = |item: usize| Some((item, dlpack::consume_later(py, &mut sources[item])?));
         let unconsumed: Vec<_> = capsules.into_iter().filter_map(held).collect();
         let mut made = Vec::with_capacity(sources.len());

@@ -44,6 +44,8 @@ pub(super) struct How<'a, 'py> {
     pub(super) made_on: Optional<'a, 'py>,
     /// They are for one call: a `CallArgument` is added for each.
     pub(super) lent: Option<&'a Bound<'py, PyList>>,
+    /// They are the arguments of a function, which this refuses where it does not take them.
+    pub(super) binds: Optional<'a, 'py>,
 }
 
 impl How<'_, '_> {

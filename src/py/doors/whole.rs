@@ -45,6 +45,11 @@ impl Maker {
                     made: Vec::new(),
                 }));
             }
+            if tree.has_capsules
+                && let Some(binds) = how.binds
+            {
+                binds.call1((x,))?;
+            }
             let later = tree.has_capsules.then(|| PyList::empty(py));
             match self.made_of(py, &tree, how, later.as_ref()) {
                 Ok(made) => {
