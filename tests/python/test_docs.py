@@ -11,8 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from cai_bridge import _core, _libraries, convert
+from cai_bridge._cli.libraries import INSTALLABLE
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge._cli.table import Table
+from cai_bridge.conformance import named
 from cai_bridge.conformance.matrix import Aspect, Cell, Matrix
 from generate import NAMES, files
 from generating import explanations, scenes
@@ -193,3 +196,69 @@ def test_the_check_of_the_built_manual_finds_what_does_not_hold(tmp_path, markup
     found = problems(tmp_path)
     assert len(found) == (wrong is not None)
     assert wrong is None or wrong in found[0]
+
+
+LIBRARIES = {*_libraries.FILES} - {"cai", "dlpack", "jaxlib"}
+
+
+def words(text: str, begin: str, end: str, word: str) -> set[str]:
+    """The words between two texts."""
+    return set(re.findall(word, text.split(begin)[1].split(end, maxsplit=1)[0]))
+
+
+def tops(names: list[str]) -> set[str]:
+    return {re.split("[.:]", name)[0] for name in names}
+
+
+def rows_of(page: str) -> set[str]:
+    """The names in a table's second column."""
+    text = (ROOT / page).read_text("utf-8")
+    return set(re.findall(r"^\| [^|]+ \| `(\w+)` \|", text, re.MULTILINE))
+
+
+PLACES = {
+    "the README": lambda: (
+        words((ROOT / "README.md").read_text("utf-8"), "The libraries are", "\n", r'`"(\w+)"`')
+        | {"numpy"}  # which the sentence before is about
+    ),
+    "the docstring of convert": lambda: (
+        words(convert.__doc__ or "", "The bridge knows", ";", r"\w+") - {"and", "core"}
+    ),
+    "docs/libraries.md": lambda: rows_of("docs/libraries.md") - {"to"},
+    "doctor": lambda: tops([one.array for one in INSTALLABLE if one.array]),
+    "mypy's overrides": lambda: (
+        tops(
+            tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["mypy"][
+                "overrides"
+            ][0]["module"]
+        )
+        | {"numpy"}  # which has types of its own
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_list_of_libraries_has_them_all(place: str) -> None:
+    assert PLACES[place]() == LIBRARIES
+
+
+def test_each_file_of_a_library_is_found_by_a_name() -> None:
+    folder = Path(_libraries.__file__).parent
+    files_there = {one.stem for one in folder.glob("*.py")} - {"__init__", "_library"}
+    assert files_there == {one.partition(":")[0] for one in _libraries.FILES.values()}
+
+
+def test_each_file_of_adapters_is_found_by_a_name() -> None:
+    folder = Path(named.__file__).parent / "libraries"
+    files_there = {one.stem for one in folder.glob("[!_]*.py")} - {"bridged"}
+    assert files_there == {re.sub("[.-]", "_", name) for name in named.LIBRARIES}
+
+
+def test_each_typestr_that_says_nothing_of_its_type_is_named_where_that_is_said() -> None:
+    kinds = (ROOT / "src/error/kinds.rs").read_text("utf-8")
+    kind = next(line for line in kinds.splitlines() if "DtypeAmbiguous:" in line)
+    page = (ROOT / "docs/dtypes.md").read_text("utf-8")
+    said = next(line for line in page.splitlines() if line.startswith("CAI has no typestr for"))
+    for typestr in {typestr for _, _, _, typestr in _core._dtypes() if typestr[1] == "V"}:
+        assert typestr in kind, typestr
+        assert f"`{typestr}`" in said, typestr
