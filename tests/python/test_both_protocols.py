@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from moving import host_waits
 
-from cai_bridge import convert, to_cai
+from cai_bridge import convert, to_cai, to_dlpack
 from cai_bridge._core import _settle
 from cai_bridge.testing import _current_streams
 
@@ -177,3 +177,36 @@ def test_what_a_legacy_capsule_cannot_say_of_writing_the_dict_says(
     if readonly and legacy:
         with pytest.raises(BufferError, match="read-only"):
             convert(own, "dlpack").__dlpack__()
+
+
+@pytest.mark.parametrize("tree", [False, True])
+@pytest.mark.parametrize("to", ["cai", "dlpack"])
+def test_an_object_without_the_method_of_its_type_speaks_by_its_dict(
+    cuda: Any, tree: bool, to: str
+) -> None:
+    x = cuda.array([1.0, 2.0], speaks="cai")
+
+    class Array:
+        __cuda_array_interface__ = property(lambda _: x.__cuda_array_interface__)
+
+        @property
+        def __dlpack__(self) -> Any:
+            raise AttributeError("not for this array")
+
+    made = convert([Array()], to)[0] if tree else convert(Array(), to)
+    assert cuda.read(made) == [1.0, 2.0]
+    assert cuda.read((to_cai if to == "cai" else to_dlpack)(Array())) == [1.0, 2.0]
+
+
+def test_a_method_that_is_none_is_named(cuda: Any) -> None:
+    class Array:
+        __dlpack__ = 3
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+    for call in (to_cai, to_dlpack, lambda x: convert(x, "cai")):
+        with pytest.raises(
+            TypeError, match=r"^object: got .*Array whose __dlpack__ is 3; allowed:"
+        ):
+            call(Array())

@@ -1,5 +1,6 @@
 //! `to_cai`: an array of whatever protocol, as the CUDA Array Interface has it.
 
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -14,7 +15,7 @@ use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
 use crate::py::producers::{Wanted, cai, dlpack, types};
 use crate::py::streams::Argument;
-use crate::py::text::an_object;
+use crate::py::text::{an_object, shown};
 use crate::py::views::{CaiView, View};
 
 const DOOR: &str = "to_cai";
@@ -130,9 +131,43 @@ pub(super) fn take_in(
 ) -> PyResult<Box<Holding>> {
     take_in_by(door, x, facts, arguments, wanted).or_else(|error| {
         let py = x.py();
-        let changed = if is_interrupt(py, &error) { None } else { types::changed(x, facts)? };
-        changed.map_or(Err(error), |facts| take_in_by(door, x, &facts, arguments, wanted))
+        if is_interrupt(py, &error) {
+            return Err(error);
+        }
+        if let Some(facts) = types::changed(x, facts)? {
+            return take_in_by(door, x, &facts, arguments, wanted);
+        }
+        let may_be =
+            error.is_instance_of::<PyAttributeError>(py) || error.is_instance_of::<PyTypeError>(py);
+        match may_be.then(|| unspoken(x, facts)).transpose()?.flatten() {
+            Some(Unspoken::Lacking) => from_dict(door, x, facts, arguments, wanted),
+            Some(Unspoken::NoMethod(wrong)) => Err(wrong.into()),
+            None => Err(error),
+        }
     })
+}
+
+/// What an object has in place of its type's `__dlpack__`.
+enum Unspoken {
+    /// Nothing, as a property says by its `AttributeError`: it speaks by its dict alone.
+    Lacking,
+    NoMethod(Error),
+}
+
+#[cold]
+fn unspoken(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Unspoken>> {
+    let name = intern!(x.py(), "__dlpack__");
+    if facts.producer != ProducerKind::Foreign || !facts.has_dlpack {
+        return Ok(None);
+    }
+    let Some(Some(method)) = answered(x.py(), x.getattr_opt(name))? else {
+        return Ok(facts.has_cai.then_some(Unspoken::Lacking));
+    };
+    if method.is_callable() {
+        return Ok(None);
+    }
+    let got = format!("{} whose __dlpack__ is {}", an_object(x)?, shown(&method)?);
+    Ok(Some(Unspoken::NoMethod(Error::new(Kind::Protocol, got))))
 }
 
 #[inline(always)]
