@@ -146,3 +146,30 @@ def test_a_stream_that_cannot_be_destroyed_says_why(cuda):
     for other in (cuda.legacy, cuda.stream_of(cuda.stream("mine").handle)):
         with pytest.raises(SimulatedError, match=r"> is not yours to destroy$"):
             other.destroy()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"typestr": None},
+        {"typestr": "f"},
+        {"shape": "ab"},
+        {"shape": 3},
+        {"strides": (1, 2, 3)},
+        {"data": (1 << 70, False)},
+        {"data": None},
+    ],
+    ids=str,
+)
+def test_a_dict_that_is_malformed_is_refused_by_its_name(cuda, change):
+    ptr = cuda.array([1.0]).ptr
+    said = {"shape": (1,), "typestr": "<f4", "data": (ptr, False), "version": 3, **change}
+
+    class Odd:
+        __cuda_array_interface__ = property(lambda _: said)
+
+    q = cuda.stream("q")
+    for use in (q.read, lambda x: q.fill(x, 1.0), lambda x: q.copy(x, x), cuda.read):
+        with pytest.raises(ValueError, match=r"^__cuda_array_interface__: got a dict that is none"):
+            use(Odd())
+    assert cuda.pending == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import index
 from typing import Any, Protocol
 
 from cai_bridge import _core
@@ -19,6 +20,23 @@ Span = tuple[int, int]
 
 def region_of_dict(interface: dict[str, Any], array: object = None) -> Region:
     """Read a dict of the CUDA Array Interface; `array` says which type ``<V2`` and ``|V1`` are."""
+    try:
+        region = _read_dict(interface, array)
+        integers = [index(one) for one in (region.ptr, *region.shape, *region.strides)]
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        wrong = f"{type(error).__name__}: {error}"
+    else:
+        fits = all(abs(one) < 1 << 63 for one in integers)
+        if fits and len(region.shape) == len(region.strides):
+            return region
+        wrong = f"{interface!r:.80}"
+    allowed = "one with integers in 'shape', 'strides' and 'data', and with 'typestr'"
+    raise ValueError(
+        f"__cuda_array_interface__: got a dict that is none ({wrong}); allowed: {allowed}"
+    )
+
+
+def _read_dict(interface: dict[str, Any], array: object) -> Region:
     typestr = interface["typestr"]
     dtype = None
     if typestr[1] == "V":
