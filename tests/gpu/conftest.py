@@ -12,8 +12,6 @@ from typing import Any
 # Before any library is imported: JAX must leave memory to the others and keep 64-bit dtypes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("JAX_ENABLE_X64", "1")
-# Streams that share a queue of the device wait for each other.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 # Numba warns of every small launch, and these are all small.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 
@@ -33,6 +31,10 @@ if os.environ.get("WITHOUT_EXCHANGE_API"):
     import torch
 
     del torch.Tensor.__dlpack_c_exchange_api__
+
+# The first to begin CUDA here: each stream has a queue of its own.
+if cuda_driver.why_no_gpu() is None:
+    cuda_driver.load()
 
 HERE = Path(__file__).parent
 # The property of a test's report that has its lines: the processes of pytest-xdist send it on.

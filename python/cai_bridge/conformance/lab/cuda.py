@@ -133,10 +133,11 @@ class Driver:
             function = getattr(self._library, name, None)
             if function is not None:
                 function.argtypes, function.restype = list(arguments), INT
-        self("cuInit", 0)
-        self.ordinal = self._current_ordinal() if device is None else device
-        self.device = self.get("cuDeviceGet", self.ordinal, kind=INT)
-        self.primary = self.get("cuDevicePrimaryCtxRetain", self.device)
+        with _with_queues():
+            self("cuInit", 0)
+            self.ordinal = self._current_ordinal() if device is None else device
+            self.device = self.get("cuDeviceGet", self.ordinal, kind=INT)
+            self.primary = self.get("cuDevicePrimaryCtxRetain", self.device)
         self._kernels: dict[tuple[int, bytes, bytes], int] = {}
         self._loading = threading.Lock()
 
@@ -276,11 +277,21 @@ def driver_version() -> str | None:
     return None if failed else version.value.decode()
 
 
+@contextlib.contextmanager
+def _with_queues() -> Iterator[None]:
+    """Have what CUDA reads as it begins, for this process alone: each queue takes memory."""
+    ours = [name for name in QUEUES if name not in os.environ]
+    os.environ.update({name: QUEUES[name] for name in ours})
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+
+
 @functools.cache
 def load() -> Driver:
     """Open the driver, once per process."""
-    for name, value in QUEUES.items():
-        os.environ.setdefault(name, value)
     return Driver()
 
 
@@ -291,6 +302,8 @@ def why_no_gpu() -> str | None:
     except OSError:
         return "no CUDA driver: libcuda.so.1 does not load"
     count = INT()
-    if library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+    with _with_queues():
+        begun = library.cuInit(0)
+    if begun or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         return "no CUDA device"
     return None
