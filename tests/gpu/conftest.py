@@ -32,10 +32,6 @@ if os.environ.get("WITHOUT_EXCHANGE_API"):
 
     del torch.Tensor.__dlpack_c_exchange_api__
 
-# The first to begin CUDA here: each stream has a queue of its own.
-if cuda_driver.why_no_gpu() is None:
-    cuda_driver.load()
-
 HERE = Path(__file__).parent
 # The property of a test's report that has its lines: the processes of pytest-xdist send it on.
 MEASURED = "measured"

@@ -133,11 +133,10 @@ class Driver:
             function = getattr(self._library, name, None)
             if function is not None:
                 function.argtypes, function.restype = list(arguments), INT
-        with _with_queues():
-            self("cuInit", 0)
-            self.ordinal = self._current_ordinal() if device is None else device
-            self.device = self.get("cuDeviceGet", self.ordinal, kind=INT)
-            self.primary = self.get("cuDevicePrimaryCtxRetain", self.device)
+        self("cuInit", 0)
+        self.ordinal = self._current_ordinal() if device is None else device
+        self.device = self.get("cuDeviceGet", self.ordinal, kind=INT)
+        self.primary = self.get("cuDevicePrimaryCtxRetain", self.device)
         self._kernels: dict[tuple[int, bytes, bytes], int] = {}
         self._loading = threading.Lock()
 
@@ -292,7 +291,8 @@ def _with_queues() -> Iterator[None]:
 @functools.cache
 def load() -> Driver:
     """Open the driver, once per process."""
-    return Driver()
+    with _with_queues():
+        return Driver()
 
 
 def why_no_gpu() -> str | None:
@@ -302,8 +302,6 @@ def why_no_gpu() -> str | None:
     except OSError:
         return "no CUDA driver: libcuda.so.1 does not load"
     count = INT()
-    with _with_queues():
-        begun = library.cuInit(0)
-    if begun or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+    if library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         return "no CUDA device"
     return None
