@@ -39,8 +39,8 @@ RAN = pytest.StashKey[list[str]]()
 CASES = pytest.StashKey[dict[str, list[Any]]]()
 PLACE = pytest.StashKey["Place"]()
 TALLIES = pytest.StashKey[list["Tally"]]()
-REASONS = 5
-"""How many reasons for skips are told."""
+REASONS, FEW = 5, 3
+"""How many reasons for skips are told, and how many requirements of a reason by their names."""
 
 
 class Place:
@@ -294,7 +294,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"  {what} {one.name}{tail}")
         reasons = [*report.skipped.items()]
         for reason, names in reasons[:REASONS]:
-            which = names[0] if len(names) == 1 else f"{len(names)} requirements"
+            which = ", ".join(names) if len(names) <= FEW else f"{len(names)} requirements"
             terminalreporter.write_line(f"  skipped {which}: {reason}")
         if len(reasons) > REASONS:
             terminalreporter.write_line("  skipped others: -rs tells them")

@@ -380,8 +380,8 @@ broken("exchange-owner", exchanged=lambda self: self.managed(owner=None))
 
 
 def managed_by_whom_may_not_write(array, form="versioned", **fields):
-    """Versioned tensors that are read-only, of an array whose dict says that it is not."""
-    flags = {} if form == "legacy" else {"flags": 1}
+    """Versioned tensors that are read-only, of integers whose dict says that they are not."""
+    flags = {} if form == "legacy" or array._region.dtype == "float32" else {"flags": 1}
     return Array.managed(array, form, **{**flags, **fields})
 
 

@@ -182,6 +182,11 @@ also(
     "it is the other way round",
     interface=saying(data=lambda _, d: (d[0], not d[1])),
 )
+also(
+    "cai-readonly",
+    "a writable array has it",
+    interface=saying(data=lambda _, d: (d[0], True)),
+)
 also("cai-readonly", "it is 1", interface=saying(data=lambda _, d: (d[0], int(d[1]))))
 also("cai-stream", "it is -1 for none", CAI, ready_stream=lambda self: -1)
 also("cai-stream", "it is the stream's object", CAI, ready_stream=lambda self: device().legacy)

@@ -108,6 +108,9 @@ def the_flag_of_a_copy(self, stream, max_version, dl_device, copy):
 
 
 also("dlpack-readonly", "a legacy tensor", DLPACK, capsule=legacy_without_the_flag)
+also(
+    "dlpack-readonly", "a writable array's flag", DLPACK, capsule=versioned_with(flags=lambda _: 1)
+)
 also("dlpack-readonly", "the flag of a copy", DLPACK, capsule=the_flag_of_a_copy)
 also(
     "dlpack-dtype",

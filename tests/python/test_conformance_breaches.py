@@ -7,6 +7,7 @@ import functools
 
 import producers
 import pytest
+import small_library
 from broken_producers import exporting, kept, pending, saying
 from producers import Array, Library, device, speaking
 
@@ -15,13 +16,16 @@ from cai_bridge.conformance import (
     ConsumerAdapter,
     NotApplicableError,
     ProducerAdapter,
+    Report,
     UnmetError,
+    Verdict,
     check_consumer,
     check_producer,
     expect_copied,
     open_lab,
     requirements,
 )
+from cai_bridge.conformance.cases import Case
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.testing import RaceError, assert_equivalent, simulated_cuda
 
@@ -453,3 +457,46 @@ def test_a_door_that_there_is_not_is_refused():
     kind = type("Odd", (ConsumerAdapter,), {"doors": ("nope",)})
     with pytest.raises(ValueError, match="doors: got 'nope'"):
         check_consumer(kind)
+
+
+def test_what_fails_by_the_same_exception_is_one_cause():
+    def torn(*_):
+        raise LookupError("torn")
+
+    kind = type("Torn", (Library,), {"array": speaking("Torn", ("dlpack",), capsule=torn)})
+    report = check_producer(kind)
+    by_it = [one.name for one in report.failed if one.raised == "LookupError: torn"]
+    assert len(by_it) > 10
+    assert [one.name for one in report.causes if one.raised] == by_it[:1]
+    assert {report.follows.get(name, name) for name in by_it[1:]} <= {
+        one.name for one in report.causes
+    }
+    assert f"({len(report.causes)} cause" in report.summary()
+
+
+def test_a_device_that_is_not_the_tensors_is_the_cause_of_what_fails_behind_it():
+    by_name = {one.name: one for one in requirements("producer")}
+    failed = [
+        Verdict(by_name[name], "failed", "", cases=(Case(),))
+        for name in ("dlpack-same-device", "dlpack-pending", "dlpack-pending-default")
+    ]
+    report = Report("a library", "producer", "the device", tuple(failed))
+    assert [one.name for one in report.causes] == ["dlpack-same-device"]
+
+
+def test_a_copy_on_the_host_that_nothing_wrote_is_told_without_its_numbers(monkeypatch):
+    numbers = iter(range(1 << 20))
+    monkeypatch.setattr(
+        "cai_bridge.conformance.producer.dlpack_arguments.on_host",
+        lambda said: [1e30 + next(numbers) * 1e25 for _ in range(said.size)],
+    )
+    found = check_producer(small_library.Producer, only="dlpack-host-copy")["dlpack-host-copy"]
+    assert found.outcome == "failed"
+    assert "it holds memory that nothing had written, and the array [" in found.evidence
+
+
+def test_an_adapter_without_lazy_arrays_says_what_it_lacks():
+    found = judged("cai-lazy")
+    assert found.outcome == "skipped"
+    assert found.evidence.startswith("the adapter has no lazy(), which gives arrays that are not")
+    assert found.missing == "lazy()"

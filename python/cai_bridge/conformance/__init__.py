@@ -40,6 +40,7 @@ from .consumer.waiting import (
 from .lab import CaiArray, DLPackArray, Lab, Late, flat, handle_of, open_lab
 from .layouts import View
 from .named import as_consumer, as_producer, consumer_named, producer_named
+from .places import BEFORE
 from .producer.arrays import (
     asked_on,
     cai_of,
@@ -50,6 +51,7 @@ from .producer.arrays import (
     expect_gone,
     expect_independent,
     expect_kept,
+    expect_unwritten,
     export,
     has_table,
     in_another_thread,
@@ -99,6 +101,7 @@ from .requirement import (
 from .stand_in import speaks
 
 __all__ = [
+    "BEFORE",
     "CaiArray",
     "Case",
     "ConformanceError",
@@ -156,6 +159,7 @@ __all__ = [
     "expect_read_kept",
     "expect_read_or_refused",
     "expect_refused",
+    "expect_unwritten",
     "expect_values",
     "expect_waits",
     "export",

@@ -177,7 +177,7 @@ class ProducerAdapter(Streams):
         str, array, nested lists
             The operation, the array, or with which exception it was refused, and its values.
         """
-        raise NotApplicableError("the library has none that the adapter knows of")
+        raise missing(self, "lazy()", "which gives arrays that are not computed yet")
 
     def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
         """Make an array with a write on a stream of the library's that is held back.

@@ -121,7 +121,7 @@ class _Seen:
         return None
 
 
-_MORE = ("program", "traceback", "missing", "missing_in")
+_MORE = ("program", "traceback", "missing", "missing_in", "raised")
 """What a verdict has beside its outcome and evidence."""
 
 

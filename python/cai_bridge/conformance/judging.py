@@ -30,6 +30,7 @@ class _Seen:
     outcome: Outcome
     evidence: str
     traceback: str = ""
+    raised: str = ""
     missing: tuple[str, str] = ("", "")
 
 
@@ -68,7 +69,11 @@ def _failure(
         evidence += f" ({what}; here {first.case})"
     program = requirement.program(adapter.subject, lab.where, first.case)
     cases = tuple(one.case for one in failed)
-    return Verdict(requirement, "failed", evidence, program, first.traceback, cases=cases)
+    return Verdict(
+        *(requirement, "failed", evidence, program, first.traceback),
+        cases=cases,
+        raised=first.raised,
+    )
 
 
 def _count(judged: list[_Seen], seen: list[_Seen]) -> str:
@@ -105,6 +110,6 @@ def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _
     except UnmetError as unmet:
         return _Seen(case, "failed", str(unmet))
     except (Exception, SystemExit) as error:
-        evidence = f"raised {type(error).__name__}: {text_of(error)}"
-        return _Seen(case, "failed", evidence, traceback_of(error))
+        raised = f"{type(error).__name__}: {text_of(error)}"
+        return _Seen(case, "failed", f"raised {raised}", traceback_of(error), raised)
     return _Seen(case, "passed", evidence)

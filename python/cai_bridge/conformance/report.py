@@ -50,6 +50,8 @@ class Verdict:
         The adapter's class or function, with file and line.
     cases : tuple of Case
         The cases that a failed requirement failed in.
+    raised : str
+        The exception that the library or its adapter raised, by its class and text; empty if none.
     """
 
     requirement: Requirement
@@ -60,6 +62,7 @@ class Verdict:
     missing: str = ""
     missing_in: str = ""
     cases: tuple[Case, ...] = ()
+    raised: str = ""
 
     @property
     def name(self) -> str:
@@ -82,6 +85,7 @@ class Verdict:
             "missing": self.missing,
             "missing_in": self.missing_in,
             "cases": [one.to_dict() for one in self.cases],
+            "raised": self.raised,
         }
 
 
@@ -122,7 +126,8 @@ class Report:
         """Tell, of each failure that another explains, the one that is likely its cause.
 
         A failure follows one of the requirements that it rests on, if that failed in cases that
-        explain each of its own; see `conformance.cases.explains`.
+        explain each of its own; see `conformance.cases.explains`. Where none does, it follows the
+        first that failed by the same exception.
         """
         failed = {one.name: one for one in self.failed}
         found: dict[str, str] = {}
@@ -132,7 +137,14 @@ class Report:
                 if _explains(failed[name], one):
                     found[one.name] = found.get(name, name)
                     break
-        return found
+        first: dict[str, str] = {}
+        for one in failed.values():
+            if one.raised and one.name not in found:
+                name = first.setdefault(one.raised, one.name)
+                if name != one.name:
+                    found[one.name] = name
+        # What follows one that has come to follow another since follows that one.
+        return {name: found.get(cause, cause) for name, cause in found.items()}
 
     @property
     def causes(self) -> tuple[Verdict, ...]:

@@ -235,6 +235,20 @@ def expect_independent(first: Any, second: Any, another: Callable[[], Any]) -> A
     return before
 
 
+def expect_unwritten(p: ProducerAdapter, lab: Lab, x: Any, said: Region, *, readonly: bool) -> None:
+    """Expect that the library itself does not write an array that is told as read-only."""
+    if not readonly or p.immutable:
+        return
+    value = next(lab.values())
+    try:
+        p.fill(x, value)
+    except Exception:
+        return  # refused
+    lab.synchronize()
+    seen = {*flat(lab.get(said))}
+    expect(seen != {value}, "it is told as read-only, and the library's own fill() has written it")
+
+
 def in_another_thread(call: Callable[[], object]) -> None:
     """Call from another thread, and pass on what it raises."""
     raised: list[BaseException] = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from cai_bridge.testing import describe
+
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..layouts import EMPTY, FROZEN, KEPT, OFFSETS, VALUES, View
 from ..requirement import expect
-from .arrays import cai_of, collect, dict_or_refused, expect_kept, is_int
+from .arrays import cai_of, collect, dict_or_refused, expect_kept, expect_unwritten, is_int
 from .doors import cai
 from .values import by_cai, is_copy, laid_out, taken_of, whole_of
 
@@ -51,6 +53,7 @@ def cai_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 def cai_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     base, before = cai_of(x)["data"]
+    expect_unwritten(p, lab, x, lab.region(describe(cai_of(x))["CAI"]), readonly=before is True)
     y = p.readonly(x)
     ptr, flag = cai_of(taken_of(p, lab, y, case)[0])["data"]
     copied = is_copy(case, ptr, base)

@@ -10,8 +10,9 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..layouts import FROZEN
+from ..places import BEFORE
 from ..requirement import NotApplicableError, expect
-from .arrays import can_be_late, export, made, on_host, stream_taken
+from .arrays import can_be_late, expect_unwritten, export, made, on_host, stream_taken
 from .doors import dlpack
 from .pending import by_capsule, expect_ordered, pending
 from .values import is_copy, numbers, taken_of, whole_of
@@ -50,6 +51,8 @@ def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
 def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     base = read_capsule(export(x, stream=1))
+    region = lab.region(describe(export(x, stream=1))["capsule"])
+    expect_unwritten(p, lab, x, region, readonly=bool(base.readonly))
     frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
     try:
@@ -130,11 +133,12 @@ def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     base = lab.region(describe(export(x, stream=1))["capsule"])
     wanted: list[float] = []
+    items = numbers(case, [*range(base.size)])
     late = None
     if case.layout == Case().layout and can_be_late(p):
         late = pending(p, lab, case, next(lab.values()))
     if late is None:
-        lab.put(base, nested(iter(numbers(case, [*range(base.size)])), base.shape))
+        lab.put(base, nested(iter(items), base.shape))
         y, view = taken_of(p, lab, x, case)
         wanted = numbers(case, view.places())
     else:
@@ -146,5 +150,8 @@ def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         raise NotApplicableError(f"refused: {refused}") from refused
     seen = on_host(describe(capsule)["capsule"])
     same = seen == wanted or (len(wanted) == 1 and set(seen) == {*wanted})
-    expect(same, f"it holds {seen[:12]}, and the array {wanted[:12]}")
+    # What nothing has written differs each time.
+    held = {*wanted, *items, BEFORE}
+    what = f"{seen[:12]}" if held & {*seen} else "memory that nothing had written"
+    expect(same, f"it holds {what}, and the array {wanted[:12]}")
     return "it holds the array's items"

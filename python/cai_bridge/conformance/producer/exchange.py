@@ -13,6 +13,7 @@ from .arrays import (
     expect_gone,
     expect_independent,
     expect_kept,
+    expect_unwritten,
     has_table,
     made,
     reference_to,
@@ -50,6 +51,7 @@ def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     table = table_of(x)
     base = table.export(x).fields
+    expect_unwritten(p, lab, x, lab.region(by_exchange(x)), readonly=bool(base.readonly))
     frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
     try:

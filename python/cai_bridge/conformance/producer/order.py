@@ -18,7 +18,10 @@ PENDING = {
         *("entries", "data", "typestr", "shape", "strides", "values", "offset"),
         *("stream", "version", "pending"),
     ),
-    "dlpack": ("dtype", "shape", "strides", "values", "offset", "two-exports", "pending"),
+    "dlpack": (
+        *("same-device", "dtype", "shape", "strides", "values", "offset"),
+        *("two-exports", "pending"),
+    ),
     "exchange": ("table", "values", "two-exports", *TENSOR, "stream"),
 }
 """What it takes to read an array in order, by door."""

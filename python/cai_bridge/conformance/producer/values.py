@@ -182,7 +182,7 @@ def lazy_values(p: ProducerAdapter, lab: Lab, case: Case, door: Reads) -> str:
         seen = list(flat(lab.get(lab.region(said))))
         expect(seen == wanted, f"the {name} is read as {seen}, and is {wanted}")
         told.append(f"{name}: {seen}")
-    needs(told, "the library has none that the adapter knows of")
+    needs(told, "the adapter's lazy() gives no array")
     return "; ".join(told)
 
 
