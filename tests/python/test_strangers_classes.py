@@ -1,0 +1,186 @@
+"""Classes of strangers: what a type says of its objects, and what becomes of that."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import capsules
+import pytest
+import tables
+from fakes import each, interface
+
+from cai_bridge import to_cai
+
+# --- methods that are others' ---------------------------------------------------------------------
+
+
+class method_descriptor:
+    """Its name is that of CPython's own."""
+
+    def __get__(self, one: Any, kind: Any) -> Any:
+        return self if one is None else lambda: True
+
+
+class getset_descriptor(method_descriptor):
+    def __get__(self, one: Any, kind: Any) -> Any:
+        return self if one is None else True
+
+
+def torchs(cuda: Any, *bases: type, **members: Any) -> Any:
+    """An object of a type that answers as torch's tensors do, by its exchange API."""
+    x = cuda.array([1.0] * 4, speaks=())
+    table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x, dtype=(5, 64, 1), shape=(2,)))
+    return tables.speaker(
+        table, *bases, **{"requires_grad": False, "is_neg": lambda _: False, **members}
+    )()
+
+
+QUESTIONS: dict[str, Any] = {
+    "another type's method": lambda cuda: (torchs(cuda, is_conj=list.copy), "abc".upper),
+    "another type's method, of its base": lambda cuda: (
+        torchs(cuda, list, is_conj=list.copy),
+        {}.copy,
+    ),
+    "a type of the same name": lambda cuda: (torchs(cuda, is_conj=method_descriptor()), None),
+    "an attribute of the same name": lambda cuda: (
+        torchs(cuda, requires_grad=getset_descriptor(), is_conj=lambda _: False),
+        None,
+    ),
+}
+
+
+@each("strangers", "question")
+def test_a_method_that_is_not_the_types_own_is_asked_as_python_does(row: Any, cuda: Any) -> None:
+    x, own = QUESTIONS[row["kind"]](cuda)
+    if own is not None:
+        x.is_conj = own
+    if row["answer"] == "yes":
+        with pytest.raises(BufferError, match=r"^(conj|requires_grad): got"):
+            to_cai(x)
+    else:
+        assert to_cai(x).shape == (2,)
+
+
+# --- classes of known libraries that do something new ---------------------------------------------
+
+
+class Questions:
+    """torch, as far as it lets a class of tensors refuse every question, or not."""
+
+    refuse = True
+
+    def __enter__(self) -> None:
+        type(self).refuse = False
+
+    def __exit__(self, *_: object) -> None:
+        type(self).refuse = True
+
+    def __call__(self) -> Any:
+        return self
+
+
+def wrapper(cuda: Any, negated: bool) -> Any:
+    x = cuda.array([1.0] * 4, speaks=())
+
+    def refusing(answer: bool) -> Any:
+        def ask(_: Any) -> bool:
+            if Questions.refuse:
+                raise TypeError("a ReadOnlyTensorWrapper is for export only")
+            return answer
+
+        return ask
+
+    def make(_: Any) -> Any:
+        return capsules.HandMade(x.ptr, owner=x, flags=capsules.READ_ONLY)
+
+    members = {"requires_grad": property(refusing(False)), "is_conj": refusing(False)}
+    members["is_neg"] = refusing(negated)
+    return tables.speaker(tables.table(make), __module__="torch.utils.dlpack", **members)()
+
+
+def jaxs(cuda: Any, **fields: Any) -> Any:
+    x = cuda.array([1.0] * 4, speaks=())
+    answer = lambda **_: capsules.HandMade(x.ptr, owner=x, **fields).capsule()  # noqa: E731
+    asked = {
+        "__dlpack__": lambda _, **wishes: answer(**wishes),
+        "__dlpack_device__": lambda _: (2, 0),
+    }
+    return type("ArrayImpl", (), {"__module__": "jaxlib._jax", **asked})()
+
+
+KNOWN = {
+    "a wrapper that answers no question": lambda cuda: wrapper(cuda, negated=False),
+    "a wrapper of a negated tensor": lambda cuda: wrapper(cuda, negated=True),
+    "a versioned capsule with the flag": lambda cuda: jaxs(cuda, flags=capsules.READ_ONLY),
+    "a versioned capsule without it": jaxs,
+    "a legacy capsule": lambda cuda: jaxs(cuda, form="legacy"),
+}
+
+
+@each("strangers", "known")
+def test_a_class_of_a_known_library_that_does_something_new(
+    row: Any, cuda: Any, monkeypatch: Any
+) -> None:
+    torch = types.ModuleType("torch._C")
+    torch.DisableTorchFunctionSubclass = Questions()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch._C", torch)
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    x = KNOWN[row["kind"]](cuda)
+    if "refused" in row:
+        with pytest.raises(BufferError, match=f"^{row['refused']}: got"):
+            to_cai(x)
+    else:
+        assert to_cai(x).readonly == row["readonly"]
+    assert Questions.refuse, "as it was"
+
+
+# --- classes that change --------------------------------------------------------------------------
+
+
+def ways(x: Any, said: list[str]) -> dict[str, dict[str, Any]]:
+    """What a class has for each way to speak; which one is asked is added to `said`."""
+
+    def made(way: str) -> Any:
+        said.append(way)
+        return capsules.HandMade(x.ptr, owner=x)
+
+    def table(way: str) -> dict[str, Any]:
+        own = tables.speaker(tables.table(lambda _: made(way)))
+        return {"__dlpack_c_exchange_api__": own.__dlpack_c_exchange_api__}
+
+    return {
+        "exchange API": table("exchange API"),
+        "another exchange API": table("another exchange API"),
+        "__dlpack__": {"__dlpack__": lambda _, **__: made("__dlpack__").capsule()},
+        "dict": {
+            "__cuda_array_interface__": property(lambda _: said.append("dict") or interface(x))
+        },
+    }
+
+
+@each("strangers", "changed")
+def test_a_class_that_is_changed_is_looked_at_again(row: Any, cuda: Any) -> None:
+    x, said = cuda.array([1.0] * 4, speaks=()), list[str]()
+    speaks = ways(x, said)
+    kind: Any = type("Changes", (), {})
+    for name, value in [pair for way in row["first"] for pair in speaks[way].items()]:
+        setattr(kind, name, value)
+    one = kind()
+    if row["first"]:
+        assert to_cai(one).shape == (4,)
+    else:
+        with pytest.raises(TypeError, match="without a known"):
+            to_cai(one)
+    for name in {name for way in row["first"] for name in speaks[way]}:
+        delattr(kind, name)
+    for name, value in [pair for way in row["then"] for pair in speaks[way].items()]:
+        setattr(kind, name, value)
+    said.clear()
+    if "refused" in row:
+        with pytest.raises(TypeError, match=r"^object: got .* without a known"):
+            to_cai(one)
+    else:
+        assert to_cai(one).shape == (4,)
+        assert said == [row["by"]]
