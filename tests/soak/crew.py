@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from cai_bridge.conformance.lab.cuda import QUEUES
+
 from . import zygote
 from .child import Outcome, Task
 from .worlds import MEMORY, World
 
 ENVIRONMENT = {
-    # More queues to the device than streams: two streams in one queue would wait for each other.
-    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+    **QUEUES,
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -281,8 +281,8 @@ class HandOvers(Lives):
         wants(array.is_strange and step.speaks != array.speaks)
         # Who is asked again where its array is ready has to know it still. At an end it need not.
         views = [view for view in self.views.values() if view.array == step.array]
-        silent = "cai3" in array.speaks and strangers.LATE in step.speaks
-        silent = silent and array.pending is not None and not s.is_default(array.pending)
+        named = array.pending is not None and not s.is_default(array.pending)
+        silent = named and "cai3" in array.speaks and strangers.LATE in step.speaks
         homes = [view.home for view in views if not silent]
         refs = [*homes, *(ref for view in views for ref in (view.on, *view.upstream))]
         asked = {"exporter", "pinned"}
