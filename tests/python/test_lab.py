@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,7 @@ from cai_bridge.conformance.lab.cuda import NOT_READY
 from cai_bridge.conformance.lab.gpu import GpuLab
 from cai_bridge.conformance.lab.simulated import HOST_WAITS
 from cai_bridge.conformance.places import shared_places
+from cai_bridge.conformance.producer.arrays import collect
 from cai_bridge.testing._kit.dlpack_abi import read_capsule
 from cai_bridge.testing._kit.said import Said
 
@@ -97,6 +100,24 @@ def test_what_a_check_that_raised_has_left_is_not_the_next_ones(lab: Any) -> Non
 
 
 # --- reads that are judged ------------------------------------------------------------------------
+
+
+def test_a_check_collects_what_it_made_alone_and_freezes_nothing_for_good(lab: Any) -> None:
+    def cycle() -> weakref.ref[Held]:
+        one = Held(lab)
+        one.itself = one
+        return weakref.ref(one)
+
+    before = cycle()
+    with lab.fresh():
+        within = cycle()
+        collect()
+        assert within() is None
+        assert before() is not None, "a collection of all takes longer than a hold lasts"
+        left = cycle()
+    assert left() is None
+    gc.collect()
+    assert before() is None
 
 
 def test_a_held_back_write_is_let_go_of_before_the_host_waits_for_the_read(lab: Any) -> None:
