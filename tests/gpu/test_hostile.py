@@ -7,6 +7,7 @@ And after the refusal the input is as usable as it was before.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -94,7 +95,14 @@ Run = subprocess.CompletedProcess[str]
 def run_child(case: str) -> Run:
     command = [sys.executable, "-m", "gpu.hostile_child", case]
     return subprocess.run(
-        command, cwd=TESTS, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command,
+        cwd=TESTS,
+        # A copy: the C library's own may move while the child begins, if another thread sets one.
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
 
 

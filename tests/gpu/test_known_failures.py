@@ -27,7 +27,7 @@ def test_the_list_is_what_is_found(role: Role, library: str, note: Callable[...,
         pytest.skip(str(missing))
     note(report.summary())
     listed = {**known("xfails").get(library, {}), **known("skips").get(library, {})}
-    judged = {one.name for one in report.verdicts}
-    failed = {one.name: one.evidence for one in report.failed}
-    expected = {name for name in listed if name in judged}
-    assert (expected - failed.keys(), failed.keys() - expected) == (set(), set()), failed
+    said = {one.name: f"{one.outcome}: {one.evidence}" for one in report.verdicts}
+    failed = {one.name for one in report.failed}
+    wrong = failed ^ (listed.keys() & said.keys())
+    assert not wrong, "\n".join(f"{name} {said[name]}" for name in sorted(wrong))

@@ -26,15 +26,36 @@ KINDS = ["legacy", "per-thread", "blocking", "non-blocking"]
 
 
 @pytest.fixture
-def stream_of(new_stream: Callable[..., int]) -> Callable[[str], int]:
-    """A stream handle of each kind."""
+def stream_of(driver: Any, new_stream: Callable[..., int]) -> Callable[[str], int]:
+    """A stream handle of each kind, made while nothing is pending.
+
+    Streams share eight queues of the device, and of two in one queue the second waits for the
+    first: a non-blocking stream is in none that another of the test's is in.
+    """
+    others = [LEGACY, PER_THREAD]
+
+    def apart() -> int:
+        for _ in range(9):
+            stream = new_stream(NON_BLOCKING)
+            driver.spin(stream, 10.0)
+            shared = any(driver.is_pending(other) for other in others)
+            driver("cuStreamSynchronize", stream)
+            if not shared:
+                break
+        return stream
+
     make = {
         "legacy": lambda: LEGACY,
         "per-thread": lambda: PER_THREAD,
         "blocking": lambda: new_stream(BLOCKING),
-        "non-blocking": lambda: new_stream(NON_BLOCKING),
+        "non-blocking": apart,
     }
-    return lambda kind: make[kind]()
+
+    def made(kind: str) -> int:
+        others.append(make[kind]())
+        return others[-1]
+
+    return made
 
 
 @pytest.fixture
