@@ -76,14 +76,14 @@ class Pointer:
 class Made:
     """What CuPy's `ndarray(shape, dtype, pointer, strides)` makes, and `asarray`."""
 
-    def __init__(self, shape: Any, dtype: Any, data: Any, strides: Any = None) -> None:
-        self.shape, self.dtype, self.data, self.strides, self.device = (
-            shape,
-            dtype,
-            data,
-            strides,
-            0,
-        )
+    def __new__(cls, shape: Any, dtype: Any, data: Any, strides: Any = None) -> Made:
+        self = super().__new__(cls)
+        self.shape, self.dtype, self.data, self.strides = shape, dtype, data, strides
+        self.device = 0
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As CuPy's does, which has been made by now."""
 
 
 class CupyMeta(type):

@@ -47,6 +47,10 @@ def test_the_quick_route_has_every_dtype(driver: Any, library: str, dtype: str) 
     assert routes.same(routes.quick(view, 0), routes.public(view, 0))
 
 
+def test_cupys_arrays_come_from_new_alone(driver: Any, cupy: Any) -> None:
+    assert _cupy._new(cupy.ndarray) == cupy.ndarray.__new__
+
+
 @pytest.mark.parametrize("dtype", STANDARD)
 def test_jaxs_quick_route_makes_what_the_public_one_makes(driver: Any, dtype: str) -> None:
     needs("jax", "cupy")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType
+
 from cai_bridge._core import _Ndarrays, _stream_of_cupy
 
 from ._library import Any, Quick, Routed
@@ -32,7 +34,17 @@ def _routes() -> Quick:
             == (other.data.ptr, other.shape, other.strides, other.dtype, other.device)
         )
 
-    return Quick("cupy", _Ndarrays(cupy.ndarray, MemoryPointer, UnownedMemory), public, same)
+    parts = MemoryPointer, UnownedMemory
+    return Quick("cupy", _Ndarrays(cupy.ndarray, _new(cupy.ndarray), *parts), public, same)
+
+
+def _new(ndarray: Any) -> Any:
+    """Find the `__new__` that makes whole arrays: CuPy makes its own without `__init__`, too.
+
+    That of a type of C's, as CuPy's was once, knows no memory.
+    """
+    new = vars(ndarray).get("__new__")
+    return None if new is None or isinstance(new, BuiltinFunctionType) else ndarray.__new__
 
 
 class _Unordered:

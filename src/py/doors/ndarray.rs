@@ -15,6 +15,8 @@ use crate::py::views::View;
 pub(crate) struct Ndarrays {
     /// `cupy.ndarray`.
     ndarray: Py<PyAny>,
+    /// What makes one, if its `__new__` does it all: to call the type calls `__init__` as well, which does nothing.
+    new: Option<Py<PyAny>>,
     /// `cupy.cuda.MemoryPointer`.
     pointer: Py<PyAny>,
     /// `cupy.cuda.UnownedMemory`.
@@ -24,8 +26,14 @@ pub(crate) struct Ndarrays {
 #[pymethods]
 impl Ndarrays {
     #[new]
-    const fn new(ndarray: Py<PyAny>, pointer: Py<PyAny>, memory: Py<PyAny>) -> Self {
-        Self { ndarray, pointer, memory }
+    #[pyo3(signature = (ndarray, new, pointer, memory))]
+    const fn new(
+        ndarray: Py<PyAny>,
+        new: Option<Py<PyAny>>,
+        pointer: Py<PyAny>,
+        memory: Py<PyAny>,
+    ) -> Self {
+        Self { ndarray, new, pointer, memory }
     }
 
     /// The array of `view`, which is ready on CuPy's stream by now.
@@ -36,6 +44,7 @@ impl Ndarrays {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.ndarray)?;
+        visit.call(&self.new)?;
         visit.call(&self.pointer)?;
         visit.call(&self.memory)
     }
@@ -47,6 +56,12 @@ impl Ndarrays {
         let parts = view.get().parts(py)?;
         let memory = self.memory.bind(py).call1((parts.ptr, parts.nbytes, view, parts.device))?;
         let pointer = self.pointer.bind(py).call1((memory, 0))?;
-        self.ndarray.bind(py).call1((parts.shape, parts.dtype, pointer, parts.strides))
+        let ndarray = self.ndarray.bind(py);
+        match &self.new {
+            Some(new) => {
+                new.bind(py).call1((ndarray, parts.shape, parts.dtype, pointer, parts.strides))
+            }
+            None => ndarray.call1((parts.shape, parts.dtype, pointer, parts.strides)),
+        }
     }
 }
