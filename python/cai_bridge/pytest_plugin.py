@@ -129,8 +129,11 @@ def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
         raise pytest.UsageError(f"--cai-{role} {subject}: {kind}{text_of(error)}") from None
 
 
-def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
-    """Read a file: reasons by subject and requirement name; each name must exist."""
+def _listed(kind: str, file: Path, judged: set[str]) -> dict[str, dict[str, str]]:
+    """Read a file: reasons by subject and requirement name; each name must exist.
+
+    A file may have subjects of other runs, but not of those alone.
+    """
     try:
         listed = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -146,17 +149,24 @@ def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
             if name not in names:
                 what = f"there is no {name!r}{did_you_mean(name, names)}"
                 raise pytest.UsageError(f"--cai-{kind}-file: {file}: {subject}: {what}")
+    if listed and not judged & listed.keys():
+        likely = "".join(sorted({did_you_mean(one, judged) for one in listed})[-1:])
+        what = f"got tables of {', '.join(listed)}; allowed: one of what is judged at least"
+        raise pytest.UsageError(
+            f"--cai-{kind}-file: {file}: {what}, {', '.join(sorted(judged))}{likely}"
+        )
     return listed
 
 
 def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
     """Read all files: reasons by subjects and the requirements' names."""
     known: dict[str, dict[str, str]] = {}
+    judged = {one for role in ROLES for one in config.getoption(f"--cai-{role}", [])}
     for file in config.getoption(f"--cai-{kind}-file"):
         if str(file) == "known":
             listed = shipped("skips" if kind == "skips" else "xfails")
         else:
-            listed = _listed(kind, file)
+            listed = _listed(kind, file, judged)
         for subject, reasons in listed.items():
             known[subject] = known.get(subject, {}) | reasons
     return known

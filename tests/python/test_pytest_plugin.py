@@ -162,6 +162,28 @@ def test_without_a_subject_nothing_is_judged(tmp_path):
     assert counted(shown, "passed") == 0
 
 
+@pytest.mark.parametrize(
+    ("beside", "code", "said"),
+    [
+        (
+            "",
+            4,
+            f"got tables of toy_libary:Producer; allowed: one of what is judged at least, {TOY}",
+        ),
+        (f'["{TOY}"]\ncai-shape = "x"\n', 1, "XPASS(strict)"),
+    ],
+)
+def test_a_file_that_has_a_table_of_nothing_that_is_judged_is_an_error(
+    beside, code, said, tmp_path
+):
+    file = tmp_path / "file.toml"
+    file.write_text(f'["toy_libary:Producer"]\ncai-shape = "x"\n{beside}')
+    ended, shown = run("--cai-producer", TOY, "--cai-xfails-file", str(file), cwd=tmp_path)
+    assert ended == code, shown
+    assert said in shown
+    assert ("did you mean" in shown) == (code == 4)
+
+
 # The names and kinds of the options that data-apis/array-api-tests adds, 2026-04.
 ARRAY_API_TESTS = """
 def pytest_addoption(parser):
