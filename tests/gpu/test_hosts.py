@@ -47,6 +47,7 @@ def test_a_copy_is_made_after_what_is_pending_on_the_stream(
         assert (cupy.asnumpy(total) == 2 * value + 1).all()
 
 
+@pytest.mark.alone
 def test_the_host_does_not_wait_for_a_small_copy(driver: Any, cupy: Any) -> None:
     """Up to 64 KB the driver stages pageable memory and returns; beyond that it may wait."""
     mine = cupy.cuda.Stream(non_blocking=True)

@@ -112,6 +112,7 @@ def test_a_consumer_that_asks_for_no_order_gets_none(
     assert not driver.is_pending(target)
 
 
+@pytest.mark.alone
 def test_a_consumer_that_names_no_stream_is_ordered_on_the_legacy_default_stream(
     driver: Any, stream_of: Any, pending_cai: Any
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_consumer_that_names_no_stream_is_ordered_on_the_legacy_default_stream
     assert driver.is_pending(LEGACY)
 
 
+@pytest.mark.alone
 def test_an_export_through_the_exchange_api_is_ordered_on_the_legacy_default_stream(
     driver: Any, stream_of: Any, pending_cai: Any
 ) -> None:
