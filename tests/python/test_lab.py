@@ -102,7 +102,11 @@ def test_what_a_check_that_raised_has_left_is_not_the_next_ones(lab: Any) -> Non
 # --- reads that are judged ------------------------------------------------------------------------
 
 
-def test_a_check_collects_what_it_made_alone_and_freezes_nothing_for_good(lab: Any) -> None:
+def test_a_timed_check_collects_what_it_made_alone_and_freezes_nothing_for_good(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lab, "timed", True)
+
     def cycle() -> weakref.ref[Held]:
         one = Held(lab)
         one.itself = one

@@ -35,7 +35,8 @@ _values = itertools.count(1)
 def _collecting_what_is_new() -> Iterator[None]:
     """Have collections look at what is made within alone.
 
-    One of all that libraries keep takes longer than a hold lasts: Numba's kernels take 60 ms.
+    One of all that libraries keep takes most of the time that a hold lasts: of Numba's kernels
+    60 ms.
     """
     gc.freeze()
     try:
@@ -227,7 +228,7 @@ class Lab(ABC):
         self.synchronize()
         self.reports()
         try:
-            with _collecting_what_is_new():
+            with _collecting_what_is_new() if self.timed else contextlib.nullcontext():
                 yield
         except BaseException:
             self.synchronize()
