@@ -83,7 +83,8 @@ def main() -> None:
         print(f"no GPU test ran: {line}")
         sys.exit(2)
     if not arguments:
-        asked.last.write_text(page(both, line, machine(), commit(asked.commit)))
+        options = os.environ.get("PYTEST_ADDOPTS", "")
+        asked.last.write_text(page(both, line, machine(), commit(asked.commit), options))
     print(line)
     sys.exit(1 if both.failed else 0)
 

@@ -72,8 +72,8 @@ def read(report: Path, took_s: float) -> Figures:
     return figures
 
 
-def page(figures: Figures, line: str, machine: str, commit: str) -> str:
-    """Write the page of the last run."""
+def page(figures: Figures, line: str, machine: str, commit: str, options: str = "") -> str:
+    """Write the page of the last run; `options` are pytest's, by which tests may be left out."""
     found = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
     versions = ", ".join(f"{n} {found[n]}" for n in sorted(found) if LIBRARIES.match(n))
     rows = {
@@ -83,6 +83,8 @@ def page(figures: Figures, line: str, machine: str, commit: str) -> str:
         "commit": commit,
         "figures": line,
     }
+    if options:
+        rows["options"] = f"`{options}`"
     table = "\n".join(f"| {name} | {text} |" for name, text in rows.items())
     skips = "\n".join(f"- {one}" for one in figures.skips())
     return (

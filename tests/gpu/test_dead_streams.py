@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +23,13 @@ def names() -> list[str]:
 
 def run(name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(CHILD), name], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(CHILD), name],
+        # A copy: the C library's own may move while the child begins, if another thread sets one.
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 

@@ -57,9 +57,9 @@ def test_the_reasons_of_skips_are_ten_lines_at_most() -> None:
     assert lines[-1] == f"skipped {sum(range(1, 22))}: 21 other reasons"
 
 
-def written(commit: str = COMMIT, failed: int = 0) -> str:
+def written(commit: str = COMMIT, failed: int = 0, options: str = "") -> str:
     figures = Figures(passed=7, failed=failed)
-    return page(figures, str(figures), "1 x a GPU, driver 1.2, 8 cores", commit)
+    return page(figures, str(figures), "1 x a GPU, driver 1.2, 8 cores", commit, options)
 
 
 def test_the_page_says_what_ran_where() -> None:
@@ -68,6 +68,8 @@ def test_the_page_says_what_ran_where() -> None:
     assert said(text, "figures") == "7 passed, 0 failed, 0 skipped, 0 xfailed in 0 s"
     assert said(text, "machine") == "1 x a GPU, driver 1.2, 8 cores"
     assert "numpy " in said(text, "libraries")
+    assert "options" not in text
+    assert said(written(options="--ignore=a.py"), "options") == "`--ignore=a.py`"
 
 
 @pytest.fixture
