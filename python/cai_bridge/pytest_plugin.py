@@ -150,7 +150,7 @@ def _listed(kind: str, file: Path, judged: set[str]) -> dict[str, dict[str, str]
                 what = f"there is no {name!r}{did_you_mean(name, names)}"
                 raise pytest.UsageError(f"--cai-{kind}-file: {file}: {subject}: {what}")
     if listed and not judged & listed.keys():
-        likely = "".join(sorted({did_you_mean(one, judged) for one in listed})[-1:])
+        likely = next(filter(None, (did_you_mean(one, judged) for one in listed)), "")
         what = f"got tables of {', '.join(listed)}; allowed: one of what is judged at least"
         raise pytest.UsageError(
             f"--cai-{kind}-file: {file}: {what}, {', '.join(sorted(judged))}{likely}"

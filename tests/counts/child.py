@@ -83,7 +83,7 @@ class Made:
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As CuPy's does, which has been made by now."""
+        """Does nothing, as CuPy's."""
 
 
 class CupyMeta(type):

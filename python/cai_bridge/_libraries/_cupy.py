@@ -34,8 +34,8 @@ def _routes() -> Quick:
             == (other.data.ptr, other.shape, other.strides, other.dtype, other.device)
         )
 
-    parts = MemoryPointer, UnownedMemory
-    return Quick("cupy", _Ndarrays(cupy.ndarray, _new(cupy.ndarray), *parts), public, same)
+    quick = _Ndarrays(cupy.ndarray, _new(cupy.ndarray), MemoryPointer, UnownedMemory)
+    return Quick("cupy", quick, public, same)
 
 
 def _new(ndarray: Any) -> Any:
