@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from broken_consumers import BROKEN
-from planted import rows
+from planted import rows, run_printed
 
 from cai_bridge import conformance
 from cai_bridge.conformance import (
@@ -103,8 +103,8 @@ def test_a_failure_comes_with_a_program_that_shows_it(one, lab):
     program = check_consumer(BROKEN[one.name], lab=lab, only=one.name)[one.name].program
     assert repr(f"broken_consumers:{BROKEN[one.name].__name__}") in program
     with pytest.raises((AssertionError, BufferError, KeyError, RuntimeError, TypeError)):
-        exec(program, {})
-    exec(one.program("simulated"), {})
+        run_printed(program)
+    run_printed(one.program("simulated"))
 
 
 @pytest.mark.parametrize("one", requirements(), ids=lambda one: one.name)

@@ -6,7 +6,7 @@ import broken_producers
 import producers
 import pytest
 from fakes import FREE_THREADED
-from planted import rows
+from planted import rows, run_printed
 from producers import BROKEN, WITHOUT, Library
 
 from cai_bridge import DriverError
@@ -44,8 +44,8 @@ def test_a_producer_that_breaks_one_fails_in_that_one_and_what_follows(name, lab
     assert causes.keys() == {name}, causes
     # What the library does at its worst is raised by the driver.
     with pytest.raises((UnmetError, NotEquivalentError, DriverError, BufferError)):
-        exec(report[name].program, {})
-    exec(next(one for one in ALL if one.name == name).program("producers:Library"), {})
+        run_printed(report[name].program)
+    run_printed(next(one for one in ALL if one.name == name).program("producers:Library"))
     assert report.ok == (report[name].requirement.level == "should")
 
 

@@ -170,6 +170,8 @@ class Requirement:
         shown = ", ".join(known.get(name, name) for name in names)
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
+            # What a check's annotations name is not all in the package's own names.
+            "from __future__ import annotations\n\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
             f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
