@@ -73,13 +73,20 @@ class Pointer:
         self.mem, self.ptr = mem, mem.ptr + offset
 
 
-class Made:
-    """What CuPy's `ndarray(shape, dtype, pointer, strides)` makes, and `asarray`."""
+class MadeBase:
+    """What fills an array in, as CuPy's `_ndarray_base`."""
 
-    def __new__(cls, shape: Any, dtype: Any, data: Any, strides: Any = None) -> Made:
-        self = super().__new__(cls)
+    def _init(self, shape: Any, dtype: Any, data: Any, strides: Any = None) -> None:
         self.shape, self.dtype, self.data, self.strides = shape, dtype, data, strides
         self.device = 0
+
+
+class Made(MadeBase):
+    """What CuPy's `ndarray(shape, dtype, pointer, strides)` makes, and `asarray`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Made:
+        self = super().__new__(cls)
+        self._init(*args, **kwargs)
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

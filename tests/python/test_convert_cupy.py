@@ -11,18 +11,26 @@ from cai_bridge import to_cai
 from cai_bridge._libraries import _cupy
 
 
-class ByNew:
+class Base:
+    """As CuPy's `_ndarray_base`: `_init` fills in what `__new__` made."""
+
+    def _init(self, *said: Any) -> None:
+        self.said = said
+
+
+class ByHalves(Base):
     """As CuPy's ndarray: `__new__` makes it whole, and `__init__` takes all and does nothing."""
 
-    began = 0
+    begun = 0
 
-    def __new__(cls, *said: Any) -> ByNew:
+    def __new__(cls, *said: Any) -> ByHalves:
+        cls.begun += 1
         self = super().__new__(cls)
-        self.said = said
+        self._init(*said)
         return self
 
     def __init__(self, *said: Any) -> None:
-        type(self).began += 1
+        type(self).begun += 1
 
 
 class ByInit:
@@ -30,20 +38,20 @@ class ByInit:
         self.said = said
 
 
-def test_only_a_new_of_pythons_makes_whole_arrays() -> None:
-    assert _cupy._new(ByNew) is ByNew.__new__
-    assert _cupy._new(ByInit) is None
-    assert _cupy._new(np.ndarray) is None
+def test_cupys_arrays_are_made_by_halves_where_it_has_them() -> None:
+    assert _cupy._halves(ByHalves) == (object.__new__, Base._init)
+    assert _cupy._halves(ByInit) is None
+    assert _cupy._halves(np.ndarray) is None
 
 
-@pytest.mark.parametrize("kind", [ByNew, ByInit])
+@pytest.mark.parametrize("kind", [ByHalves, ByInit])
 def test_cupys_route_makes_memory_a_pointer_and_an_array(
-    kind: type[ByNew | ByInit], cuda: Any
+    kind: type[ByHalves | ByInit], cuda: Any
 ) -> None:
     view = to_cai(cuda.array([0.0] * 4), stream=-1)
-    route = _cupy._Ndarrays(kind, _cupy._new(kind), lambda *said: said, lambda *said: said)
+    route = _cupy._Ndarrays(kind, _cupy._halves(kind), lambda *said: said, lambda *said: said)
     made = route(view, None)
     memory = (view.ptr, 4 * view.size, view, 0)
     assert type(made) is kind
     assert made.said == (view.shape, np.dtype("<f4"), (memory, 0), None)
-    assert not ByNew.began
+    assert not ByHalves.begun

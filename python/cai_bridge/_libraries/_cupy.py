@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType
-
 from cai_bridge._core import _Ndarrays, _stream_of_cupy
 
 from ._library import Any, Quick, Routed
@@ -34,17 +32,17 @@ def _routes() -> Quick:
             == (other.data.ptr, other.shape, other.strides, other.dtype, other.device)
         )
 
-    quick = _Ndarrays(cupy.ndarray, _new(cupy.ndarray), MemoryPointer, UnownedMemory)
+    quick = _Ndarrays(cupy.ndarray, _halves(cupy.ndarray), MemoryPointer, UnownedMemory)
     return Quick("cupy", quick, public, same)
 
 
-def _new(ndarray: Any) -> Any:
-    """Find the `__new__` that makes whole arrays: CuPy makes its own without `__init__`, too.
+def _halves(ndarray: Any) -> Any:
+    """Find what `ndarray.__new__` calls, and does no more for CuPy's own class.
 
-    That of a type of C's, as CuPy's was once, knows no memory.
+    A CuPy without that base makes its arrays in one.
     """
-    new = vars(ndarray).get("__new__")
-    return None if new is None or isinstance(new, BuiltinFunctionType) else ndarray.__new__
+    base = ndarray.__base__
+    return (base.__new__, base._init) if "_init" in vars(base) else None
 
 
 class _Unordered:
