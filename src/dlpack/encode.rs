@@ -4,26 +4,28 @@
 //! they came.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
+
 use dlpark::ffi::{
     DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
     DLTensor,
 };
 use dlpark::metadata::Dynamic;
-use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
+use dlpark::{DlpackFlags, Managed, ManagedTensorBase, OpaqueContext};
 
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
 /// A versioned managed tensor, DLPack 1.3. `keep` is dropped with it, from whatever thread that is.
-pub fn versioned<K: Send>(
+pub fn versioned<C: OpaqueContext>(
     array: &Descriptor,
-    keep: Box<K>,
+    keep: C,
 ) -> Result<Managed<DLManagedTensorVersioned>> {
     with_byte_offset(array, 0, keep)
 }
 
 /// A legacy managed tensor. It has no flags, so read-only memory and padded elements are refused.
-pub fn legacy<K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<DLManagedTensor>> {
+pub fn legacy<C: OpaqueContext>(array: &Descriptor, keep: C) -> Result<Managed<DLManagedTensor>> {
     check_legacy(array)?;
     with_byte_offset(array, 0, keep)
 }
@@ -50,30 +52,30 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
 
 /// A managed tensor of either form as other producers make it: its data pointer lies `byte_offset`
 /// before the first element. What a legacy tensor has no flag for is the caller's to refuse.
-pub fn with_byte_offset<M: ManagedTensorBase, K: Send>(
+pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
     byte_offset: u64,
-    keep: Box<K>,
+    keep: C,
 ) -> Result<Managed<M>> {
     tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
 /// A managed tensor of either form of a copy that was made for its consumer, whose memory `keep` owns;
 /// `on_host` where that is memory of the host, else of the descriptor's device.
-pub fn copied<M: ManagedTensorBase, K: Send>(
+pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
     on_host: bool,
-    keep: Box<K>,
+    keep: C,
 ) -> Result<Managed<M>> {
     tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
 }
 
 /// A managed tensor of either form of the array's own memory; `on_host` where that is handed out as the host's. What a
 /// legacy tensor has no flag for is the caller's to refuse.
-pub fn shared<M: ManagedTensorBase, K: Send>(
+pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
     on_host: bool,
-    keep: Box<K>,
+    keep: C,
 ) -> Result<Managed<M>> {
     tensor(array, 0, place(array, on_host), flags(array), keep)
 }
@@ -82,12 +84,12 @@ fn flags(array: &Descriptor) -> DlpackFlags {
     if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() }
 }
 
-fn tensor<M: ManagedTensorBase, K: Send>(
+fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
     byte_offset: u64,
     device: DLDevice,
     flags: DlpackFlags,
-    keep: Box<K>,
+    keep: C,
 ) -> Result<Managed<M>> {
     let layout = array.layout();
     let prepared = Dynamic::new(layout.shape(), layout.strides())
@@ -96,7 +98,7 @@ fn tensor<M: ManagedTensorBase, K: Send>(
     let mut initialized = prepared.initialize(keep);
     // A byte offset is of data that the pointer lies behind, so only where there is a pointer.
     let byte_offset = byte_offset.min(array.ptr());
-    initialized.set_data((array.ptr() - byte_offset) as *mut std::ffi::c_void);
+    initialized.set_data((array.ptr() - byte_offset) as *mut c_void);
     initialized.set_byte_offset(byte_offset);
     initialized.set_device(device);
     initialized.set_dtype(dtype(array));
@@ -114,11 +116,39 @@ fn tensor<M: ManagedTensorBase, K: Send>(
     Ok(unsafe { initialized.finish() })
 }
 
+/// An owner that is a box inside: a managed tensor keeps that box, and none around it.
+pub trait Boxed: Sized {
+    /// What is in the box.
+    type Inner: Send;
+    /// The box, if there is one.
+    fn into_box(self) -> Option<Box<Self::Inner>>;
+    /// The owner again.
+    fn of_box(inner: Box<Self::Inner>) -> Self;
+}
+
+/// A [`Boxed`] owner, for a managed tensor to keep.
+#[derive(Debug)]
+pub struct Keep<B>(pub B);
+
+// SAFETY: the pointer is that of the box, or null; the box may go to any thread, and the owner is made of it there.
+unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
+    fn into_raw(self) -> *mut c_void {
+        self.0.into_box().map_or(std::ptr::null_mut(), |inner| Box::into_raw(inner).cast())
+    }
+
+    unsafe fn drop_raw(raw: *mut c_void) {
+        if !raw.is_null() {
+            // SAFETY: it is of `into_raw`, and dropped once, as the caller promises.
+            drop(B::of_box(unsafe { Box::from_raw(raw.cast::<B::Inner>()) }));
+        }
+    }
+}
+
 /// A `DLTensor` that borrows the shape and strides of `array`: valid while `array` stays where it is.
 pub fn borrowed(array: &Descriptor) -> DLTensor {
     let layout = array.layout();
     DLTensor {
-        data: array.ptr() as *mut std::ffi::c_void,
+        data: array.ptr() as *mut c_void,
         device: device(array),
         ndim: i32::from(layout.ndim()),
         dtype: dtype(array),

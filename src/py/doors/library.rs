@@ -7,7 +7,7 @@ use pyo3::types::{PyCapsule, PyTuple, PyType};
 
 use super::to_cai::take_in;
 use super::to_dlpack::is_on_gpu;
-use crate::dlpack::encode;
+use crate::dlpack::encode::{self, Keep};
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
@@ -205,7 +205,7 @@ pub(super) fn give(
     let array = source.take_array(End::Deleter);
     let handed_out = source.hand_out(py, &array);
     let (by, stream) = (source.by.as_str(), source.ready.stream());
-    let managed = encode::versioned(&array, Box::new(Tenant::new(source)))?;
+    let managed = encode::versioned(&array, Keep(Tenant::new(source)))?;
     if let Some(known) = handed_out {
         known.is_in(managed.as_ptr().addr());
     }

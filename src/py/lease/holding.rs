@@ -18,6 +18,7 @@ use super::used::{Consumer, Use};
 use crate::buffer::Buffer;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
+use crate::dlpack::encode::Boxed;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
@@ -391,6 +392,18 @@ impl Drop for Holding {
 /// Who holds memory, and gives it back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Tenant(pub(super) Option<Box<Holding>>);
+
+impl Boxed for Tenant {
+    type Inner = Holding;
+
+    fn into_box(mut self) -> Option<Box<Holding>> {
+        self.0.take()
+    }
+
+    fn of_box(inner: Box<Holding>) -> Self {
+        Self::new(inner)
+    }
+}
 
 impl Tenant {
     /// Holds `holding`.

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use dlpark::OpaqueContext;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
@@ -15,6 +16,7 @@ use super::export::{CapsuleRequest, DOOR, place};
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
+use crate::dlpack::encode::Keep;
 use crate::dlpack::{capsule, encode};
 use crate::driver::Handle;
 use crate::driver::host::HostMemory;
@@ -148,7 +150,7 @@ pub(crate) fn capsule_of_copy<'py>(
     mut copied: Tenant,
 ) -> PyResult<Bound<'py, PyAny>> {
     let handed_out = copied.holding().and_then(|holding| holding.hand_out(py, array));
-    let copy = capsule_of(py, array, false, versioned, Box::new(copied))?;
+    let copy = capsule_of(py, array, false, versioned, Keep(copied))?;
     if let Some(known) = handed_out {
         known.is_in(capsule::address(copy.cast::<pyo3::types::PyCapsule>()?));
     }
@@ -279,17 +281,17 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
 }
 
 /// A capsule of either form with a copy.
-pub(crate) fn capsule_of<'py, K: Send>(
+pub(crate) fn capsule_of<'py, C: OpaqueContext>(
     py: Python<'py>,
     array: &Descriptor,
     on_host: bool,
     versioned: bool,
-    keep: Box<K>,
+    keep: C,
 ) -> PyResult<Bound<'py, PyAny>> {
     if versioned {
-        capsule::new(py, encode::copied::<DLManagedTensorVersioned, K>(array, on_host, keep)?)
+        capsule::new(py, encode::copied::<DLManagedTensorVersioned, C>(array, on_host, keep)?)
     } else {
         encode::check_padding(array, "asks for a legacy capsule")?;
-        capsule::new(py, encode::copied::<DLManagedTensor, K>(array, on_host, keep)?)
+        capsule::new(py, encode::copied::<DLManagedTensor, C>(array, on_host, keep)?)
     }
 }

@@ -11,7 +11,7 @@ use super::export_request::{ExportRequest, Target, export_request};
 use super::{View, copy};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
-use crate::dlpack::encode;
+use crate::dlpack::encode::{self, Keep};
 use crate::dlpack::exchange::{Exchange, exchange_producer};
 use crate::driver;
 use crate::error::{Error, Kind};
@@ -176,7 +176,7 @@ fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
 }
 
 fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
-    let mut tenant = Box::new(onto_legacy(py, view)?);
+    let mut tenant = onto_legacy(py, view)?;
     let mut handed_out = None;
     if let Some(holding) = tenant.holding() {
         if view.array.ptr() != 0 {
@@ -185,7 +185,7 @@ fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersio
         holding.tag.0 = End::Deleter;
         handed_out = holding.hand_out(py, &view.array);
     }
-    let managed = encode::versioned(&view.array, tenant)?;
+    let managed = encode::versioned(&view.array, Keep(tenant))?;
     if let Some(known) = handed_out {
         known.is_in(managed.as_ptr().addr());
     }

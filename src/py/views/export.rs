@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use super::View;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
+use crate::dlpack::encode::Keep;
 use crate::dlpack::{capsule, encode};
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
@@ -81,7 +82,7 @@ pub(super) fn share<'py>(
     if !versioned {
         encode::check_legacy(array)?;
     }
-    let mut tenant = Box::new(Tenant::new(view.share(py)?));
+    let mut tenant = Tenant::new(view.share(py)?);
     let mut handed_out = None;
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
@@ -95,11 +96,11 @@ pub(super) fn share<'py>(
     }
     let is_in = |tensor: usize| handed_out.inspect(|known| known.is_in(tensor));
     if versioned {
-        let managed = encode::shared::<DLManagedTensorVersioned, _>(array, on_host, tenant)?;
+        let managed = encode::shared::<DLManagedTensorVersioned, _>(array, on_host, Keep(tenant))?;
         is_in(managed.as_ptr().addr());
         capsule::new(py, managed)
     } else {
-        let managed = encode::shared::<DLManagedTensor, _>(array, on_host, tenant)?;
+        let managed = encode::shared::<DLManagedTensor, _>(array, on_host, Keep(tenant))?;
         is_in(managed.as_ptr().addr());
         capsule::new(py, managed)
     }
