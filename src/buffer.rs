@@ -171,7 +171,7 @@ fn route(
     }
 }
 
-/// Queues a plan's blocks on `on`, whose context is current.
+/// Queues a copy on `on`, whose context is current.
 fn fill(
     driver: &dyn Driver,
     plan: &Plan,
@@ -180,8 +180,23 @@ fn fill(
     route: Route<'_>,
     on: Alive<'_>,
 ) -> Result<()> {
-    let block = plan.block();
-    plan.each(|from, to| {
+    take(driver, plan, source, target, route, on)?;
+    plan.repeat(|block, from, to| {
+        let (source, target) = (target.wrapping_add_signed(from), target.wrapping_add_signed(to));
+        driver.copy(Transfer { source, target, block, route: Route::Device }, on)
+    })
+}
+
+/// Queues the blocks that a plan takes from the array on `on`, whose context is current.
+fn take(
+    driver: &dyn Driver,
+    plan: &Plan,
+    source: u64,
+    target: u64,
+    route: Route<'_>,
+    on: Alive<'_>,
+) -> Result<()> {
+    plan.take(|block, from, to| {
         // Neither wraps: both lie in arrays that lie in the address space.
         let (source, target) = (source.wrapping_add_signed(from), target.wrapping_add_signed(to));
         driver.copy(Transfer { source, target, block, route }, on)
@@ -220,13 +235,17 @@ pub fn into_host(
     let Some(plan) = plan(array)? else { return Ok(()) };
     let driver = driver.get()?;
     within(driver, on.place(), |_| {
-        let copied = fill(driver, &plan, array.ptr(), memory.address(), Route::Host(memory), on);
+        let copied = take(driver, &plan, array.ptr(), memory.address(), Route::Host(memory), on);
         let waited = driver.wait_stream(on);
         if waited.is_err() {
             // What was queued may still write there.
             std::mem::forget(Arc::clone(memory));
         }
         copied.and(waited)
+    })?;
+    plan.repeat(|block, from, to| {
+        let repeated = memory.repeat(block, from.unsigned_abs(), to.unsigned_abs());
+        repeated.ok_or_else(|| no_host_memory(array.nbytes()))
     })
 }
 

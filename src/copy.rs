@@ -3,8 +3,9 @@
 //! CUDA copies a run of bytes, rows with a pitch, or planes of such rows by one call each. [`Plan`]
 //! finds the largest such block of a [`Layout`] and walks over the dimensions that are left. Pitches
 //! have to be positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API), so
-//! negative and zero strides, and rows that overlap, are walked; so are dimensions that a block has no
-//! room for. The copy is C-contiguous. No driver and no Python here.
+//! negative strides, and rows that overlap, are walked; so are dimensions that a block has no room for. A
+//! dimension of stride 0 is taken once and then doubled within the copy. The copy is C-contiguous. No driver
+//! and no Python here.
 
 use crate::error::Result;
 use crate::layout::Layout;
@@ -59,13 +60,23 @@ struct Axis {
     target: i64,
 }
 
+/// Blocks of one form, and the dimensions to walk over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Blocks {
+    block: Block,
+    /// The bytes from the first byte of the copy to that of the first block.
+    target: i64,
+    /// The outermost first.
+    walked: Vec<Axis>,
+}
+
 /// The blocks that together copy an array with elements. No sum below overflows: [`Layout`] has shown
 /// that the bytes that it reaches, and those of a compact array of its shape, are counted by 63 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    block: Block,
-    /// The dimensions to walk over, the outermost first.
-    walked: Vec<Axis>,
+    taken: Blocks,
+    /// Each doubles, within the copy, what is there along a dimension of stride 0.
+    repeated: Vec<Blocks>,
 }
 
 impl Plan {
@@ -75,14 +86,46 @@ impl Plan {
             return None;
         }
         let axes = merged(layout, element_size);
-        let single = Self::of_rows(&axes, element_size);
-        let Some((last, outer)) = axes.split_last().filter(|(last, _)| last.source == element_size)
-        else {
-            return Some(single);
+        let (repeats, axes): (Vec<Axis>, _) = axes.into_iter().partition(|axis| axis.source == 0);
+        // The innermost first: what it doubles is complete.
+        let repeated = repeats.iter().rev().flat_map(|axis| doubled(*axis, &axes)).collect();
+        Some(Self { taken: Blocks::taken(&together(axes), element_size), repeated })
+    }
+
+    /// How many calls there are.
+    pub fn calls(&self) -> i64 {
+        self.blocks().map(|(_, calls)| calls).sum()
+    }
+
+    /// What the calls copy, and how many calls copy that much: first from the array, then within the copy.
+    pub fn blocks(&self) -> impl Iterator<Item = (Block, i64)> {
+        let all = std::iter::once(&self.taken).chain(&self.repeated);
+        all.map(|blocks| (blocks.block, blocks.calls()))
+    }
+
+    /// Calls `copy` for each block that is taken from the array, with the bytes from the array's first element
+    /// to the block's first byte in the source, and from the copy's first byte to that in the target. Ends at
+    /// the first error.
+    pub fn take(&self, copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
+        self.taken.each(copy)
+    }
+
+    /// The same for each block that is then copied within the copy, from whose first byte both are counted.
+    pub fn repeat(&self, mut copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
+        self.repeated.iter().try_for_each(|blocks| blocks.each(&mut copy))
+    }
+}
+
+impl Blocks {
+    fn taken(axes: &[Axis], element_size: i64) -> Self {
+        let single = Self::of_rows(axes, element_size);
+        let runs = |last: &Axis| last.source == element_size && last.target == element_size;
+        let Some((last, outer)) = axes.split_last().filter(|(last, _)| runs(last)) else {
+            return single;
         };
         let runs = Self::of_rows(outer, element_size * last.extent);
         // Rows of one element are copied slowly, so they have to save many calls.
-        Some(if single.calls() < runs.calls() / FEWER { single } else { runs })
+        if single.calls() < runs.calls() / FEWER { single } else { runs }
     }
 
     /// The most of `axes` that one block takes, its rows `width` bytes long.
@@ -110,27 +153,20 @@ impl Plan {
         let pick = |at: Option<usize>| at.and_then(|at| axes.get(at).copied());
         Self {
             block: block(width, pick(row), pick(plane)),
+            target: 0,
             walked: walked.map(|(_, axis)| *axis).collect(),
         }
     }
 
-    /// What each call copies.
-    pub const fn block(&self) -> Block {
-        self.block
-    }
-
-    /// How many calls there are.
-    pub fn calls(&self) -> i64 {
+    fn calls(&self) -> i64 {
         self.walked.iter().map(|axis| axis.extent).product()
     }
 
-    /// Calls `copy` for each block with the bytes from the array's first element to the block's first
-    /// byte, in the source and in the target. Ends at the first error.
-    pub fn each(&self, mut copy: impl FnMut(i64, i64) -> Result<()>) -> Result<()> {
+    fn each(&self, mut copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         let mut index = vec![0; self.walked.len()];
-        let (mut source, mut target) = (0, 0);
+        let (mut source, mut target) = (0, self.target);
         loop {
-            copy(source, target)?;
+            copy(self.block, source, target)?;
             let mut turned = true;
             for (at, axis) in index.iter_mut().zip(&self.walked).rev() {
                 *at += 1;
@@ -152,26 +188,50 @@ impl Plan {
     }
 }
 
+/// How the first item along `repeat` becomes all of them within the copy, wherever it is along the `axes`
+/// further out: one item makes two, two make four.
+fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
+    let outer = axes.iter().filter(|axis| axis.target > repeat.target);
+    let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());
+    let filled = std::iter::successors(Some(1), |filled| Some(filled * 2));
+    filled.take_while(move |filled| *filled < repeat.extent).map(move |filled| {
+        let more = filled.min(repeat.extent - filled);
+        let blocks = Blocks::of_rows(&outer, more * repeat.target);
+        Blocks { target: filled * repeat.target, ..blocks }
+    })
+}
+
 /// The dimensions of an array with elements and of its compact copy, without those of one element, and
 /// with those taken together that follow each other evenly in both.
 fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
-    let mut axes: Vec<Axis> = Vec::new();
     let mut compact = element_size;
+    let mut axes = Vec::with_capacity(layout.shape().len());
     for (&extent, &stride) in layout.shape().iter().zip(layout.strides()).rev() {
-        let axis = Axis { extent, source: stride * element_size, target: compact };
+        if extent > 1 {
+            axes.push(Axis { extent, source: stride * element_size, target: compact });
+        }
         compact *= extent;
-        if extent == 1 {
-            continue;
-        }
-        match axes.last_mut() {
-            Some(inner) if inner.source.checked_mul(inner.extent) == Some(axis.source) => {
-                inner.extent *= extent;
-            }
-            _ => axes.push(axis),
-        }
     }
     axes.reverse();
-    axes
+    together(axes)
+}
+
+/// `axes` with those taken together that follow each other evenly in the source and in the target.
+fn together(axes: Vec<Axis>) -> Vec<Axis> {
+    let mut made: Vec<Axis> = Vec::with_capacity(axes.len());
+    for inner in axes {
+        let all = |step: i64| step.checked_mul(inner.extent);
+        match made.last_mut() {
+            Some(outer)
+                if all(inner.source) == Some(outer.source)
+                    && all(inner.target) == Some(outer.target) =>
+            {
+                *outer = Axis { extent: outer.extent * inner.extent, ..inner };
+            }
+            _ => made.push(inner),
+        }
+    }
+    made
 }
 
 fn block(width: i64, row: Option<Axis>, plane: Option<Axis>) -> Block {

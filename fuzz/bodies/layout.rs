@@ -1,6 +1,8 @@
 //! Shape and strides, and the copy's plan, against sums that do not overflow.
 
-use cai_bridge::copy::{MAX_PITCH, Plan};
+use std::cell::{Cell, RefCell};
+
+use cai_bridge::copy::{Block, MAX_PITCH, Plan};
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dtype::Dtype;
@@ -191,42 +193,43 @@ fn placed(ptr: u64, (layout, reach): (Layout, Reach), item: i64, lanes: u16) {
 /// A plan copies every element once, to its place in a compact array.
 fn copied(layout: &Layout, size: i64) {
     let Some(plan) = Plan::new(layout, size) else { return assert_eq!(layout.size(), 0) };
-    let block = plan.block();
-    let elements = i128::from(block.width) / i128::from(size);
-    let all =
-        elements * i128::from(block.rows) * i128::from(block.planes) * i128::from(plan.calls());
-    assert_eq!(all, i128::from(layout.size()), "{plan:?} of {layout:?}");
-    for pitch in [block.source, block.target].into_iter().filter(|_| block.rows > 1) {
-        assert!((block.width..=MAX_PITCH.unsigned_abs()).contains(&pitch.row), "{plan:?}");
-        assert!(pitch.plane >= block.rows, "{plan:?}");
+    let mut all = 0;
+    for (block, calls) in plan.blocks() {
+        let rows = i128::from(block.rows) * i128::from(block.planes);
+        all += i128::from(block.width) * rows * i128::from(calls);
+        for pitch in [block.source, block.target].into_iter().filter(|_| block.rows > 1) {
+            assert!((block.width..=MAX_PITCH.unsigned_abs()).contains(&pitch.row), "{plan:?}");
+            assert!(pitch.plane >= block.rows, "{plan:?}");
+        }
     }
+    assert_eq!(all, i128::from(layout.size()) * i128::from(size), "{plan:?} of {layout:?}");
     if layout.size() > 4096 {
         return;
     }
-    let mut found = Vec::new();
-    let mut calls = 0;
-    plan.each(|source, target| {
-        calls += 1;
+    // For each element of the copy, the bytes from the array's first element to the one that it was copied from.
+    let made = RefCell::new(vec![None; usize::try_from(layout.size()).unwrap()]);
+    let calls = Cell::new(0);
+    let copy = |block: Block, target: i64, of: &dyn Fn(i128) -> Option<i128>, source: i64| {
+        calls.set(calls.get() + 1);
         for (from, to) in block.offsets() {
-            let run = (0..i64::try_from(elements).unwrap()).map(|at| at * size);
-            let (from, to) =
-                (i128::from(source) + i128::from(from), i128::from(target) + i128::from(to));
-            found.extend(run.map(|at| (to + i128::from(at), from + i128::from(at))));
+            for at in (0..block.width).step_by(usize::try_from(size).unwrap()) {
+                let from = of(i128::from(source) + i128::from(from) + i128::from(at));
+                let to = (i128::from(target) + i128::from(to) + i128::from(at)) / i128::from(size);
+                let old = made.borrow_mut()[usize::try_from(to).unwrap()].replace(from.unwrap());
+                assert_eq!(old, None, "{plan:?}");
+            }
         }
         Ok(())
-    })
-    .unwrap();
-    assert_eq!(calls, plan.calls());
-    found.sort_unstable();
+    };
+    plan.take(|block, source, target| copy(block, target, &Some, source)).unwrap();
+    let inside = |at| made.borrow()[usize::try_from(at / i128::from(size)).unwrap()];
+    plan.repeat(|block, source, target| copy(block, target, &inside, source)).unwrap();
+    assert_eq!(calls.get(), plan.calls());
     let mut index = vec![0; layout.shape().len()];
-    for (at, (to, from)) in found.into_iter().enumerate() {
+    for from in made.into_inner() {
         let place = |(at, stride): (&i64, &i64)| i128::from(*at) * i128::from(*stride);
         let expected: i128 = index.iter().zip(layout.strides()).map(place).sum();
-        assert_eq!(
-            (to, from),
-            (at as i128 * i128::from(size), expected * i128::from(size)),
-            "{plan:?}"
-        );
+        assert_eq!(from, Some(expected * i128::from(size)), "{plan:?}");
         for (at, extent) in index.iter_mut().zip(layout.shape()).rev() {
             *at += 1;
             if *at < *extent {

@@ -80,12 +80,14 @@ impl HostTensor {
         let bytes = self.array.nbytes();
         let none = || Error::new(Kind::HostMemory, format!("{bytes} bytes"));
         let memory = usize::try_from(bytes).ok().and_then(HostMemory::new).ok_or_else(none)?;
-        let block = plan.block();
-        plan.each(|from, to| {
+        plan.take(|block, from, to| {
             let source = self.array.ptr().wrapping_add_signed(from);
             // SAFETY: a block of the plan lies in the array, which `_managed` keeps; as in `compact`.
             let taken = unsafe { memory.take_in(block, source, to.unsigned_abs()) };
             taken.ok_or_else(none)
+        })?;
+        plan.repeat(|block, from, to| {
+            memory.repeat(block, from.unsigned_abs(), to.unsigned_abs()).ok_or_else(none)
         })?;
         Ok(memory)
     }

@@ -112,6 +112,20 @@ impl HostMemory {
         Some(())
     }
 
+    /// Copies `block` from `source` on to `target` on, both counted from the first byte; `None` where that runs past
+    /// the end.
+    pub fn repeat(&self, block: Block, source: u64, target: u64) -> Option<()> {
+        let width = usize::try_from(block.width).ok()?;
+        let at =
+            |start: u64, row: u64| self.at(usize::try_from(start.checked_add(row)?).ok()?, width);
+        for (from, to) in block.offsets() {
+            let (from, to) = (at(source, from)?, at(target, to)?);
+            // SAFETY: `at` checked that `width` bytes from both on lie inside the block, to which there is no reference.
+            unsafe { std::ptr::copy(from, to, width) };
+        }
+        Some(())
+    }
+
     /// Sets `length` bytes from `offset` on to `pattern`; `None`, with nothing written, past the end.
     pub(super) fn fill(&self, offset: usize, length: usize, pattern: u8) -> Option<()> {
         let to = self.at(offset, length)?;

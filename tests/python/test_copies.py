@@ -161,6 +161,39 @@ def test_one_call_makes_a_copy_where_the_layout_allows(part, call, count, cuda):
     assert cuda.read(copy) == chosen.tolist()
 
 
+@pytest.mark.parametrize("device", [(2, 0), (2, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [
+        (np.s_[0, 0, 2:], (1 << 10,)),
+        (np.s_[0], (1 << 10, 3)),
+        (np.s_[0, 0, :, None], (3, 1 << 10)),
+        (np.s_[:, :, :, None], (2, 30, 3, 20)),
+    ],
+)
+def test_a_broadcast_axis_is_copied_by_doubling(part, shape, device, cuda):
+    """So a copy of many equal items does not hold the host for a call each."""
+    host = np.arange(6, dtype=np.int32).reshape(2, 1, 3)
+    x, chosen = cuda.array(host.reshape(-1).tolist(), dtype="int32", speaks=()), host[part]
+    wide = np.broadcast_to(chosen, shape)
+    offset = chosen.__array_interface__["data"][0] - host.__array_interface__["data"][0]
+    data = (x.ptr + offset, False)
+    dict_of = {"data": data, "shape": shape, "strides": wide.strides, "typestr": "<i4"}
+    view = from_cai(only_cai(x, **dict_of), stream=cuda.stream("p"))
+    cuda.clear_calls()
+    capsule = view.__dlpack__(copy=True, dl_device=device, max_version=NEWEST)
+    calls = [name for name, _ in made(cuda) if name in COPIES]
+    assert 1 <= len(calls) <= 11
+    if device == (1, 0):
+        seen = capsules.read(capsule)
+        bytes_of = (np.ctypeslib.ctypes.c_char * wide.nbytes).from_address(seen.ptr)
+        assert np.array_equal(np.frombuffer(bytes_of, "int32").reshape(shape), wide)
+        return
+    copy = to_cai(capsule, stream=-1)
+    cuda.synchronize()
+    assert np.array_equal(cuda.read(copy), wide)
+
+
 def test_lanes_are_copied_as_lanes(cuda):
     x = cuda.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], speaks=())
     tensor = HandMade(x.ptr, shape=(2,), strides=(2,), lanes=2)

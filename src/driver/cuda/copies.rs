@@ -182,8 +182,8 @@ impl Copies for Cuda {
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: `planes` and `rows` initialise every field, and what they make is read before the call
         // returns; the assertion above shows that `at` is a plain copy's arguments as well. `Alive` is the
-        // proof for the stream. The bytes that are read are an array's, which `buffer` holds meanwhile;
-        // those that are written are of memory with room for the plan's compact copy.
+        // proof for the stream. The bytes that are read are an array's, which `buffer` holds meanwhile,
+        // or the copy's own; those that are written are of memory with room for the plan's compact copy.
         unsafe {
             match transfer.entry() {
                 Entry::Linear => calls.linear(at.dstDevice, at.srcDevice, at.WidthInBytes, stream),
