@@ -1,5 +1,6 @@
 //! Accesses to memory: the check of each against those before, and the host's own.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::clock::{Clock, Lane};
@@ -21,7 +22,7 @@ impl State {
         clock: &Clock,
         span: Span,
         access: AccessKind,
-        named: &mut Vec<u64>,
+        named: &mut HashSet<u64>,
     ) {
         if span.len == 0 {
             return;

@@ -4,6 +4,7 @@
 //! do: that is right for work on the stream, and a race for all other work that nothing orders
 //! before.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::calls::DriverResult;
@@ -109,7 +110,7 @@ impl State {
     fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
         let access = Access::new(who, block.whole());
-        let races = block.history.admit(access, clock, &self.host, &mut Vec::new());
+        let races = block.history.admit(access, clock, &self.host, &mut HashSet::new());
         block.freed = Some(Arc::clone(who));
         if block.pool.is_none() {
             // Whatever touches the block from here on is a use after free, whatever is ordered.

@@ -6,6 +6,8 @@
 //! - A later access to the byte is ordered after it and excludes as much (it writes, or the earlier
 //!   one only reads). What races with the earlier one is unordered with the later one too.
 
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::clock::{Clock, Lane};
@@ -32,27 +34,20 @@ impl Actor {
     }
 }
 
-/// One access, as declared, and the part of it that is not forgotten yet.
-#[derive(Debug, Clone)]
+/// One access, as declared.
+#[derive(Debug)]
 pub(super) struct Access {
     who: Arc<Actor>,
     touched: AccessRange,
-    start: u64,
-    end: u64,
 }
 
 impl Access {
     pub(super) fn new(who: &Arc<Actor>, touched: AccessRange) -> Self {
-        let (start, end) = (touched.bytes.start, touched.bytes.end);
-        Self { who: Arc::clone(who), touched, start, end }
+        Self { who: Arc::clone(who), touched }
     }
 
     fn writes(&self) -> bool {
         self.touched.access != AccessKind::Read
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        self.start < other.end && other.start < self.end
     }
 
     fn side(&self) -> Side {
@@ -60,9 +55,21 @@ impl Access {
     }
 }
 
-/// The accesses that are not forgotten yet.
+/// Bytes with the same accesses that are not forgotten yet, up to `end`.
+#[derive(Debug, Clone)]
+struct Run {
+    end: u64,
+    /// Each with its number, the earliest first.
+    accesses: Vec<(u64, Arc<Access>)>,
+}
+
+/// The accesses that are not forgotten yet: runs of bytes by their starts, which do not overlap. An access takes
+/// a few steps for each run that it touches, and none for the others.
 #[derive(Debug, Default)]
-pub(super) struct History(Vec<Access>);
+pub(super) struct History {
+    runs: BTreeMap<u64, Run>,
+    admitted: u64,
+}
 
 impl History {
     /// Adds an access whose clock is `clock`, and returns the pairs that race. An earlier operation
@@ -73,40 +80,74 @@ impl History {
         access: Access,
         clock: &Clock,
         host: &Clock,
-        named: &mut Vec<u64>,
+        named: &mut HashSet<u64>,
     ) -> Vec<(Side, Side)> {
-        self.0.retain(|earlier| !host.covers(earlier.who.lane, earlier.who.time));
-        let mut races = Vec::new();
-        let mut kept = Vec::with_capacity(self.0.len().saturating_add(1));
-        for earlier in self.0.drain(..) {
-            if !earlier.overlaps(&access) {
-                kept.push(earlier);
-                continue;
+        let Range { start, end } = access.touched.bytes;
+        if start >= end {
+            return Vec::new();
+        }
+        self.admitted = self.admitted.saturating_add(1);
+        let (access, number) = (Arc::new(access), self.admitted);
+        self.split(start);
+        self.split(end);
+        let (mut racing, mut gaps, mut at) = (BTreeMap::new(), Vec::new(), start);
+        for (from, run) in self.runs.range_mut(start..end) {
+            gaps.extend((at < *from).then_some((at, *from)));
+            at = run.end;
+            run.accesses.retain(|(number, earlier)| {
+                if host.covers(earlier.who.lane, earlier.who.time) {
+                    return false;
+                }
+                let ordered = clock.covers(earlier.who.lane, earlier.who.time);
+                let excluding = earlier.writes() || access.writes();
+                if excluding && !ordered && !named.contains(&earlier.who.sequence) {
+                    racing.insert(*number, Arc::clone(earlier));
+                }
+                !(ordered && (access.writes() || !earlier.writes()))
+            });
+            run.accesses.push((number, Arc::clone(&access)));
+        }
+        gaps.extend((at < end).then_some((at, end)));
+        for (from, end) in gaps {
+            self.runs.insert(from, Run { end, accesses: vec![(number, Arc::clone(&access))] });
+        }
+        self.join(start, end);
+        let first = racing.into_values().filter(|earlier| named.insert(earlier.who.sequence));
+        first.map(|earlier| (earlier.side(), access.side())).collect()
+    }
+
+    /// Makes a run that reaches over `at` two.
+    fn split(&mut self, at: u64) {
+        let Some((_, run)) = self.runs.range_mut(..at).next_back() else { return };
+        if run.end > at {
+            let rest = run.clone();
+            run.end = at;
+            self.runs.insert(at, rest);
+        }
+    }
+
+    /// Makes runs between `start` and `end` one that have the same accesses.
+    fn join(&mut self, start: u64, end: u64) {
+        let numbers =
+            |run: &Run| run.accesses.iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        let mut last = None;
+        for (from, run) in self.runs.range(start..end) {
+            let these = numbers(run);
+            match joined.last_mut().filter(|_| last.as_ref() == Some(&these)) {
+                Some((_, to)) => *to = run.end,
+                None => joined.push((*from, run.end)),
             }
-            let ordered = clock.covers(earlier.who.lane, earlier.who.time);
-            let excluding = earlier.writes() || access.writes();
-            if excluding && !ordered && !named.contains(&earlier.who.sequence) {
-                named.push(earlier.who.sequence);
-                races.push((earlier.side(), access.side()));
+            last = Some(these);
+        }
+        for (from, to) in joined {
+            let inner: Vec<u64> = self.runs.range(from..to).skip(1).map(|(at, _)| *at).collect();
+            for at in inner {
+                self.runs.remove(&at);
             }
-            if ordered && (access.writes() || !earlier.writes()) {
-                keep_outside(earlier, &access, &mut kept);
-            } else {
-                kept.push(earlier);
+            if let Some(run) = self.runs.get_mut(&from) {
+                run.end = to;
             }
         }
-        kept.push(access);
-        self.0 = kept;
-        races
-    }
-}
-
-/// Keeps the parts of `earlier` that lie outside `access`.
-fn keep_outside(earlier: Access, access: &Access, kept: &mut Vec<Access>) {
-    if earlier.start < access.start {
-        kept.push(Access { end: access.start, ..earlier.clone() });
-    }
-    if access.end < earlier.end {
-        kept.push(Access { start: access.end, ..earlier });
     }
 }

@@ -6,6 +6,7 @@
 //! One piece of work runs at a time, with the lock released, so that it may call back. Refused: a
 //! host sync from inside work, which on a real device waits for itself.
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
 use super::calls::DriverResult;
@@ -84,7 +85,7 @@ impl State {
         writes: &[Span],
     ) {
         // Writes first: of two operations only one pair is named, and a write says more.
-        let mut named = Vec::new();
+        let mut named = HashSet::new();
         for span in writes {
             self.touch(who, clock, *span, AccessKind::Write, &mut named);
         }
