@@ -159,7 +159,7 @@ kinds! {
     /// An unknown major version of DLPack.
     DlpackVersion: Buffer, "version", "DLPack major version 1";
     /// The `max_version=` argument is malformed.
-    MaxVersion: Value, "max_version", "None, or a tuple (major, minor)";
+    MaxVersion: Value, "max_version", "None, or a tuple (major, minor) of integers from 0 on";
 
     /// `readonly=`, `copy=` or `detach=` is not a bool.
     Flag: Type, "flag", "None, True or False";

@@ -30,7 +30,6 @@ def view(cuda):
         ((0, 0), "dltensor", None),
         ((0, 8), "dltensor", None),
         ((0, 99), "dltensor", None),
-        ((-1, 0), "dltensor", None),
         ((1, 0), "dltensor_versioned", (1, 3)),
         ((1, 1), "dltensor_versioned", (1, 3)),
         ((1, 3), "dltensor_versioned", (1, 3)),

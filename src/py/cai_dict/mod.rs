@@ -118,7 +118,14 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     if stream.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamInDict, format!("the bool {stream}")).into());
     }
-    index(stream)?.ok_or_else(|| refused(Kind::StreamInDict, an_object(stream)))
+    index(stream)?.ok_or_else(|| {
+        // An integer that no handle can be.
+        if stream.is_instance_of::<PyInt>() {
+            refused(Kind::StreamNegative, shown(stream))
+        } else {
+            refused(Kind::StreamInDict, an_object(stream))
+        }
+    })
 }
 
 /// The entries that the specification names.

@@ -150,14 +150,23 @@ fn capsule_for<'py>(
 
 fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     let Some(max_version) = max_version else { return Ok(false) };
-    if let Some((major, _)) = argument::pair::<i64, i64>(max_version)? {
-        return Ok(major >= 1);
+    let refused = || -> PyErr {
+        match shown(max_version) {
+            Ok(got) => Error::new(Kind::MaxVersion, got).into(),
+            Err(error) => error,
+        }
+    };
+    if let Some((major, minor)) = argument::pair::<i64, i64>(max_version)? {
+        return if major < 0 || minor < 0 { Err(refused()) } else { Ok(major >= 1) };
     }
     // Integers of any size are versions.
     let is_int = |item: Bound<'_, PyAny>| item.is_exact_instance_of::<PyInt>();
     match max_version.cast::<PyTuple>() {
-        Ok(pair) if pair.len() == 2 && pair.iter().all(is_int) => pair.get_item(0)?.gt(0),
-        _ => Err(Error::new(Kind::MaxVersion, shown(max_version)?).into()),
+        Ok(pair) if pair.len() == 2 && pair.iter().all(is_int) => {
+            let [major, minor] = [pair.get_item(0)?, pair.get_item(1)?];
+            if major.lt(0)? || minor.lt(0)? { Err(refused()) } else { major.gt(0) }
+        }
+        _ => Err(refused()),
     }
 }
 
