@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cai_bridge._queues import QUEUES
+
 from .exits import UsageError
 
 LIBRARY = Path(__file__).parents[1] / "_perturb.so"
@@ -145,7 +147,7 @@ def _environment(
         said["checkpoints"] = 1
     return {
         # Streams that share a queue of the device hide what the one lacks of the other.
-        "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+        **QUEUES,
         "PYTHONHASHSEED": "0",
         **os.environ,
         "LD_PRELOAD": f"{LIBRARY}:{preloaded}" if preloaded else str(LIBRARY),

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from .lab.cuda import QUEUES
+from cai_bridge._queues import QUEUES
 
 
 def environment() -> dict[str, str]:

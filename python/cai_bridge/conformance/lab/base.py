@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Self, cast
 
+from cai_bridge._queues import QUEUES
 from cai_bridge.testing._kit.dlpack_abi import TensorFields
 from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._kit.said_dlpack import said_by_tensor
@@ -250,10 +251,11 @@ class Lab(ABC):
         for _ in range(self.rounds):
             yield float(next(_values))
         if self._tried and not self._shown:
+            [queues] = map("=".join, QUEUES.items())
             raise NotApplicableError(
                 "each time what was held back was done too early, or the device was too busy for "
                 "work on an idle stream, so that no fault could show (streams share queues, too, "
-                "if CUDA began without CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment)"
+                f"if CUDA began without {queues} in the environment)"
             )
 
     def region(self, said: Said) -> Region:

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from cai_bridge._queues import QUEUES
+
 INT, UINT, HANDLE, SIZE, ADDRESS = (
     ctypes.c_int,
     ctypes.c_uint,
@@ -32,10 +34,6 @@ HOST_PORTABLE, HOST_MAPPED = 1, 2  # cuMemHostAlloc's flags
 MEMORY_TYPE, IS_MANAGED, ORDINAL = 2, 8, 9  # cuPointerGetAttributes'
 TYPE_HOST, TYPE_DEVICE = 1, 2  # CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE
 NOT_READY = "CUDA_ERROR_NOT_READY"
-QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-"""What CUDA reads of the environment as it begins. By default streams share eight queues of the
-device; of two in one queue, the second waits for what is held back in the first, as if ordered.
-"""
 
 HOLD_PTX = b"""
 .version 7.0
