@@ -10,11 +10,12 @@ import signal
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cai_bridge._queues import QUEUES
 
@@ -24,6 +25,7 @@ LIBRARY = Path(__file__).parents[1] / "_perturb.so"
 """The library that is preloaded; `make perturb` builds it."""
 
 PREFIX = "CAI_BRIDGE_PERTURB_"
+_ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNTS = ("seen", "late", "gates", "opened", "captured", "host_waits", "failed")
 
@@ -100,7 +102,7 @@ def run(program: Program, mode: str, **asked: object) -> Run:
     UsageError
         It cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="cai-bridge-perturb-") as name:
+    with _Ends() as ends, tempfile.TemporaryDirectory(prefix="cai-bridge-perturb-") as name:
         folder = Path(name)
         out, err = folder / "stdout", folder / "stderr"
         began = time.monotonic()
@@ -116,7 +118,7 @@ def run(program: Program, mode: str, **asked: object) -> Run:
                 )
             except OSError as error:
                 raise UsageError(f"{program.command[0]}: {error.strerror or error}") from error
-            status = _wait(child, program.timeout)
+            status = ends.wait(child, program.timeout)
         seconds = time.monotonic() - began
         logs = [one for path in folder.glob("*.counts") if (one := _log(path.read_bytes()))]
         return Run(
@@ -155,16 +157,55 @@ def _environment(
     }
 
 
-def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> int | None:
-    try:
-        return child.wait(timeout)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        # The program may have started others, which would go on.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+class _Ends:
+    """Puts the signals that end the command off until its program has ended, which they end.
+
+    The program has a session of its own, so that no signal of the terminal reaches it. Nothing is
+    raised meanwhile: no signal, nor a second one, comes between the program's start and its end.
+    """
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._before: dict[int, Any] = {}
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                # One that is ignored, as by nohup, stays so; one that C handles is not ours.
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        if self._came:
+            signal.raise_signal(self._came[0])
+
+    def _take(self, number: int, _: object) -> None:
+        self._came.append(number)
+        self._end()
+
+    def _end(self) -> None:
+        """End the program, and those that it started, which would go on."""
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+
+    def wait(self, child: subprocess.Popen[bytes], timeout: float | None) -> int | None:
+        """Wait for the program, and end what it started; None if it was ended for its time."""
+        self._child = child
+        if self._came:
+            self._end()
+        try:
+            return child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self._end()
+            child.wait()
+            self._child = None
 
 
 def _called(logs: Sequence[dict[str, int]]) -> dict[str, int]:

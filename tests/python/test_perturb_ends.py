@@ -1,0 +1,93 @@
+"""`cai-bridge perturb`: what it started ends with it, by whatever signal it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from perturbing import needs
+
+pytestmark = needs
+
+PROGRAM = """
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen(["sleep", "60"])
+said = pathlib.Path(sys.argv[1])
+said.with_suffix(".part").write_text(f"{os.getpid()} {child.pid}")
+said.with_suffix(".part").rename(said)
+time.sleep(60)
+"""
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 30
+    while not (held := holds()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return held
+
+
+def lives(process: int) -> bool:
+    """Whether it runs; one that nobody has asked for its status has ended too."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def started(folder: Path, *before: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start the command, and return it and the processes of its program."""
+    said, temporary = folder / "said", folder / "temporary"
+    temporary.mkdir()
+    command = [*before, sys.executable, "-m", "cai_bridge", "perturb", "--"]
+    perturb = subprocess.Popen(
+        [*command, sys.executable, "-c", PROGRAM, str(said)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert until(said.exists)
+    return perturb, [int(one) for one in said.read_text().split()]
+
+
+def assert_all_ended(processes: Sequence[int]) -> None:
+    try:
+        assert until(lambda: not any(map(lives, processes)))
+    finally:
+        for one in filter(lives, processes):
+            os.kill(one, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
+@pytest.mark.parametrize("times", [1, 200])
+def test_its_program_and_what_that_started_end_with_it(
+    number: str, times: int, tmp_path: Path
+) -> None:
+    perturb, processes = started(tmp_path)
+    sent = signal.Signals[number]
+    for _ in range(times):
+        perturb.send_signal(sent)
+        time.sleep(0.0005)
+    out, errors = perturb.communicate(timeout=30)
+    assert_all_ended(processes)
+    assert not list((tmp_path / "temporary").iterdir())
+    assert out == ""
+    ends = [130, -sent] if sent == signal.SIGINT else [-sent]
+    # A second interrupt may meet the command while it says that there was one.
+    assert times > 1 or perturb.returncode in ends, errors
+
+
+def test_a_signal_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
+    perturb, processes = started(tmp_path, "nohup")
+    perturb.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    assert all(map(lives, processes))
+    perturb.terminate()
+    perturb.communicate(timeout=30)
+    assert_all_ended(processes)
