@@ -194,18 +194,53 @@ def test_an_exception_without_words_is_told(run):
     assert verdict["evidence"] == "raised Wordless: its text raised RuntimeError"
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "got no path"),
+        ("none/x", "none/x: No such file or directory"),
+        (".", ".: Is a directory"),
+        ("a_file/x", "a_file/x: Not a directory"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *((one, "--output") for one in ("check", "matrix", "doctor", "inspect", "perturb")),
+        *((one, "--html") for one in ("check", "matrix")),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    command, option, path, reason, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").write_text("as it was")
+    work = {
+        "check": ["simulated"],
+        "matrix": ["--from", str(MATRIX)],
+        "doctor": [],
+        "inspect": ["nothing:there"],
+        "perturb": ["--", "touch", "ran"],
+    }
+    assert main([command, option, path, *work[command]]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert reason in err
+    assert [one.name for one in tmp_path.iterdir()] == ["a_file"]
+    assert main(["doctor", "--output", "a_file"]) in (0, 1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_what_was_found_is_shown_where_the_page_cannot_be_written(run):
     pytest.importorskip("jinja2", reason="the pages need the extra cli")
-    done = run("check", "hostile:Noisy", "--only", "cai-shape", "--html", "/no/where/page.html")
+    done = run("check", "hostile:Noisy", "--only", "cai-shape", "--html", "/dev/full")
     assert done.returncode == 2
     assert "1 passed" in done.stdout
-    assert done.stderr.splitlines()[-1] == (
-        "cai-bridge check: /no/where/page.html: No such file or directory"
-    )
-    done = run("matrix", "--from", str(MATRIX), "--html", "/no/where/x", "--output", "/no/where/y")
+    assert done.stderr.splitlines()[-1] == ("cai-bridge check: /dev/full: No space left on device")
+    done = run("matrix", "--from", str(MATRIX), "--html", "/dev/full", "--output", "/dev/full")
     assert done.returncode == 2
     assert "torch -> cupy" in done.stdout
-    assert "/no/where/y: No such file or directory; /no/where/x: No such" in done.stderr
+    assert "/dev/full: No space left on device; /dev/full: No space" in done.stderr
 
 
 def test_the_page_is_written_where_nobody_reads_the_output(tmp_path):
@@ -248,8 +283,8 @@ def test_a_standard_stream_may_be_closed(closed, place):
     [
         (["doctor"], "[Errno 28] No space left on device"),
         (
-            ["check", "simulated", "--only", "cai-shape", "--html", "/no/where/p"],
-            "/no/where/p: No such file or directory",
+            ["check", "simulated", "--only", "cai-shape", "--html", "/dev/full"],
+            "/dev/full: No space left on device",
         ),
     ],
     ids=["alone", "and a page that cannot be written"],

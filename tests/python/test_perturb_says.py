@@ -54,7 +54,7 @@ def test_a_program_that_differs_from_itself_cannot_be_judged(run: Perturb) -> No
 def test_a_program_that_fails_cannot_be_judged(run: Perturb) -> None:
     status, found = run("x, s = word(), stream()\nlaunch('fill', s, x, 1)\nraise SystemExit('why')")
     assert status == 2
-    assert found["conclusion"].endswith("exit status 1, as it does without the command: why")
+    assert found["conclusion"].endswith("exit status 1, as without the command: why")
 
 
 def test_a_program_that_fails_under_the_command_alone_is_said_to(run: Perturb) -> None:
@@ -65,7 +65,71 @@ def test_a_program_that_fails_under_the_command_alone_is_said_to(run: Perturb) -
         """
     status, found = run(text)
     assert status == 2
-    assert "exit status 1, but without the command it ends with 0: " in found["conclusion"]
+    assert (
+        "exit status 1, but without the command it ended with exit status 0: "
+        in found["conclusion"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        (["false"], "ended with exit status 1"),
+        (["sh", "-c", "kill -SEGV $$"], "was killed by SIGSEGV"),
+    ],
+)
+def test_a_program_that_ends_without_a_word_is_said_to(
+    program: list[str], how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cai_bridge._cli.command import main
+
+    assert main(["perturb", "--", *program]) == 2
+    told = f"the serial run {how}, as without the command: nothing on stderr\n"
+    assert capsys.readouterr().out.endswith(told)
+
+
+def test_a_seed_that_kills_the_program_is_said_to(run: Perturb) -> None:
+    status, found = run(
+        """
+        import os
+        launch("fill", stream(), word(), 1)
+        print(1)
+        if os.environ["CAI_BRIDGE_PERTURB_MODE"] == "late":
+            os.abort()
+        """
+    )
+    assert status == 1
+    assert "in its end, killed by SIGABRT against exit status 0: " in found["conclusion"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "write"),
+    [
+        ([], "python train.py"),
+        (["--seeds", "2", "--"], "python train.py"),
+        (["x.py", "--lr", "3"], "python x.py --lr 3"),
+        (["--", "x.py"], "python x.py"),
+    ],
+)
+def test_what_is_no_program_is_told_what_to_write(
+    arguments: list[str], write: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cai_bridge._cli.command import main
+
+    assert main(["perturb", *arguments]) == 2
+    assert capsys.readouterr().err.endswith(f"write: cai-bridge perturb [options] -- {write}\n")
+
+
+@pytest.mark.parametrize("before", [[], ["--"]])
+def test_what_follows_the_program_is_its_own(
+    before: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cai_bridge._cli.command import main
+
+    text = "import sys; sys.exit(str(sys.argv[1:]))"
+    program = [sys.executable, "-c", text, "--seeds", "x", "--", "--json"]
+    assert main(["perturb", "--seeds", "2", *before, *program]) == 2
+    assert "nd: ['--seeds', 'x', '--', '--json']" in capsys.readouterr().out
 
 
 def test_a_program_without_output_cannot_be_judged(run: Perturb) -> None:

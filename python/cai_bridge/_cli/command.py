@@ -154,9 +154,16 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
 
 
 def _add_perturb(made: argparse.ArgumentParser) -> None:
-    made.epilog = "Exit status: 0 same, 1 differs, 2 if it could not judge."
+    made.epilog = (
+        "Such as: cai-bridge perturb --seeds 4 -- python train.py. Exit status: 0 same, 1 differs, 2 "
+        "if it could not judge."
+    )
     made.add_argument(
-        "command", nargs="+", metavar="program", help="the program and its arguments, after --"
+        "command",
+        # All that follows is the program's, such as options of its own.
+        nargs=argparse.REMAINDER,
+        metavar="-- program ...",
+        help="the program and its arguments",
     )
     made.add_argument(
         "--seeds",

@@ -11,15 +11,14 @@ from .exits import UsageError
 
 
 def check_asked(path: str | None) -> None:
-    """Refuse a file without a name before a run of minutes starts.
+    """Refuse a file that cannot be written before a run of minutes starts.
 
     Raises
     ------
     UsageError
-        The path is empty.
+        It cannot be written.
     """
-    if path == "":
-        raise UsageError("--output: got no path; allowed: one")
+    page.check_path("--output", path)
 
 
 def as_json(data: Any, *, to_file: bool) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,12 +65,38 @@ def check_asked(html: str | None) -> None:
     Raises
     ------
     UsageError
-        The path is empty, or Jinja is not installed.
+        The file cannot be written, or Jinja is not installed.
     """
-    if html == "":
-        raise UsageError("--html: got no path; allowed: one")
+    check_path("--html", html)
     if html:
         templates()
+
+
+def check_path(option: str, path: str | None) -> None:
+    """Refuse a file that cannot be written before a run of minutes starts; leave it as it is.
+
+    Raises
+    ------
+    UsageError
+        The path is empty or a folder, its folder is missing, or one may not write there.
+    """
+    if path is None:
+        return
+    if path == "":
+        raise UsageError(f"{option}: got no path; allowed: one")
+    folder = Path(path).parent
+    written = path if Path(path).exists() else folder
+    if Path(path).is_dir():
+        reason = errno.EISDIR
+    elif not folder.exists():
+        reason = errno.ENOENT
+    elif not folder.is_dir():
+        reason = errno.ENOTDIR
+    elif not os.access(written, os.W_OK):
+        reason = errno.EACCES
+    else:
+        return
+    raise UsageError(f"{path}: {os.strerror(reason)}")
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from .text import escaped, line
 
 _MOST = 12
 """The seeds of the covering design for 64 streams."""
+_WRITE = "cai-bridge perturb [options] --"
 
 
 @dataclass
@@ -122,8 +125,8 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
     if run.status is None:
         return f"the serial run was ended after {program.timeout} s: give it more by --timeout"
     if run.status:
-        end = line(run.errors.strip()[-300:])
-        return f"the serial run ended with exit status {run.status}, {_alone(run, program)}: {end}"
+        end = line(run.errors.strip()[-300:]) or "nothing on stderr"
+        return f"the serial run {_ended(run)}, {_alone(run, program)}: {end}"
     if not run.counts["seen"]:
         return "0 operations seen: the program queued no work by the CUDA driver"
     if not run.lines:
@@ -135,11 +138,16 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
 
 def _alone(run: Run, program: Program) -> str:
     """Say how the program ends without the command: which of the two is to blame."""
-    status = perturbed.run(program, "off").status
-    if status == run.status:
-        return "as it does without the command"
-    how = "runs too long" if status is None else f"ends with {status}"
-    return f"but without the command it {how}"
+    alone = perturbed.run(program, "off")
+    if alone.status == run.status:
+        return "as without the command"
+    return f"but without the command it {_ended(alone)}"
+
+
+def _ended(run: Run) -> str:
+    if run.status is None:
+        return "ran too long"
+    return f"{'was' if run.status < 0 else 'ended with'} {perturbed.end_of(run)}"
 
 
 def _compared(program: Program) -> str:
@@ -184,6 +192,13 @@ def run(
 ) -> int:
     """Judge a program, print what came of it, and return the exit status."""
     output.check_asked(path)
+    command = command[1:] if command[:1] == ["--"] else command
+    if not command:
+        raise UsageError(f"got no program; write: {_WRITE} python train.py")
+    if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
+        raise UsageError(
+            f"{command[0]} is no program; write: {_WRITE} python {shlex.join(command)}"
+        )
     _check(seeds, match, tolerance, delay, timeout)
     program = Program(tuple(command), compare, match, tolerance, delay, timeout)
     with Progress(None) as progress:

@@ -257,7 +257,7 @@ def difference(one: Run, other: Run, tolerance: float) -> str | None:
     """Say in what two runs differ; None if they are the same."""
     if one.status != other.status:
         end = " ".join(other.errors.split())[-500:]
-        return f"exit status {_status(other)} against {_status(one)}: {end or 'nothing on stderr'}"
+        return f"its end, {end_of(other)} against {end_of(one)}: {end or 'nothing on stderr'}"
     for place, (first, second) in enumerate(zip(one.lines, other.lines, strict=False), 1):
         if not same(first, second, tolerance):
             return f"line {place}: {second[:200]!r} against {first[:200]!r}"
@@ -266,8 +266,15 @@ def difference(one: Run, other: Run, tolerance: float) -> str | None:
     return None
 
 
-def _status(run: Run) -> str:
-    return "none: it was ended for its time" if run.status is None else str(run.status)
+def end_of(run: Run) -> str:
+    """Say how a run ended."""
+    from cai_bridge.conformance.children import ended_by
+
+    if run.status is None:
+        return "ended for its time"
+    if run.status < 0:
+        return f"killed by {ended_by(run.status) or f'signal {-run.status}'}"
+    return f"exit status {run.status}"
 
 
 def same(first: str, second: str, tolerance: float) -> bool:
