@@ -155,8 +155,8 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
 
 def _add_perturb(made: argparse.ArgumentParser) -> None:
     made.epilog = (
-        "Such as: cai-bridge perturb --seeds 4 -- python train.py. Exit status: 0 same, 1 differs, 2 "
-        "if it could not judge."
+        "Such as: cai-bridge perturb --seeds 4 -- python train.py. "
+        "Exit status: 0 same, 1 differs, 2 if it could not judge."
     )
     made.add_argument(
         "command",
