@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cai_bridge import _core, _libraries, convert
+from cai_bridge import _core, _libraries, convert, testing
 from cai_bridge._cli.libraries import INSTALLABLE
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge._cli.table import Table
@@ -33,6 +33,12 @@ def test_what_is_generated_is_of_the_sources_that_are_there(name):
         assert path.read_text("utf-8") == text, path
         if path.suffix == ".svg":
             ElementTree.fromstring(text)
+
+
+def test_each_public_name_for_tests_is_on_its_page():
+    page = (ROOT / "docs/simulated-device.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(testing.__all__)
 
 
 SYSTEMS = tomllib.loads((ROOT / "tests/data/systems.toml").read_text())["system"]
