@@ -42,6 +42,8 @@ PARTS = {
     "a capsule": "NumPy's `__dlpack__()`, which is made in C",
     "a view": "Python's `memoryview` of a NumPy array",
     "a getter": "an attribute of a NumPy array's",
+    "a CuPy array": "CuPy's memory, pointer and array, made by their types",
+    "a torch tensor": "torch makes a tensor of a managed one by its table, and lets go of it",
     "pointer": "the driver is asked whose memory it is",
     "lock": "the interpreter's lock is let go and taken",
     "capturing": "the driver is asked whether a stream is being captured",

@@ -35,9 +35,12 @@ OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
     "a capsule": [(1, "host.__dlpack__(stream=None)")],
     "a view": [(1, "memoryview(host)")],
     "a getter": [(1, "host.ndim")],
+    "a CuPy array": [
+        (1, "cupy.ndarray((four, four), kind, Pointer(Memory(address, 64, host, 0), 0))")
+    ],
 }
 """What asking a library, and answering, takes. A view is Python's own; NumPy makes a capsule, and
-answers for an attribute, in C.
+answers for an attribute, in C. CuPy has no other way to an array over memory that somebody owns.
 """
 
 
@@ -46,7 +49,11 @@ def parts(found: dict[str, Any]) -> Parts:
     import numpy as np
 
     found |= {"four": 4, "address": 1 << 46, "text": "<f4", "host": np.zeros((16, 16), np.float32)}
-    return {**OF_LIBRARIES, **of_driver(found), **of_streams(found)}
+    if "c" in found:
+        from cupy.cuda import MemoryPointer, UnownedMemory
+
+        found |= {"Pointer": MemoryPointer, "Memory": UnownedMemory, "kind": found["c"].dtype}
+    return {**OF_LIBRARIES, **of_driver(found), **of_streams(found), **of_tensors(found)}
 
 
 def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
@@ -122,6 +129,39 @@ def of_streams(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     }
     asked = [(1, "torchs(2, 0, answer)"), (-1, "no_torchs(2, 0, answer)")]
     return {"current streams": [*asked, (1, "cupys(0)"), (-1, "no_cupys(0)")]}
+
+
+def of_tensors(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
+    """torch makes a tensor of a managed one, and lets go of it, by its table.
+
+    The managed one is torch's own: to make and to delete that is taken off.
+    """
+    if "t" not in found:
+        return {}
+    from cai_bridge.testing._kit.dlpack_abi import DLManagedTensorVersioned, exchange_table
+
+    table = exchange_table(type(found["t"])).struct
+    managed, made = ctypes.c_void_p(), ctypes.c_void_p()
+    taking = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+    making = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    ending = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+    found |= {
+        "managed": managed,
+        "made": made,
+        "managed_at": ctypes.byref(managed),
+        "made_at": ctypes.byref(made),
+        "taking": taking(table.managed_tensor_from_py_object_no_sync),
+        "making": making(table.managed_tensor_to_py_object_no_sync),
+        "no_making": making(ctypes.cast(ctypes.PyDLL(None).abs, ctypes.c_void_p).value),
+        "letting_go": ending(ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value),
+    }
+    found["taking"](found["t"], found["managed_at"])
+    deleter = DLManagedTensorVersioned.from_address(managed.value).deleter
+    found["deleting"] = ending(deleter)
+    found["deleting"](managed)
+    whole = "taking(t, managed_at); making(managed, made_at); letting_go(made)"
+    without = "taking(t, managed_at); no_making(managed, made_at); deleting(managed)"
+    return {"a torch tensor": [(1, whole), (-1, without)]}
 
 
 def floor_rows(found: dict[str, Any], known: Parts, between: Any) -> Iterator[Row]:
