@@ -40,7 +40,7 @@ OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
     ],
 }
 """What asking a library, and answering, takes. A view is Python's own; NumPy makes a capsule, and
-answers for an attribute, in C. CuPy has no other way to an array over memory that somebody owns.
+answers for an attribute, in C. CuPy's array is made by its types, which is the public way.
 """
 
 
