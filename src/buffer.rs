@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::capture::Part;
-use crate::copy::Plan;
+use crate::copy::{Block, Plan};
 use crate::descriptor::Descriptor;
 use crate::device::{Context, Device, MemoryKind, Place};
 use crate::driver::codes::{
@@ -180,27 +180,23 @@ fn fill(
     route: Route<'_>,
     on: Alive<'_>,
 ) -> Result<()> {
-    take(driver, plan, source, target, route, on)?;
-    plan.repeat(|block, from, to| {
-        let (source, target) = (target.wrapping_add_signed(from), target.wrapping_add_signed(to));
-        driver.copy(Transfer { source, target, block, route: Route::Device }, on)
-    })
+    plan.take(queued(driver, source, target, route, on))?;
+    plan.repeat(queued(driver, target, target, Route::Device, on))
 }
 
-/// Queues the blocks that a plan takes from the array on `on`, whose context is current.
-fn take(
-    driver: &dyn Driver,
-    plan: &Plan,
+/// Queues each block on `on`, whose context is current.
+fn queued<'a>(
+    driver: &'a dyn Driver,
     source: u64,
     target: u64,
-    route: Route<'_>,
-    on: Alive<'_>,
-) -> Result<()> {
-    plan.take(|block, from, to| {
+    route: Route<'a>,
+    on: Alive<'a>,
+) -> impl FnMut(Block, i64, i64) -> Result<()> + 'a {
+    move |block, from, to| {
         // Neither wraps: both lie in arrays that lie in the address space.
         let (source, target) = (source.wrapping_add_signed(from), target.wrapping_add_signed(to));
         driver.copy(Transfer { source, target, block, route }, on)
-    })
+    }
 }
 
 /// A copy of `array` in memory of the host, made on `on`, the producer's own; `None` where it has no
@@ -235,7 +231,8 @@ pub fn into_host(
     let Some(plan) = plan(array)? else { return Ok(()) };
     let driver = driver.get()?;
     within(driver, on.place(), |_| {
-        let copied = take(driver, &plan, array.ptr(), memory.address(), Route::Host(memory), on);
+        let route = Route::Host(memory);
+        let copied = plan.take(queued(driver, array.ptr(), memory.address(), route, on));
         let waited = driver.wait_stream(on);
         if waited.is_err() {
             // What was queued may still write there.
