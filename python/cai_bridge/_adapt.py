@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from . import _libraries
-from ._calls import Call, binder
+from ._calls import Call, binder, is_callback
 from ._convert import detached
 from ._core import _shown
 
@@ -105,9 +105,9 @@ def adapt(
 
     Raises
     ------
-    TypeError
-        `function` cannot be adapted. The returned function raises what `convert` raises, with the
-        name of the argument.
+    TypeError, ValueError
+        `function` cannot be adapted, or `stream` or `readonly` is none. The returned function
+        raises what `convert` raises, with the name of the argument.
     """
     again = functools.partial(
         adapt, to=to, stream=stream, readonly=readonly, returns=returns, backward=backward
@@ -129,7 +129,8 @@ def adapt(
         raise TypeError(
             "function: got a generator function; allowed: functions, methods and coroutines"
         )
-    _libraries.find(to)
+    # Without an array: these two themselves are looked at.
+    _libraries.find(to).maker.admit([], None if is_callback(stream) else stream, readonly)
     is_like = isinstance(returns, str) and returns == "like"
     if not (is_like or returns is None):
         _libraries.find(returns, "returns")

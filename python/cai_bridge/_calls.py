@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Call", "binder"]
+__all__ = ["Call", "binder", "is_callback"]
 
 PLAIN = frozenset(_plain_types())
 """What is no array and holds none."""
+
+
+def is_callback(stream: Any) -> bool:
+    """Tell whether a stream is told by a call, at each call of the function."""
+    return callable(stream) and not hasattr(stream, "__cuda_stream__")
 
 
 class Call:
@@ -35,7 +40,7 @@ class Call:
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any], kept: int = 0) -> Now:
         """Convert all arguments but the first `kept`, for the ``with`` block of one call."""
         asked = self.stream
-        stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
+        stream = asked() if is_callback(asked) else asked
         now = Now(stream)
         names = self.names
         if kept:

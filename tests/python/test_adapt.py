@@ -25,6 +25,23 @@ def twice(x: Any) -> Any:
     x.write(14.0)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ({"stream": "x"}, TypeError, "stream: got an object of type str; allowed: "),
+        ({"stream": 0}, ValueError, "stream: got 0; allowed: "),
+        ({"readonly": 1}, TypeError, "readonly: got 1 (int); allowed: "),
+        ({"readonly": 1, "backward": twice}, TypeError, "readonly: got 1 (int); "),
+    ],
+)
+def test_what_is_no_stream_or_flag_is_refused_before_there_is_a_call(
+    library: StandIn, wrong: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as refused:
+        adapt(twice, "stand_in", **wrong)
+    assert str(refused.value).startswith(said)
+
+
 # a call
 
 
