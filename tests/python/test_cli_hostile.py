@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,42 @@ def test_an_interruption_is_one(run):
     # An interruption within eval() makes the interpreter end itself by the signal.
     assert done.returncode in (130, -signal.SIGINT)
     assert done.stdout == ""
+
+
+SLEEPING = """
+import os, time
+from cli_subjects import *
+
+class Sleeping(Both):
+    def make(self, shape, dtype):
+        with open({said!r}, "a") as file:
+            print(os.getpid(), file=file)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("command", [["check"], ["matrix"], ["matrix", "--jobs", "2"]])
+def test_what_ends_a_command_ends_its_children(command: list[str], tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    (tmp_path / "sleeping.py").write_text(SLEEPING.format(said=str(said)))
+    name, *options = command
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "cai_bridge", name, "sleeping:Sleeping", *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE)])},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    end = time.monotonic() + 60
+    while not (said.exists() and said.read_text().endswith("\n")):
+        assert time.monotonic() < end
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.terminate()
+    assert parent.wait(30) == -signal.SIGTERM
+    for one in said.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(one), 0)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cai_bridge import __version__
@@ -210,6 +213,28 @@ def _run(*, name: str, module: str, **options: Any) -> Any:
     return importlib.import_module(f".{module}", __package__).run(**options)
 
 
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """Have SIGTERM interrupt the command, which ends its children, before it ends the process."""
+    came = []
+
+    def interrupt(number: int, _: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if came:
+            signal.raise_signal(came[0])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit status.
 
@@ -220,6 +245,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     prepare_streams()
     asked = parser().parse_args(arguments)
+    with _terminated():
+        return _status(asked)
+
+
+def _status(asked: argparse.Namespace) -> int:
     try:
         status: int = _run(**vars(asked))
     except (UsageError, OSError) as error:
