@@ -69,6 +69,12 @@ class Verdict:
         """The requirement's name."""
         return self.requirement.name
 
+    @property
+    def called(self) -> str:
+        """The outcome's name in a report: a recommendation that failed is advice."""
+        is_advice = self.outcome == "failed" and self.requirement.level == "should"
+        return "advice" if is_advice else self.outcome
+
     def to_dict(self) -> dict[str, Any]:
         """Give the verdict as data for JSON."""
         one = self.requirement
@@ -183,9 +189,10 @@ class Report:
 
     def summary(self) -> str:
         """Count the verdicts, in a line."""
-        counts = Counter(one.outcome for one in self.verdicts)
-        said = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
-        nothing = "" if counts["passed"] + counts["failed"] else ": nothing was judged"
+        counts = Counter(one.called for one in self.verdicts)
+        kinds = ["passed", "failed", *(["advice"] if counts["advice"] else []), "skipped"]
+        said = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+        nothing = "" if counts.total() > counts["skipped"] else ": nothing was judged"
         if self.follows:
             count = len(self.causes)
             said += f" ({count} cause{'s' if count != 1 else ''})"
@@ -205,13 +212,10 @@ class Report:
         width = max((len(one.name) for one in self.verdicts), default=0)
         lines = [self.summary()]
         for one in self.verdicts:
-            what: str = one.outcome
-            if what == "failed" and one.requirement.level == "should":
-                what = "advice"
             told = one.evidence
             if one.name in self.follows and not whole:
                 told = f"likely follows from {self.follows[one.name]}"
-            lines.append(f"  {what:8}{one.name:{width}}  {_line(told)}")
+            lines.append(f"  {one.called:8}{one.name:{width}}  {_line(told)}")
         for one in self.failed if whole else self.causes:
             lines += self._told(one)
         return "\n".join([*lines, *self._missing()])
