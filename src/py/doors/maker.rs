@@ -1,7 +1,6 @@
 //! How `convert` makes the arrays of a library.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::exceptions::PyTypeError;
@@ -42,8 +41,8 @@ pub(crate) struct Maker {
     to_library: PyOnceLock<ToLibrary>,
     /// CuPy's quick route, once it is known to be right.
     quick: PyOnceLock<Py<Ndarrays>>,
-    /// Types that are arrays of others, so that a value of theirs is converted as it is.
-    foreign: Mutex<Vec<Py<PyType>>>,
+    /// Types that are arrays of others, so that a value of theirs is converted as it is; the first ones that came.
+    foreign: [PyOnceLock<Py<PyType>>; MOST],
     /// Whether the last tree had arrays on the host that say so as they are taken in: those of the next are asked first.
     pub(super) meets_hosts: AtomicBool,
 }
@@ -62,7 +61,7 @@ impl Maker {
             library,
             to_library: PyOnceLock::new(),
             quick: PyOnceLock::new(),
-            foreign: Mutex::default(),
+            foreign: [const { PyOnceLock::new() }; MOST],
             meets_hosts: AtomicBool::new(false),
         }
     }
@@ -267,18 +266,20 @@ impl Maker {
         x: &Bound<'_, PyAny>,
         to_library: &ToLibrary,
     ) -> PyResult<bool> {
-        let kind = x.get_type();
-        let foreign = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        if foreign().iter().any(|known| known.is(&kind)) {
+        let (py, kind) = (x.py(), x.get_type());
+        let mut known = self.foreign.iter().map_while(|known| known.get(py));
+        if known.any(|known| known.is(&kind)) {
             return Ok(true);
         }
         if to_library.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
-        let mut known = foreign();
         // Of NumPy's subclasses that depends on the object.
-        if known.len() < MOST && !facts(x)?.is_numpys {
-            known.push(kind.unbind());
+        if !facts(x)?.is_numpys
+            && let Some(free) = self.foreign.iter().find(|known| known.get(py).is_none())
+        {
+            // Where another thread was quicker, the next array of the type is asked again.
+            let _ = free.set(py, kind.unbind());
         }
         Ok(true)
     }
