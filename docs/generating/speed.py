@@ -43,6 +43,7 @@ PARTS = {
     "a view": "Python's `memoryview` of a NumPy array",
     "a getter": "an attribute of a NumPy array's",
     "a CuPy array": "CuPy's memory, pointer and array, made by their types",
+    "a managed tensor": "torch makes a managed tensor of its own by its table, and deletes it",
     "a torch tensor": "torch makes a tensor of a managed one by its table, and lets go of it",
     "pointer": "the driver is asked whose memory it is",
     "lock": "the interpreter's lock is let go and taken",

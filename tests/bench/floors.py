@@ -43,6 +43,26 @@ OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
 answers for an attribute, in C. CuPy's array is made by its types, which is the public way.
 """
 
+OF_THOUSANDS: dict[str, list[tuple[int, str]]] = {
+    "a thousand SMV(t), guards": [
+        (
+            1,
+            "any(SMV.from_dlpack(one, stream_ptr=-1) is None or one.requires_grad or one.is_neg()"
+            " for one in tensors)",
+        ),
+        (-1, "any(one is None for one in tensors)"),
+    ],
+    "a thousand CuPy arrays": [
+        (
+            1,
+            "[cupy.ndarray((four, four), kind, Pointer(Memory(address, 64, host, 0), 0))"
+            " for _ in tensors]",
+        ),
+        (-1, "[host for _ in tensors]"),
+    ],
+}
+"""The same of the thousand tensors of a list, less the loop; they have no rows of their own."""
+
 
 def parts(found: dict[str, Any]) -> Parts:
     """Give the parts that pairs.toml adds up, and add to `found` what their statements speak of."""
@@ -53,7 +73,8 @@ def parts(found: dict[str, Any]) -> Parts:
         from cupy.cuda import MemoryPointer, UnownedMemory
 
         found |= {"Pointer": MemoryPointer, "Memory": UnownedMemory, "kind": found["c"].dtype}
-    return {**OF_LIBRARIES, **of_driver(found), **of_streams(found), **of_tensors(found)}
+    libraries = {**OF_LIBRARIES, **OF_THOUSANDS}
+    return {**libraries, **of_driver(found), **of_streams(found), **of_tensors(found)}
 
 
 def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
@@ -134,7 +155,7 @@ def of_streams(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
 def of_tensors(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     """torch makes a tensor of a managed one, and lets go of it, by its table.
 
-    The managed one is torch's own: to make and to delete that is taken off.
+    The managed one is torch's own: to make and to delete that is a part of its own.
     """
     if "t" not in found:
         return {}
@@ -145,6 +166,7 @@ def of_tensors(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     taking = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
     making = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     ending = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+    does_nothing = ctypes.cast(ctypes.PyDLL(None).abs, ctypes.c_void_p).value
     found |= {
         "managed": managed,
         "made": made,
@@ -152,7 +174,9 @@ def of_tensors(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
         "made_at": ctypes.byref(made),
         "taking": taking(table.managed_tensor_from_py_object_no_sync),
         "making": making(table.managed_tensor_to_py_object_no_sync),
-        "no_making": making(ctypes.cast(ctypes.PyDLL(None).abs, ctypes.c_void_p).value),
+        "no_taking": taking(does_nothing),
+        "no_making": making(does_nothing),
+        "no_deleting": ending(does_nothing),
         "letting_go": ending(ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value),
     }
     found["taking"](found["t"], found["managed_at"])
@@ -161,12 +185,20 @@ def of_tensors(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     found["deleting"](managed)
     whole = "taking(t, managed_at); making(managed, made_at); letting_go(made)"
     without = "taking(t, managed_at); no_making(managed, made_at); deleting(managed)"
-    return {"a torch tensor": [(1, whole), (-1, without)]}
+    return {
+        "a managed tensor": [
+            (1, "taking(t, managed_at); deleting(managed)"),
+            (-1, "no_taking(t, managed_at); no_deleting(managed)"),
+        ],
+        "a torch tensor": [(1, whole), (-1, without)],
+    }
 
 
 def floor_rows(found: dict[str, Any], known: Parts, between: Any) -> Iterator[Row]:
     """The parts by themselves."""
     for name, terms in known.items():
+        if name in OF_THOUSANDS:
+            continue
         texts = list(dict.fromkeys(text for _, text in terms))
         try:
             times = dict(zip(texts, timed(texts, found, between=between), strict=True))
