@@ -37,8 +37,19 @@ pub enum Form {
     Versioned(DlpackFlags),
 }
 
+/// What a capsule holds.
+#[derive(Debug)]
+pub struct Held {
+    /// Its structure.
+    pub form: Form,
+    /// Its array.
+    pub array: Descriptor,
+    /// The tensor's address.
+    pub address: usize,
+}
+
 /// Reads `capsule` and leaves it as it is.
-pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
+pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     with_critical_section(capsule, || read_locked(capsule))
 }
 
@@ -50,18 +61,19 @@ fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNul
     if is_named { capsule.pointer_checked(Some(name)).ok() } else { None }
 }
 
-fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
+fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     if let Some(pointer) = pointer(capsule, VERSIONED) {
         // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the
         // capsule does (Python specification of DLPack), and the capsule is held.
         let (array, flags) =
             unsafe { decode::versioned(pointer.as_ptr().cast::<DLManagedTensorVersioned>()) }?;
-        return Ok((Form::Versioned(flags), array));
+        let address = pointer.as_ptr().addr();
+        return Ok(Held { form: Form::Versioned(flags), array, address });
     }
     if let Some(pointer) = pointer(capsule, LEGACY) {
         // SAFETY: as above, with the structure of the older name.
         let array = unsafe { decode::legacy(pointer.as_ptr().cast::<DLManagedTensor>()) }?;
-        return Ok((Form::Legacy, array));
+        return Ok(Held { form: Form::Legacy, array, address: pointer.as_ptr().addr() });
     }
     if let Some(name) = USED.into_iter().find(|name| capsule.is_valid_checked(Some(name))) {
         return Err(used(&format!("a consumed one, named {name:?}")));
@@ -137,12 +149,26 @@ unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
 /// Consumes `capsule`, which [`read`] has accepted: from here on its tensor is ours to delete.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     with_critical_section(capsule, || {
-        let taken = dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)?;
-        // SAFETY: a live capsule; without a destructor it is an object like any other. It fails for none.
-        unsafe { ffi::PyCapsule_SetDestructor(capsule.as_ptr(), None) };
-        Ok::<_, PyErr>(taken)
+        let legacy = taken(capsule, [LEGACY, USED[0]]).map(ImportedDlpack::Legacy);
+        legacy.or_else(|| taken(capsule, [VERSIONED, USED[1]]).map(ImportedDlpack::Versioned))
     })
-    .map_err(|_| used("one that was consumed meanwhile").into())
+    .ok_or_else(|| used("one that was consumed meanwhile").into())
+}
+
+/// The tensor of a capsule of that name, which gets the other one. It has the structure of the name.
+fn taken<M: ManagedTensorBase>(
+    capsule: &Bound<'_, PyCapsule>,
+    [name, used]: [&'static CStr; 2],
+) -> Option<Managed<M>> {
+    let pointer = pointer(capsule, name)?;
+    // SAFETY: a live capsule, which is valid by the line above, so that neither fails. Without a destructor it is an
+    // object like any other.
+    unsafe {
+        ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
+        ffi::PyCapsule_SetDestructor(capsule.as_ptr(), None);
+    }
+    // SAFETY: a capsule of this name holds such a structure, as in `read_locked`, and who renames it owns that.
+    unsafe { Managed::from_raw(pointer.as_ptr().cast()) }.ok()
 }
 
 #[cold]

@@ -18,7 +18,7 @@ use super::types::{self, Facts, ProducerKind};
 use super::{Wanted, guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
-use crate::dlpack::capsule::{self, Form};
+use crate::dlpack::capsule::{self, Form, Held};
 use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
@@ -104,7 +104,7 @@ pub(crate) fn protocol(
     };
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
-    let (form, array) = capsule::read(capsule)?;
+    let Held { form, array, address } = capsule::read(capsule)?;
     wanted.check_dtype(array.dtype())?;
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
@@ -151,7 +151,7 @@ pub(crate) fn protocol(
     source.array = array;
     source.set_place(place);
     source.produced(told, producer, kept);
-    source.find_home(py, capsule::address(capsule));
+    source.find_home(py, address);
     hand_to_consumer(py, door, &mut source, argument, ready)?;
     // Last: what fails before leaves the capsule as it was.
     source.take(capsule::take(capsule)?);
@@ -197,7 +197,7 @@ pub(crate) fn capsule(
 ) -> PyResult<Box<Holding>> {
     let py = x.py();
     look(py);
-    let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
+    let Held { array, address, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
     // Without a driver a capsule is read all the same.
@@ -209,14 +209,14 @@ pub(crate) fn capsule(
     source.array = array;
     source.set_place(place);
     source.produced(Ready::On(Stream::Legacy), None, None);
-    source.find_home(py, capsule::address(x.cast::<PyCapsule>()?));
+    source.find_home(py, address);
     hand_to_consumer(py, door, &mut source, argument, Some(Alive::legacy(place)))?;
     Ok(source)
 }
 
 /// Refuses a stream that is not of the GPU of a capsule's array, which stays as it is.
 pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -> PyResult<()> {
-    let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
+    let Held { array, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(x.py(), call))?;
     let place = place(x.py(), &driver, &array)?;
     Ok(check_argument(&array, &driver, argument, place).map(drop)?)

@@ -98,7 +98,10 @@ fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 /// little to be compared by.
 #[cold]
 fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>) {
-    let read = |capsule: &Bound<'py, PyAny>| capsule::read(capsule.cast::<PyCapsule>().ok()?).ok();
+    let read = |capsule: &Bound<'py, PyAny>| {
+        let held = capsule::read(capsule.cast::<PyCapsule>().ok()?).ok()?;
+        Some((held.form, held.array))
+    };
     let Some(expected) = read(public) else { return };
     if expected.1.ptr() == 0 {
         return;
