@@ -260,6 +260,10 @@ const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
+/// How long a pause it makes where there is nothing to ask. Beyond it waits to be told, which costs a call of the system:
+/// where calls come one after another, each with an end that the next one finishes, few of them have to.
+const IDLE: Duration = Duration::from_millis(4);
+
 /// Keeps `ending` until it is over.
 fn keep(ending: Ending<Box<Holding>>) {
     // Time alone changes nothing on the simulated device.
@@ -347,18 +351,19 @@ impl Pending {
         let mut pause = FIRST;
         let mut watch = self.watch();
         while !watch.over {
-            if self.parked.is_empty() {
-                pause = FIRST;
+            if pause > IDLE && self.parked.is_empty() {
                 watch.idle = true;
                 watch = self.told.wait(watch).unwrap_or_else(PoisonError::into_inner);
                 watch.idle = false;
+                pause = FIRST;
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
             // Not held while others run: a fork at that moment would keep it for good.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
-            let any = interpreter::enter(|py| self.look(py, AT_A_TIME));
-            pause = if any == Some(true) { FIRST } else { LAST.min(pause * 2) };
+            let any = !self.parked.is_empty()
+                && interpreter::enter(|py| self.look(py, AT_A_TIME)) == Some(true);
+            pause = if any { FIRST } else { LAST.min(pause * 2) };
             watch = self.watch();
         }
     }
