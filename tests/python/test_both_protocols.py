@@ -129,7 +129,19 @@ class Failing(Own):
         raise AttributeError("no dict today")
 
 
-@pytest.mark.parametrize("kind", [Silent, Failing])
+class Elsewhere(Own):
+    """Its dict is of other memory, on another stream."""
+
+    def __init__(self, cuda: Any, stream: Any) -> None:
+        super().__init__(cuda, stream)
+        self.other = cuda.array([0.0] * 4, speaks="cai3", stream=cuda.stream("other"), name="y")
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.other.__cuda_array_interface__
+
+
+@pytest.mark.parametrize("kind", [Silent, Failing, Elsewhere])
 def test_without_a_stream_the_memory_is_kept_until_the_consumer_is_done(
     cuda: Any, kind: type[Own]
 ) -> None:

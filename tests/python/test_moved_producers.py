@@ -93,6 +93,41 @@ def test_a_class_around_a_librarys_array_is_ordered_with_the_stream_that_it_name
     assert done(seen) == [1.0] * 4
 
 
+class DoubleBuffer:
+    """An exporter whose dict is of another buffer by the next time."""
+
+    def __init__(self, front: Any) -> None:
+        self.front = front
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.front.__cuda_array_interface__
+
+
+@pytest.mark.parametrize("names", [True, False])
+@pytest.mark.parametrize("before", ["legacy", "its own"])
+@pytest.mark.parametrize("when", ["hand-over", "dict", "end"])
+def test_a_dict_that_is_of_other_memory_by_now_says_nothing_of_this(when, before, names, cuda):
+    first, other = stream_before(cuda, before), cuda.stream("other")
+    consumer = cuda.stream("consumer")
+    front = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    back = cuda.array([2.0] * 4, speaks="cai3", stream=other if names else None, name="y")
+    exporter = DoubleBuffer(front)
+    if when == "end":
+        view = to_cai(exporter, stream=consumer)
+        seen = consumer.read(front)
+        exporter.front = back
+    else:
+        view = from_cai(exporter) if when == "hand-over" else to_cai(exporter)
+        exporter.front = back
+        kind = "dlpack" if when == "hand-over" else "cai-waits"
+        seen = cuda.consumer(kind, consumer).read(view)
+        seen.release()
+    view.release(*[consumer] * (when == "dict"))
+    first.fill(front, 3.0)
+    assert done(seen) == [1.0] * 4
+
+
 class Idle:
     """An exporter whose dict names no stream once its work is done."""
 

@@ -181,7 +181,7 @@ class Dict:
 
     def said(self, **more: Any) -> dict[str, Any]:
         data = (self.memory.ptr, False)
-        return {"shape": (4,), "typestr": "<f4", "data": data, "version": 3, **more}
+        return {"shape": (4,), "typestr": "<f4", "version": 3, "data": data, **more}
 
     @property
     def __cuda_array_interface__(self) -> Any:
@@ -210,10 +210,11 @@ def end_of(view: Any, end: str) -> None:
         lambda x: x.said(stream=None),
         lambda x: x.said(stream=0),
         lambda x: x.said(stream="a"),
+        lambda x: x.said(stream=1, data=(x.memory.ptr + 4, False)),
         lambda x: None,
         raised(KeyError("k")),
     ],
-    ids=["no stream", "None", "stream 0", "a text", "no dict", "an error"],
+    ids=["no stream", "None", "stream 0", "a text", "other memory", "no dict", "an error"],
 )
 def test_the_host_waits_at_the_end_of_a_producer_that_names_its_stream_no_more(
     answer: Any, end: str, cuda: Any, caplog: pytest.LogCaptureFixture

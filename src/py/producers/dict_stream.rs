@@ -115,7 +115,8 @@ impl DictStream<'_, '_> {
             || (moves && !self.owner.is_instance_of::<View>() && of_owner()?)
         {
             let named = (moves, vouched, self.of_owner.says_what_is_pending());
-            return StreamRef::exported(self.driver, alive, self.owner, named).map(Some);
+            let of_owner = (self.owner, self.ptr);
+            return StreamRef::exported(self.driver, alive, of_owner, named).map(Some);
         }
         Ok(vouched)
     }

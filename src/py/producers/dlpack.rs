@@ -111,7 +111,7 @@ pub(crate) fn protocol(
     }
     // Of libraries that are known the dict is not asked: JAX would wait on the host.
     let asks = facts.has_cai && !known.is_known() && array.ptr() != 0;
-    let (named, readonly) = if asks { named_by_dict(x)? } else { (None, false) };
+    let (named, readonly) = if asks { named_by_dict(x, array.ptr())? } else { (None, false) };
     let readonly = (readonly && form == Form::Legacy) || known.has(Habit::Immutable);
     let array = array.with_readonly(readonly.then_some(true));
     if !known.has(Habit::KeepsToDlpack) {
@@ -141,7 +141,8 @@ pub(crate) fn protocol(
     let exported = |named: Stream| {
         let alive = current::named(py, named.handle(), place);
         let besides = StreamRef::vouched(py, &driver, (named, place))?;
-        StreamRef::exported(&driver, alive, x, (true, besides, known.says_what_is_pending()))
+        let named = (true, besides, known.says_what_is_pending());
+        StreamRef::exported(&driver, alive, (x, array.ptr()), named)
     };
     let producer = match (producer, named) {
         (None, Some(named)) => Some(exported(named)?),

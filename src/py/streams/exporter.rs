@@ -14,6 +14,8 @@ use crate::stream::{Ready, Stream, Thread};
 #[derive(Debug)]
 pub(super) struct Exporter {
     pub(super) voucher: Voucher,
+    /// The address that its dict named: one that names another is about other memory.
+    pub(super) ptr: u64,
     /// Whether its dict says on which stream it works, and may name another one later.
     pub(super) moves: bool,
     /// Whether nothing is pending where its dict names no stream.
@@ -23,9 +25,13 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// What its dict, which named `before`, says now; `None` where it cannot be asked.
+    /// What its dict, which named `before`, says now; `None` where it cannot be asked, or says nothing of this memory.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
-        let now = self.voucher.ask(py, |object| pending(&interface(object)?).map(Some))?;
+        let said = |object: &Bound<'_, PyAny>| {
+            let dict = interface(object)?;
+            (address(&dict)? == Some(self.ptr)).then(|| pending(&dict)).transpose()
+        };
+        let now = self.voucher.ask(py, said)?;
         Ok(match (now, before) {
             // The number is the same in each thread.
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
@@ -62,18 +68,21 @@ pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> Py
     let py = object.py();
     let same = || {
         let dict = interface(object)?;
-        let data = dict.get_item(intern!(py, "data"))?;
-        let address = data.map(|data| data.get_item(0)?.extract::<u64>()).transpose()?;
-        Ok(address == Some(ptr) && pending(&dict)? == Ready::On(stream))
+        Ok(address(&dict)? == Some(ptr) && pending(&dict)? == Ready::On(stream))
     };
     Ok(answered(py, same())?.unwrap_or(false))
 }
 
-/// The stream that the dict of `object` names, and whether its memory is read-only, where it says so.
-pub(crate) fn named_by_dict(object: &Bound<'_, PyAny>) -> PyResult<(Option<Stream>, bool)> {
+/// The stream that the dict of `object` names, where it is about the memory at `ptr`; and whether its memory is read-only,
+/// where it says so.
+pub(crate) fn named_by_dict(
+    object: &Bound<'_, PyAny>,
+    ptr: u64,
+) -> PyResult<(Option<Stream>, bool)> {
     let py = object.py();
     let Some(dict) = answered(py, interface(object))? else { return Ok((None, false)) };
-    let named = answered(py, pending(&dict))?.and_then(Ready::stream);
+    let is_of_it = answered(py, address(&dict))?.flatten() == Some(ptr);
+    let named = if is_of_it { answered(py, pending(&dict))?.and_then(Ready::stream) } else { None };
     let readonly = || match dict.get_item(intern!(py, "data"))? {
         Some(data) => data.get_item(1)?.is_truthy(),
         None => Ok(false),
@@ -84,6 +93,12 @@ pub(crate) fn named_by_dict(object: &Bound<'_, PyAny>) -> PyResult<(Option<Strea
 fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let dict = asking(object, || object.getattr(intern!(object.py(), "__cuda_array_interface__")))?;
     Ok(dict.cast_into::<PyDict>()?)
+}
+
+/// The address that a dict names.
+fn address(dict: &Bound<'_, PyDict>) -> PyResult<Option<u64>> {
+    let data = dict.get_item(intern!(dict.py(), "data"))?;
+    data.map(|data| data.get_item(0)?.extract()).transpose()
 }
 
 /// What a dict says of the stream that work is pending on.

@@ -80,11 +80,11 @@ impl StreamRef {
         Ok(Self { name, place, life, keeper: Keeper::Rust(Box::new(held)) })
     }
 
-    /// The stream that `exporter`'s dict names; `besides` is who keeps it, too.
+    /// The stream that `exporter`'s dict names, for the memory at `ptr`; `besides` is who keeps it, too.
     pub(crate) fn exported(
         driver: &Handle,
         alive: Alive<'_>,
-        exporter: &Bound<'_, PyAny>,
+        (exporter, ptr): (&Bound<'_, PyAny>, u64),
         (moves, besides, none_is_nothing): (bool, Option<Self>, bool),
     ) -> PyResult<Self> {
         let mut kept = Self::new(driver, alive, Keeper::Always)?;
@@ -95,7 +95,7 @@ impl StreamRef {
         let at_default = moves && kept.life == 0;
         let life = if at_default { life_at(driver, kept.place)? } else { kept.life };
         kept.keeper = Keeper::Exporter(Box::new((
-            Exporter { voucher: Voucher::new(exporter)?, moves, none_is_nothing, life },
+            Exporter { voucher: Voucher::new(exporter)?, ptr, moves, none_is_nothing, life },
             besides,
         )));
         Ok(kept)
