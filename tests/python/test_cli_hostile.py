@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_cli import MATRIX
@@ -151,6 +152,30 @@ def test_an_interruption_is_one(run):
     assert done.stdout == ""
 
 
+STAYING = {
+    "a thread": "threading.Thread(target=time.sleep, args=(60,)).start()",
+    "a process": "os.fork() or time.sleep(60)",
+}
+
+
+@pytest.mark.parametrize("stays", STAYING)
+def test_what_stays_when_all_is_judged_is_not_waited_for(stays: str, place: Path, run: Any) -> None:
+    program = f"""
+import os, threading, time
+from cli_subjects import *
+
+class Staying(Producer):
+    def make(self, shape, dtype):
+        {STAYING[stays]}
+        return super().make(shape, dtype)
+"""
+    (place / "staying.py").write_text(program)
+    begin = time.monotonic()
+    done = run("check", "staying:Staying", "--simulated", "--only", "cai-version")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begin < 30
+
+
 SLEEPING = """
 import os, time
 from cli_subjects import *
@@ -163,8 +188,11 @@ class Sleeping(Both):
 """
 
 
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", [["check"], ["matrix"], ["matrix", "--jobs", "2"]])
-def test_what_ends_a_command_ends_its_children(command: list[str], tmp_path: Path) -> None:
+def test_what_ends_a_command_ends_its_children(
+    command: list[str], sent: signal.Signals, tmp_path: Path
+) -> None:
     said = tmp_path / "said"
     (tmp_path / "sleeping.py").write_text(SLEEPING.format(said=str(said)))
     name, *options = command
@@ -180,8 +208,8 @@ def test_what_ends_a_command_ends_its_children(command: list[str], tmp_path: Pat
         assert time.monotonic() < end
         assert parent.poll() is None
         time.sleep(0.05)
-    parent.terminate()
-    assert parent.wait(30) == -signal.SIGTERM
+    parent.send_signal(sent)
+    assert parent.wait(30) == -sent
     for one in said.read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(one), 0)

@@ -215,22 +215,24 @@ def _run(*, name: str, module: str, **options: Any) -> Any:
 
 @contextlib.contextmanager
 def _terminated() -> Iterator[None]:
-    """Have SIGTERM interrupt the command, which ends its children, before it ends the process."""
-    came = []
+    """Have a signal interrupt the command, which ends its children, before it ends the process."""
+    came: list[int] = []
 
     def interrupt(number: int, _: object) -> None:
         came.append(number)
         raise KeyboardInterrupt
 
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, interrupt)
+    ending = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT) if is_main else ()
+    # One that is ignored, as by nohup, stays so.
+    taken = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
         if came:
             signal.raise_signal(came[0])
 

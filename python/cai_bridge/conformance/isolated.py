@@ -103,6 +103,10 @@ class _Seen:
     where: str = ""
     refusal: str = ""
 
+    def have(self, requirements: dict[str, Requirement]) -> bool:
+        """Tell whether each of them has its verdict."""
+        return requirements.keys() <= {one.name for one in self.verdicts}
+
     def take(self, line: dict[str, Any], requirements: dict[str, Requirement]) -> str | None:
         """Take a line in; return the name of a requirement that is judged from here on."""
         match line:
@@ -157,7 +161,10 @@ def _run_child(
                 begun = seen.take(json.loads(line), requirements)
                 if begun and progress:
                     progress(begun)
-            child.wait(limit_s)
+                if seen.have(requirements):
+                    break
+            # A thread may keep what has judged all, and a process that it started the pipe.
+            child.wait(_LAST_WORDS_S if seen.have(requirements) else limit_s)
         except (TimeoutError, subprocess.TimeoutExpired) as late:
             end = (
                 str(late) if isinstance(late, TimeoutError) else f"it did not end in {limit_s:g} s"
