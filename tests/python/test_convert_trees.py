@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes import torch_like
 from scenes import done
-from stand_in import StandIn, count, known, library, made_on, no_libraries, producer
+from stand_in import Array, StandIn, count, known, library, made_on, no_libraries, producer
 from test_containers import Frozen, Pair
 
 from cai_bridge import adapt, convert, from_cai
@@ -217,6 +217,27 @@ def test_a_producers_own_error_stays_and_has_the_place_as_a_note(
     with pytest.raises(kind):
         adapt(lambda one: one, to="stand_in")(Torn())
     assert (raised.args, raised.__notes__) == (before, ['at x["a"][0]', "at one"])
+
+
+def test_an_array_with_a_dict_alone_is_where_that_says(cuda: Any, library: StandIn) -> None:
+    """Whatever it answers for a protocol that it does not speak; its class may be of no module."""
+
+    class Odd:
+        __module__ = None  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            self.array = cuda.array([1.0], speaks="cai3")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            return self.array.__cuda_array_interface__
+
+    assert isinstance(convert(Odd(), "stand_in"), Array)
+    assert isinstance(convert([Odd()], "stand_in")[0], Array)
+    assert adapt(type, to="stand_in")(Odd()) is Array
 
 
 @pytest.mark.parametrize("copy", [None, True])

@@ -235,7 +235,7 @@ def _look_up(to: Any) -> Library | None:
         to = "cai" if to is CaiView else "dlpack"
     if isinstance(to, type):
         for kind in to.__mro__:
-            library = _named(kind.__module__)
+            library = _named(kind.__module__) if isinstance(kind.__module__, str) else None
             if library is not None and _has(library, to):
                 return library
         for library in _registered.values():

@@ -99,6 +99,10 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
+    // Taken by its dict: what it says of its device goes with a protocol that it does not speak.
+    if facts.has_cai && !facts.has_dlpack {
+        return Ok(true);
+    }
     match dlpack::declared(x)? {
         // PyTorch's tensors in pinned memory say so, and hand it out as the CPU's.
         Some(Ok(device)) if device.kind == MemoryKind::Host => Ok(!dlpack::is_hosts(x)?),
