@@ -106,8 +106,8 @@ def adapt(
     Raises
     ------
     TypeError, ValueError
-        `function` cannot be adapted, or `stream` or `readonly` is none. The returned function
-        raises what `convert` raises, with the name of the argument.
+        `function` cannot be adapted, `stream` is no stream, or `readonly` no bool. The returned
+        function raises what `convert` raises, with the name of the argument.
     """
     again = functools.partial(
         adapt, to=to, stream=stream, readonly=readonly, returns=returns, backward=backward
