@@ -118,12 +118,13 @@ NAMES = {
 }
 
 
+def source(side: dict[str, Any] | None) -> str | None:
+    lines = [frame[3] for frame in side["stack"] if "program.py" in frame[0]] if side else []
+    return lines[-1] if lines else None
+
+
 @pytest.mark.parametrize("name", RACY)
 def test_the_two_operations_are_named_with_their_lines(name: str, run: Perturb) -> None:
-    def source(side: dict[str, Any] | None) -> str | None:
-        lines = [frame[3] for frame in side["stack"] if "program.py" in frame[0]] if side else []
-        return lines[-1] if lines else None
-
     _, found = run(RACY[name].format(**NO_WAITS), named=True)
     race = found["race"]
     assert race, found
@@ -133,6 +134,37 @@ def test_the_two_operations_are_named_with_their_lines(name: str, run: Perturb) 
         assert source(race["late"]) == late, race
     else:
         assert race["late"]["function"] in {"cuLaunchKernel", "cuMemcpyAsync"}, race
+
+
+BY_ITSELF = f"""
+    import os, pathlib
+    count = pathlib.Path(__file__).with_name("count")
+    number = int(count.read_text()) if count.exists() else START
+    count.write_text(str(number + 1))
+    mode, serial = (os.environ.get("CAI_BRIDGE_PERTURB_" + one) for one in ("MODE", "SERIAL_FROM"))
+    is_late = mode == "late" and int(serial or 9) > 1
+    {TWO}
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        launch("copy", b, y, x)
+        wrong = is_late and i == 1 and "OFTEN"[number % len("OFTEN")] == "1"
+        print(-1 if wrong else read(y, b))
+        order(b, a)
+    """
+
+
+@pytest.mark.parametrize("often", ["01", "00000010000"])
+@pytest.mark.parametrize("start", [1, 3])
+def test_what_differs_by_itself_as_well_is_named_right_or_not_at_all(
+    start: int, often: str, run: Perturb
+) -> None:
+    """As on a GPU with other work: every second run is wrong by itself, or one in eleven."""
+    program = BY_ITSELF.replace("START", str(start)).replace("OFTEN", often)
+    _, found = run(program, named=True)
+    assert found["race"] or often == "01", found
+    if race := found["race"]:
+        sides = [source(race[side]) for side in ("late", "early")]
+        assert sides == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], race
 
 
 def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:

@@ -3,6 +3,9 @@
 Under a seed in which the program differs, many operations are late. The first bisection finds the
 late one that the difference needs. The second runs the program serially from some operation on: the
 last one from which on that makes it right again is the one that should have waited.
+
+A racy program may differ by itself, on a busy GPU often. So what is found has to hold in runs that
+no bisection saw, and where it does not, each question is asked again, of more runs.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from typing import Any
 from . import perturbed
 from .perturbed import Program, Run
 
-_VOTES = (1, 3)
-"""How often each question is asked: again, if the answers did not fit together."""
+_VOTES = (1, 2, 3)
+"""In how many runs the program must differ for a yes: more, if the answers did not hold."""
+_CONFIRMED = 2
+"""In how many further runs what was found must hold."""
 _FRAMES = 3
 """How many frames of a stack are shown."""
 _HAND_OVERS = {
@@ -155,10 +160,12 @@ class _Search:
 
     def differs(self, low: int, high: int, **asked: object) -> bool:
         """Whether the program differs if the seed delays only the operations from low to high."""
-        yes = sum(
-            self.is_other(self.run(only=f"{low}-{high + 1}", **asked)) for _ in range(self.votes)
-        )
-        return yes * 2 > self.votes
+        return self.differs_in(self.votes, low, high, **asked)
+
+    def differs_in(self, runs: int, low: int, high: int, **asked: object) -> bool:
+        """Whether it does in so many runs."""
+        only = f"{low}-{high + 1}"
+        return all(self.is_other(self.run(only=only, **asked)) for _ in range(runs))
 
 
 def first(count: int, holds: Callable[[int], bool]) -> int:
@@ -207,7 +214,11 @@ def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
     every = sorted(traced.traced)
     behind = [one for one in every if one > late[high]]
     others = [one for one in every if one not in late[low : high + 1]]
-    other = _early(search, ends, behind) or _early(search, ends, others)
+    for rest in (behind, others):
+        if other := _early(search, ends, rest):
+            break
+    if not _holds(search, ends, rest, other):
+        return None
     # On one stream the second waits for the first: waiting there only helped the host.
     if other is not None and _told(traced, other)[0] == _told(traced, late[high])[0]:
         other = None
@@ -231,6 +242,18 @@ def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int |
         return n >= len(rest) or search.differs(*ends, serial_from=rest[n])
 
     return None if not rest or still(0) else rest[first(len(rest), still) - 1]
+
+
+def _holds(search: _Search, ends: tuple[int, int], rest: Sequence[int], other: int | None) -> bool:
+    """Whether the program differs as often as it is run with what was found.
+
+    It differs too where only those of `rest` behind `other` are serial; where nobody is early, all
+    of them behind the late one.
+    """
+    last = ends[1] if other is None else other
+    behind = [one for one in rest if one > last]
+    asked = {"serial_from": behind[0]} if behind else {}
+    return search.differs_in(_CONFIRMED, *ends, **asked)
 
 
 def _told(run: Run, operation: int) -> tuple[int, str, str]:
