@@ -27,8 +27,8 @@ _NO_HOSTS = CaiView, DLPackView, type
 
 # DLPack's numbers of the host's own memory and of pinned memory.
 HOST, PINNED = 1, 3
-# NumPy's letters of what every library has: bool, integers, floats, complex numbers.
-SHARED = frozenset("biufc")
+# What every library has: bool, integers, floats, complex numbers.
+SHARED = frozenset(typestr for _, _, _, typestr in _dtypes() if typestr[1] != "V")
 # The names of those of ml_dtypes.
 EXTENDED = frozenset(name for name, _, _, typestr in _dtypes() if typestr[1] == "V")
 
@@ -60,9 +60,11 @@ def is_wanted(x: Any, library: Library, copy: bool | None) -> bool:
     if not (copy or library._from_host) or not on_host(x):
         return False
     dtype = getattr(x, "dtype", None)
-    # Words, dates and objects are no arrays that others could have; they stay where they are.
-    kind, name = getattr(dtype, "kind", "f"), getattr(dtype, "name", "")
-    return library.name == "numpy" or kind in SHARED or str(name) in EXTENDED
+    # Words, dates, objects, long doubles and the other byte order are nothing that others could
+    # have; they stay where they are.
+    typestr, name = getattr(dtype, "str", None), getattr(dtype, "name", "")
+    is_shared = not isinstance(typestr, str) or typestr in SHARED
+    return library.name == "numpy" or is_shared or str(name) in EXTENDED
 
 
 def convert(x: Any, library: Library, stream: Any, copy: bool | None, readonly: bool | None) -> Any:

@@ -179,6 +179,35 @@ def test_where_read_only_is_asked_a_library_that_writes_gets_nothing(cuda: Any) 
             convert(np.ones(2), "tvm_ffi", readonly=True, **wishes)
 
 
+@pytest.mark.parametrize("mask", [[False, True, False], False])
+@pytest.mark.parametrize("to", ["cai", "dlpack", "tvm_ffi"])
+def test_a_masked_array_is_not_given_without_its_mask(to: str, mask: Any, cuda: Any) -> None:
+    masked = np.ma.array([1.0, 2.0, 3.0], mask=mask)
+    for given in (masked, {"a": masked, "b": cuda.array([5.0])}):
+        for copy in (True, None) if to == "tvm_ffi" else (True,):
+            with pytest.raises(BufferError, match=r'^(x\["a"\]: )?mask: got .*; allowed: None'):
+                convert(given, to, copy=copy)
+    assert convert(masked, "numpy") is masked
+    assert convert(masked, "numpy", copy=True).mask.tolist() == masked.mask.tolist()
+    plain = np.array([1.0, 2.0, 3.0])
+    assert values(convert(plain.view(HasMaskMethod), to, copy=True)) == plain.tolist()
+
+
+class HasMaskMethod(np.ndarray[Any, Any]):
+    """An array with a method of that name."""
+
+    def mask(self) -> None: ...
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("dtype", ["U4", "M8[s]", "O", "longdouble", "clongdouble", ">f8", ">u2"])
+def test_what_only_numpy_has_stays_in_a_tree(dtype: str, copy: Any, cuda: Any) -> None:
+    labels = np.zeros(2, dtype)
+    made = convert({"a": labels, "b": cuda.array([5.0])}, "tvm_ffi", copy=copy)
+    assert made["a"] is labels
+    assert isinstance(made["b"], tvm_ffi.Tensor)
+
+
 def test_the_librarys_own_array_on_the_host_is_copied_if_asked(cuda: Any) -> None:
     own = tvm_ffi.from_dlpack(np.arange(3.0))
     on_gpu = tvm_ffi.from_dlpack(cuda.array([7.0]))

@@ -52,8 +52,8 @@ pub(crate) fn _gpu_for<'py>(py: Python<'py>, stream: Option<&Bound<'py, PyAny>>)
     })
 }
 
-/// Refuses to share an array on the host that may not be written with a library that `writes`, unless the caller
-/// vouches for it.
+/// Refuses to share an array on the host that has a mask; or one that may not be written with a library that `writes`,
+/// unless the caller vouches for it.
 #[pyfunction]
 pub(crate) fn _check_host<'py>(
     x: &Bound<'py, PyAny>,
@@ -62,6 +62,7 @@ pub(crate) fn _check_host<'py>(
 ) -> Answer<'py> {
     act(x.py(), || {
         let readonly = flag::parse("readonly", readonly)?;
+        check_mask(x)?;
         if !writes || readonly == Some(false) {
             return Ok(());
         }
@@ -151,6 +152,7 @@ fn uploaded<'py>(
 /// The tensor of an array on the host.
 fn host_tensor(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
     let py = x.py();
+    check_mask(x)?;
     guards::check(x, &*facts(x)?, None)?;
     let newest = PyDict::new(py);
     newest.set_item(intern!(py, "max_version"), (1, 3))?;
@@ -163,6 +165,15 @@ fn host_tensor(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
     };
     let capsule = answer.cast::<PyCapsule>();
     HostTensor::take(capsule.map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?)
+}
+
+/// Refuses a masked array, as NumPy's are: its `__dlpack__` gives the values without the mask.
+fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
+    let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
+    match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
+        Some(mask) => Err(Error::new(Kind::Mask, an_object(&mask)?).into()),
+        None => Ok(()),
+    }
 }
 
 /// The same array with elements of that type, which have as many bytes.
