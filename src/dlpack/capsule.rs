@@ -57,8 +57,8 @@ pub struct Held {
     pub form: Form,
     /// Its array.
     pub array: Descriptor,
-    /// The tensor's address.
-    pub address: usize,
+    /// The address that its `manager_ctx` holds.
+    pub context: usize,
 }
 
 /// Reads `capsule` and leaves it as it is.
@@ -76,28 +76,26 @@ fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNul
 
 fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     if let Some(pointer) = pointer(capsule, VERSIONED) {
+        let managed = pointer.cast::<DLManagedTensorVersioned>().as_ptr();
         // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the
         // capsule does (Python specification of DLPack), and the capsule is held.
-        let (array, flags) =
-            unsafe { decode::versioned(pointer.as_ptr().cast::<DLManagedTensorVersioned>()) }?;
-        let address = pointer.as_ptr().addr();
-        return Ok(Held { form: Form::Versioned(flags), array, address });
+        let (array, flags) = unsafe { decode::versioned(managed) }?;
+        // SAFETY: as above; of another major version it is refused by the line above.
+        let context = unsafe { (*managed).manager_ctx }.addr();
+        return Ok(Held { form: Form::Versioned(flags), array, context });
     }
     if let Some(pointer) = pointer(capsule, LEGACY) {
+        let managed = pointer.cast::<DLManagedTensor>().as_ptr();
         // SAFETY: as above, with the structure of the older name.
-        let array = unsafe { decode::legacy(pointer.as_ptr().cast::<DLManagedTensor>()) }?;
-        return Ok(Held { form: Form::Legacy, array, address: pointer.as_ptr().addr() });
+        let array = unsafe { decode::legacy(managed) }?;
+        // SAFETY: as above.
+        let context = unsafe { (*managed).manager_ctx }.addr();
+        return Ok(Held { form: Form::Legacy, array, context });
     }
     if let Some(name) = USED.into_iter().find(|name| capsule.is_valid_checked(Some(name))) {
         return Err(used(&format!("a consumed one, named {name:?}")));
     }
     Err(Error::new(Kind::CapsuleName, "a PyCapsule of another name"))
-}
-
-/// The address of the tensor in `capsule`, which [`read`] has accepted; 0 if it was consumed meanwhile.
-pub fn address(capsule: &Bound<'_, PyCapsule>) -> usize {
-    let found = pointer(capsule, VERSIONED).or_else(|| pointer(capsule, LEGACY));
-    found.map_or(0, |pointer| pointer.as_ptr().addr())
 }
 
 /// A managed tensor that a capsule of ours holds.

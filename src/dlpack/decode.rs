@@ -102,6 +102,12 @@ pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor
     unsafe { descriptor(managed.tensor(), header) }
 }
 
+/// The address that its `manager_ctx` holds.
+pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
+    // SAFETY: the handle's maker vouched for an initialised structure, which lives as long as the handle.
+    unsafe { (*managed.as_ptr()).manager_ctx }.addr()
+}
+
 /// Reads a legacy managed tensor that is owned.
 pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> {
     // SAFETY: as above.

@@ -203,12 +203,9 @@ pub(super) fn give(
     span: CallSpan,
 ) -> PyResult<Bound<'_, PyAny>> {
     let array = source.take_array(End::Deleter);
-    let handed_out = source.hand_out(py, &array);
+    source.hand_out(py, &array);
     let (by, stream) = (source.by.as_str(), source.ready.stream());
     let managed = encode::versioned(&array, Keep(Tenant::new(source)))?;
-    if let Some(known) = handed_out {
-        known.is_in(managed.as_ptr().addr());
-    }
     let made = table.give(py, managed)?;
     span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
     Ok(made)

@@ -12,7 +12,7 @@ use pyo3::types::{PyCapsule, PyDict};
 use super::conversion::Member;
 use super::generation;
 use super::home::Home;
-use super::known::{self, HandedOut, Known};
+use super::known::{self, Known};
 use super::tensor::{Tensor, Unconsumed};
 use super::used::{Consumer, Use};
 use crate::buffer::Buffer;
@@ -312,28 +312,28 @@ impl Holding {
     }
 
     /// The memory of `array` goes to others, who may come back with it.
-    pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) -> Option<HandedOut> {
-        if array.ptr() == 0 {
-            return None;
+    pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) {
+        if array.ptr() != 0 {
+            let holder = std::ptr::from_ref(self).addr();
+            self.known = Some(Known::new(py, array, &self.home, holder));
         }
-        let known = self.known.insert(Known::new(py, array, &self.home));
-        Some(known.tensor())
     }
 
     /// The same of what it is itself, which goes in no tensor of ours.
     pub(crate) fn hand_out_whole(&mut self, py: Python<'_>) {
         if self.array.ptr() != 0 {
-            self.known = Some(Known::new(py, &self.array, &self.home));
+            let holder = std::ptr::from_ref(self).addr();
+            self.known = Some(Known::new(py, &self.array, &self.home, holder));
         }
     }
 
-    /// The memory came in the tensor at this address, without a word of the producer's stream. It goes back to where a
+    /// The memory came in a tensor of that `manager_ctx`, without a word of the producer's stream. It goes back to where a
     /// lease of ours has it from, if it is some of that.
-    pub(crate) fn find_home(&mut self, py: Python<'_>, tensor: usize) {
+    pub(crate) fn find_home(&mut self, py: Python<'_>, context: usize) {
         if self.home.producer.is_some() {
             return;
         }
-        match known::from(py, &self.array, tensor) {
+        match known::from(py, &self.array, context) {
             Some(known::From::Ours(producer, upstream)) => {
                 (self.home.producer, self.home.upstream) = (producer, upstream);
             }
@@ -350,7 +350,7 @@ impl Holding {
     /// Where others go on with the memory is known from here on.
     pub(super) fn find_users(&mut self) {
         if let Some(known) = &self.known
-            && known.has_later()
+            && known.may_have_later()
         {
             for kept in known.take_later() {
                 self.used.also.add(kept);

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -21,22 +21,23 @@ use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
 /// What a lease says of its memory to those who come with it.
 #[derive(Debug)]
 struct Entry {
+    /// The address of its holder, which a managed tensor of ours has as its `manager_ctx`.
+    holder: usize,
     /// How many bytes there are from its address on.
     length: u64,
-    /// The address of our managed tensor, which begins where its memory does; 0 if it is in none.
-    tensor: AtomicUsize,
     /// The producer's stream, and those upstream, as the lease has them.
     producer: Option<StreamRef>,
     upstream: KnownStreams,
     /// Streams on which work on the memory goes on, beside the lease's own consumer's.
-    later: Mutex<KnownStreams>,
-    has_later: AtomicBool,
+    later: KnownStreams,
 }
 
 /// By their addresses.
-type Entries = HashMap<u64, SmallVec<[Arc<Entry>; 1]>, BuildHasherDefault<WordHasher>>;
+type Entries = HashMap<u64, SmallVec<[Entry; 1]>, BuildHasherDefault<WordHasher>>;
 
 static ENTRIES: Mutex<Entries> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+/// How often work was noted that goes on: most entries end before it does.
+static NOTED: AtomicUsize = AtomicUsize::new(0);
 
 fn entries() -> MutexGuard<'static, Entries> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -46,64 +47,56 @@ fn entries() -> MutexGuard<'static, Entries> {
 #[derive(Debug)]
 pub(super) struct Known {
     start: u64,
-    entry: Arc<Entry>,
+    holder: usize,
+    /// What [`NOTED`] was when it was made.
+    since: usize,
 }
 
 impl Known {
-    /// The memory of `array`, which goes back to `home`.
-    pub(super) fn new(py: Python<'_>, array: &Descriptor, home: &Home) -> Self {
+    /// The memory of `array`, which goes back to `home`, and whose holder is at that address.
+    pub(super) fn new(py: Python<'_>, array: &Descriptor, home: &Home, holder: usize) -> Self {
         let (start, length) = array.span();
-        let entry = Arc::new(Entry {
+        let entry = Entry {
+            holder,
             length,
-            tensor: AtomicUsize::new(0),
             producer: home.producer.as_ref().map(|kept| kept.clone_ref(py)),
             upstream: home.upstream.clone_ref(py),
-            later: Mutex::default(),
-            has_later: AtomicBool::new(false),
-        });
-        entries().entry(start).or_default().push(Arc::clone(&entry));
-        Self { start, entry }
+            later: KnownStreams::NONE,
+        };
+        let mut entries = entries();
+        entries.entry(start).or_default().push(entry);
+        Self { start, holder, since: NOTED.load(Ordering::Acquire) }
     }
 
-    /// For a tensor that is made of it.
-    pub(super) fn tensor(&self) -> HandedOut {
-        HandedOut(Arc::clone(&self.entry))
-    }
-
-    /// Whether work on the memory goes on elsewhere.
+    /// Whether work on the memory may go on elsewhere.
     #[inline]
-    pub(super) fn has_later(&self) -> bool {
-        self.entry.has_later.load(Ordering::Acquire)
+    pub(super) fn may_have_later(&self) -> bool {
+        NOTED.load(Ordering::Acquire) != self.since
     }
 
     /// Where others go on with it.
     pub(super) fn take_later(&self) -> Vec<KnownStream> {
-        self.entry.has_later.store(false, Ordering::Release);
-        self.entry.later.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut entries = entries();
+        let mut same = entries.get_mut(&self.start).into_iter().flatten();
+        let own = same.find(|entry| entry.holder == self.holder);
+        own.map(|entry| entry.later.take()).unwrap_or_default()
     }
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        if let Slot::Occupied(mut there) = entries().entry(self.start) {
-            // This one has another reference.
-            if there.get().len() == 1 {
-                there.remove();
-            } else {
-                there.get_mut().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
-            }
-        }
-    }
-}
-
-/// Memory that is handed out in a managed tensor of ours.
-#[derive(Debug)]
-pub(crate) struct HandedOut(Arc<Entry>);
-
-impl HandedOut {
-    /// In the tensor at this address.
-    pub(crate) fn is_in(&self, tensor: usize) {
-        self.0.tensor.store(tensor, Ordering::Release);
+        let mut entries = entries();
+        let Slot::Occupied(mut there) = entries.entry(self.start) else { return };
+        let ended = if there.get().len() == 1 {
+            there.remove()
+        } else {
+            let same = there.get_mut();
+            let place = same.iter().position(|entry| entry.holder == self.holder);
+            place.map(|place| same.swap_remove(place)).into_iter().collect()
+        };
+        // To drop it may run anything.
+        drop(entries);
+        drop(ended);
     }
 }
 
@@ -115,27 +108,22 @@ pub(super) enum From {
     Same(Vec<KnownStream>),
 }
 
-/// Where the memory of `array` is from, which came in the tensor at this address, if it is some of a lease's.
-pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<From> {
+/// Where the memory of `array` is from, which came in a tensor of that `manager_ctx`, if it is some of a lease's.
+pub(super) fn from(py: Python<'_>, array: &Descriptor, context: usize) -> Option<From> {
     if array.ptr() == 0 {
         return None;
     }
-    let start = array.span().0;
-    let same = entries().get(&start).cloned().unwrap_or_default();
-    let is_ours = |entry: &&Arc<Entry>| entry.tensor.load(Ordering::Acquire) == tensor;
-    if let Some(ours) = same.iter().find(is_ours).filter(|_| tensor != 0) {
+    let entries = entries();
+    let same = entries.get(&array.span().0).map_or(&[][..], SmallVec::as_slice);
+    if let Some(ours) = same.iter().find(|entry| entry.holder == context) {
         let producer = ours.producer.as_ref().map(|kept| kept.clone_ref(py));
         return Some(From::Ours(producer, ours.upstream.clone_ref(py)));
     }
-    let mut all = Vec::new();
-    for entry in same {
+    let each = same.iter().flat_map(|entry| {
         let producer = entry.producer.as_ref().map(|kept| KnownStream::Kept(kept.clone_ref(py)));
-        let upstream = entry.upstream.iter().map(|kept| kept.clone_ref(py));
-        for kept in producer.into_iter().chain(upstream) {
-            kept.add_to(&mut all);
-        }
-    }
-    Some(From::Same(all))
+        producer.into_iter().chain(entry.upstream.iter().map(|kept| kept.clone_ref(py)))
+    });
+    Some(From::Same(each.collect()))
 }
 
 /// Work on the memory of `array` goes on on that stream: the ends of the leases whose memory it is wait for it.
@@ -144,21 +132,15 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
         return;
     }
     let (start, length) = array.span();
-    let is_of = |(at, entry): &(u64, &Arc<Entry>)| {
+    let mut entries = entries();
+    let each = entries.iter_mut().flat_map(|(at, same)| same.iter_mut().map(|entry| (*at, entry)));
+    let is_of = |(at, entry): &(u64, &mut Entry)| {
         *at < start.saturating_add(length) && at.saturating_add(entry.length) > start
     };
-    let all: Vec<_> = {
-        let entries = entries();
-        let each = entries.iter();
-        let all = each.flat_map(|(at, same)| same.iter().map(|entry| (*at, entry)));
-        all.filter(is_of).map(|(_, entry)| Arc::clone(entry)).collect()
-    };
-    for entry in all {
-        let again = {
-            let mut later = entry.later.lock().unwrap_or_else(PoisonError::into_inner);
-            later.add(kept.clone_ref(py))
-        };
-        entry.has_later.store(true, Ordering::Release);
-        drop(again);
-    }
+    let again: Vec<_> =
+        each.filter(is_of).map(|(_, entry)| entry.later.add(kept.clone_ref(py))).collect();
+    NOTED.fetch_add(1, Ordering::Release);
+    // To drop them may run anything.
+    drop(entries);
+    drop(again);
 }

@@ -178,7 +178,7 @@ impl Holding {
     #[inline(always)]
     pub(super) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.held, Owner::Array(..)) && self.process.is_current();
-        if !is_plain || self.known.as_ref().is_some_and(Known::has_later) {
+        if !is_plain || self.known.as_ref().is_some_and(Known::may_have_later) {
             return false;
         }
         let why = match plan::first(&self.sides()) {

@@ -104,7 +104,7 @@ pub(crate) fn protocol(
     };
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
-    let Held { form, array, address } = capsule::read(capsule)?;
+    let Held { form, array, context } = capsule::read(capsule)?;
     wanted.check_dtype(array.dtype())?;
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
@@ -152,7 +152,7 @@ pub(crate) fn protocol(
     source.array = array;
     source.set_place(place);
     source.produced(told, producer, kept);
-    source.find_home(py, address);
+    source.find_home(py, context);
     hand_to_consumer(py, door, &mut source, argument, ready)?;
     // Last: what fails before leaves the capsule as it was.
     source.take(capsule::take(capsule)?);
@@ -198,7 +198,7 @@ pub(crate) fn capsule(
 ) -> PyResult<Box<Holding>> {
     let py = x.py();
     look(py);
-    let Held { array, address, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
+    let Held { array, context, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
     // Without a driver a capsule is read all the same.
@@ -210,7 +210,7 @@ pub(crate) fn capsule(
     source.array = array;
     source.set_place(place);
     source.produced(Ready::On(Stream::Legacy), None, None);
-    source.find_home(py, address);
+    source.find_home(py, context);
     hand_to_consumer(py, door, &mut source, argument, Some(Alive::legacy(place)))?;
     Ok(source)
 }

@@ -149,12 +149,10 @@ pub(crate) fn capsule_of_copy<'py>(
     versioned: bool,
     mut copied: Tenant,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let handed_out = copied.holding().and_then(|holding| holding.hand_out(py, array));
-    let copy = capsule_of(py, array, false, versioned, Keep(copied))?;
-    if let Some(known) = handed_out {
-        known.is_in(capsule::address(copy.cast::<pyo3::types::PyCapsule>()?));
+    if let Some(holding) = copied.holding() {
+        holding.hand_out(py, array);
     }
-    Ok(copy)
+    capsule_of(py, array, false, versioned, Keep(copied))
 }
 
 /// A holder of the array that is read on `on`, which `kept` keeps: it ends like any consumer that works there, unless

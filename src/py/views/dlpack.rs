@@ -11,8 +11,9 @@ use super::export_request::{ExportRequest, Target, export_request};
 use super::{View, copy};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
-use crate::dlpack::encode::{self, Keep};
+use crate::dlpack::encode::Keep;
 use crate::dlpack::exchange::{Exchange, exchange_producer};
+use crate::dlpack::{decode, encode};
 use crate::driver;
 use crate::error::{Error, Kind};
 use crate::py::flag;
@@ -186,19 +187,14 @@ fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
 
 fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut tenant = onto_legacy(py, view)?;
-    let mut handed_out = None;
     if let Some(holding) = tenant.holding() {
         if view.array.ptr() != 0 {
             holding.hand_to(py, &Argument::LEGACY, view.at())?;
         }
         holding.tag.0 = End::Deleter;
-        handed_out = holding.hand_out(py, &view.array);
+        holding.hand_out(py, &view.array);
     }
-    let managed = encode::versioned(&view.array, Keep(tenant))?;
-    if let Some(known) = handed_out {
-        known.is_in(managed.as_ptr().addr());
-    }
-    Ok(managed)
+    Ok(encode::versioned(&view.array, Keep(tenant))?)
 }
 
 fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
@@ -242,14 +238,14 @@ impl Exchange for View {
         let span = CallSpan::begin();
         let driver = driver::prepared(|call| detach(py, call))?;
         let place = place_of(&driver, &array)?;
-        let tensor = managed.as_ptr().addr();
+        let context = decode::context(&managed);
         let managed = Some(ImportedDlpack::Versioned(managed));
         let mut source = Holding::array(py.None(), managed, driver, By::ExchangeApi);
         source.set_place(place);
         // The function's contract: no synchronisation, and the caller works on `work_stream`.
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
-        source.find_home(py, tensor);
+        source.find_home(py, context);
         let made = View::object(py, source, DLPackView)?.into_super();
         let view = made.get();
         span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready.stream()));

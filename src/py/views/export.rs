@@ -83,7 +83,6 @@ pub(super) fn share<'py>(
         encode::check_legacy(array)?;
     }
     let mut tenant = Tenant::new(view.share(py)?);
-    let mut handed_out = None;
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
         let at = check_argument(array, &view.driver, argument, at)?;
@@ -92,16 +91,12 @@ pub(super) fn share<'py>(
             holding.hand_to(py, argument, at)?;
         }
         holding.tag.0 = End::Deleter;
-        handed_out = holding.hand_out(py, array);
+        holding.hand_out(py, array);
     }
-    let is_in = |tensor: usize| handed_out.inspect(|known| known.is_in(tensor));
+    let keep = Keep(tenant);
     if versioned {
-        let managed = encode::shared::<DLManagedTensorVersioned, _>(array, on_host, Keep(tenant))?;
-        is_in(managed.as_ptr().addr());
-        capsule::new(py, managed)
+        capsule::new(py, encode::shared::<DLManagedTensorVersioned, _>(array, on_host, keep)?)
     } else {
-        let managed = encode::shared::<DLManagedTensor, _>(array, on_host, Keep(tenant))?;
-        is_in(managed.as_ptr().addr());
-        capsule::new(py, managed)
+        capsule::new(py, encode::shared::<DLManagedTensor, _>(array, on_host, keep)?)
     }
 }
