@@ -112,7 +112,7 @@ def main() -> int:
     found = environment()
     print("  ".join(f"{name} {version}" for name, version in found.items()))
     rows = show(measured(arguments.growth))
-    missed = [row for row in rows if row.verdict.startswith("over")]
+    missed = [row for row in rows if row.verdict == "over"]
     at_floor = [row for row in rows if row.verdict == "at floor"]
     budgeted = [row for row in rows if row.verdict and row.value is not None]
     unmeasured = [row for row in rows if row.budget is not None and row.value is None]

@@ -38,7 +38,7 @@ PROGRAMS_OF = {
 NEEDS = {one: needs.split() for needs, programs in PROGRAMS_OF.items() for one in programs}
 
 HOST_IS_EARLY = {"numpy_on_pinned", "torch_pinned_reuse"}
-RUNS = 5
+RUNS = 3
 pytestmark = [
     pytest.mark.skipif(not LIBRARY.exists(), reason="make perturb builds the library"),
     pytest.mark.timeout(600),
