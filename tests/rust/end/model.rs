@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cai_bridge::capture::{Direction, Part, Route, route};
 use cai_bridge::lease::Parties;
-use cai_bridge::lease::plan::{Consumer, Facts, Found, Plan, Role};
+use cai_bridge::lease::plan::{Consumer, Facts, Found, Lost, Plan, Role};
 use cai_bridge::stream::{Alive, Stream, between};
 
 /// A stream of the world.
@@ -175,8 +175,10 @@ fn possible_users(facts: &Facts<'_, '_>) -> BTreeSet<Node> {
     let at = facts.at.ordinal;
     if elsewhere {
         all.extend([Node::Legacy(at), Node::Blocking(at, false)]);
-        for library in facts.libraries.unwrap_or_default() {
-            all.insert(nodes(*library, false).1);
+        // As long as nobody has asked, a library may work anywhere.
+        match facts.libraries {
+            Some(libraries) => all.extend(libraries.iter().map(|one| nodes(*one, false).1)),
+            None => all.extend([Node::Handle(9)]),
         }
     }
     all
@@ -305,6 +307,9 @@ pub fn breaks(facts: &Facts<'_, '_>, plan: &Plan<'_>, captures: Captures) -> Opt
             }
             unordered(facts, &world, captures, false).map(|pair| format!("no order of {pair:?}"))
         }
+        Plan::Wait(Lost::Stream(_), _) if facts.libraries.is_none() => {
+            Some("a wait of the host though a library may know the stream".into())
+        }
         Plan::Wait(_, Parties { users, producers, .. }) => {
             let world = carried_out(users, producers, captures, true)?;
             if let Some(pair) = unordered(facts, &world, captures, true) {
@@ -321,6 +326,11 @@ pub fn breaks(facts: &Facts<'_, '_>, plan: &Plan<'_>, captures: Captures) -> Opt
             }
             if keep == known {
                 return Some("kept for nothing, or let go".into());
+            }
+            let is_one =
+                |user: &Alive<'_>| producers.iter().all(|next| between(*user, *next).is_some());
+            if known && users.iter().all(is_one) {
+                return Some("an order of nothing".into());
             }
             if keep && facts.collected {
                 return Some("garbage cannot be kept".into());
