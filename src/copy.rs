@@ -193,7 +193,7 @@ impl Blocks {
 fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     let outer = axes.iter().filter(|axis| axis.target > repeat.target);
     let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());
-    let filled = std::iter::successors(Some(1), |filled| Some(filled * 2));
+    let filled = std::iter::successors(Some(1_i64), |filled| filled.checked_mul(2));
     filled.take_while(move |filled| *filled < repeat.extent).map(move |filled| {
         let more = filled.min(repeat.extent - filled);
         let blocks = Blocks::of_rows(&outer, more * repeat.target);

@@ -7,7 +7,7 @@ from capsules import IS_COPIED, HandMade
 from copies import COPIES, NEWEST, copied, made
 from fakes import only_cai
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import DriverError, convert, from_cai, to_cai
 
 
 def values(shape):
@@ -192,6 +192,18 @@ def test_a_broadcast_axis_is_copied_by_doubling(part, shape, device, cuda):
     copy = to_cai(capsule, stream=-1)
     cuda.synchronize()
     assert np.array_equal(cuda.read(copy), wide)
+
+
+@pytest.mark.parametrize("extent", [2**62, 2**62 + 5, 2**63 - 1])
+def test_a_copy_of_more_items_than_any_memory_has_is_refused(extent, cuda):
+    x = cuda.array([1], dtype="uint8", speaks=())
+    x = only_cai(x, shape=(extent,), strides=(0,), typestr="|u1")
+    with pytest.raises(DriverError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        convert(x, "cai", copy=True)
+    item = np.zeros(1, "u1")
+    on_host = np.lib.stride_tricks.as_strided(item, shape=(extent,), strides=(0,))
+    with pytest.raises(BufferError, match=rf"copy: got {extent} bytes; allowed: a copy that fits"):
+        convert(on_host, "cai", copy=True)
 
 
 def test_lanes_are_copied_as_lanes(cuda):

@@ -159,6 +159,16 @@ fn a_repeated_dimension_is_taken_once_and_doubled() {
 }
 
 #[test]
+fn an_item_is_doubled_up_to_the_most_that_a_layout_may_have() {
+    for (extent, calls) in [(1 << 62, 63), ((1 << 62) + 1, 64), (i64::MAX, 64)] {
+        let plan = Plan::new(&layout(&[extent], &[0], 1), 1).unwrap();
+        assert_eq!(plan.calls(), calls);
+        let copied: u64 = plan.blocks().map(|(block, calls)| block.width * calls as u64).sum();
+        assert_eq!(copied, extent as u64);
+    }
+}
+
+#[test]
 fn a_pitch_that_cuda_does_not_take_is_walked() {
     for (stride, calls) in [(MAX_PITCH, 1), (MAX_PITCH + 1, 3), (-MAX_PITCH, 3)] {
         let plan = Plan::new(&layout(&[3, 8], &[stride, 1], 1), 1).unwrap();
