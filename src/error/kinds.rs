@@ -168,7 +168,7 @@ kinds! {
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, or None; 0 is ambiguous";
     /// A stream integer below -1.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
-    /// `-1` in a dict, which must name a stream or none.
+    /// `-1` in a dict, which must name a stream or none; or a number there that is no stream's.
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// Not a stream at all; `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";

@@ -79,7 +79,7 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     if forks && from.stream() != Stream::Legacy {
         return Ok(Route::Plain);
     }
-    let route = route(direction, driver.part(from)?, to.named_here(), part);
+    let route = route(direction, part_here(driver, from)?, to.named_here(), part);
     // A producer on the legacy stream itself follows blocking streams by its own work, which is all that can be had
     // beside a capture of one.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
@@ -90,10 +90,17 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
 #[inline]
 fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Result<Part> {
     if matches!(stream.stream(), Stream::Handle(_)) || stream.place() == current {
-        driver.part(stream)
+        part_here(driver, stream)
     } else {
-        within(driver, stream.place(), |_| driver.part(stream))
+        within(driver, stream.place(), |_| part_here(driver, stream))
     }
+}
+
+/// The same with the stream's own context current. It is the first that a driver is asked of a stream: one that is not
+/// there is refused by its name.
+#[inline]
+fn part_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<Part> {
+    driver.part(stream).map_err(|error| error.of_stream(stream.stream()))
 }
 
 /// Records `stream` in an event of its own.
@@ -118,7 +125,7 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
         }
         (recorded, _) => return recorded,
     };
-    let theirs = driver.stream_context(stream)?;
+    let theirs = driver.stream_context(stream).map_err(|error| error.of_stream(stream.stream()))?;
     if theirs == context {
         return Err(refused);
     }
@@ -127,7 +134,7 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
 
 /// The part of `stream` in a capture, with its context made current.
 pub fn part_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Part> {
-    within(driver, stream.place(), |_| driver.part(stream))
+    within(driver, stream.place(), |_| part_here(driver, stream))
 }
 
 /// Refuses, by an error of `kind` about `got`, what cannot be done while one of `streams` has part in a
@@ -172,7 +179,7 @@ impl Mark {
 /// reached.
 pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     within(driver, stream.place(), |context| {
-        if driver.part(stream)? != Part::Outside {
+        if part_here(driver, stream)? != Part::Outside {
             return Err(Error::new(
                 Kind::CaptureLegacy,
                 format!("an event on {}", stream.stream()),

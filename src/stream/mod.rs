@@ -72,7 +72,6 @@ impl Stream {
             0 => Err(Error::new(Kind::StreamZero, "0")),
             1 => Ok(Self::Legacy),
             2 => Ok(Self::PerThread(here)),
-            -1 => Err(Error::new(Kind::StreamNoOrder, "-1")),
             _ => match u64::try_from(value) {
                 Ok(handle) => Ok(Self::Handle(handle)),
                 Err(_) => Err(Error::new(Kind::StreamNegative, value.to_string())),
@@ -156,7 +155,11 @@ impl Ready {
 
     /// What the `stream` entry of a CAI dict says (v3: `None` and absent mean that nothing is pending).
     pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
-        value.map_or(Ok(Self::Nothing), |value| Stream::from_integer(value, here).map(Self::On))
+        match value {
+            None => Ok(Self::Nothing),
+            Some(value) if value < 0 => Err(Error::new(Kind::StreamNoOrder, value.to_string())),
+            Some(value) => Stream::from_integer(value, here).map(Self::On),
+        }
     }
 
     /// The `stream` entry for a CAI dict that the thread `here` reads.

@@ -121,7 +121,7 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     index(stream)?.ok_or_else(|| {
         // An integer that no handle can be.
         if stream.is_instance_of::<PyInt>() {
-            refused(Kind::StreamNegative, shown(stream))
+            refused(Kind::StreamNoOrder, shown(stream))
         } else {
             refused(Kind::StreamInDict, an_object(stream))
         }

@@ -313,18 +313,18 @@ impl Holding {
 
     /// The memory of `array` goes to others, who may come back with it.
     pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) {
-        if array.ptr() != 0 {
-            let holder = std::ptr::from_ref(self).addr();
-            self.known = Some(Known::new(py, array, &self.home, holder));
-        }
+        self.known = self.known_as(py, array);
     }
 
     /// The same of what it is itself, which goes in no tensor of ours.
     pub(crate) fn hand_out_whole(&mut self, py: Python<'_>) {
-        if self.array.ptr() != 0 {
-            let holder = std::ptr::from_ref(self).addr();
-            self.known = Some(Known::new(py, &self.array, &self.home, holder));
-        }
+        self.known = self.known_as(py, &self.array);
+    }
+
+    #[inline]
+    fn known_as(&self, py: Python<'_>, array: &Descriptor) -> Option<Known> {
+        let holder = std::ptr::from_ref(self).addr();
+        (array.ptr() != 0).then(|| Known::new(py, array, &self.home, holder))
     }
 
     /// The memory came in a tensor of that `manager_ctx`, without a word of the producer's stream. It goes back to where a

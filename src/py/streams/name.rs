@@ -70,7 +70,7 @@ impl StreamName {
 fn number(driver: &Handle, alive: Alive<'_>) -> Result<Number> {
     let Stream::Handle(_) = alive.stream() else { return Ok(Number::None) };
     let driver = driver.get()?;
-    Ok(match order::within(driver, alive.place(), |_| driver.part(alive))? {
+    Ok(match order::part_of(driver, alive)? {
         Part::Inside(capture) => Number::Captured(capture),
         Part::Outside | Part::Beside => match driver.stream_number(alive)? {
             0 => Number::None,
