@@ -165,10 +165,11 @@ def _run_child(
                     break
             # A thread may keep what has judged all, and a process that it started the pipe.
             child.wait(_LAST_WORDS_S if seen.have(requirements) else limit_s)
-        except (TimeoutError, subprocess.TimeoutExpired) as late:
-            end = (
-                str(late) if isinstance(late, TimeoutError) else f"it did not end in {limit_s:g} s"
-            )
+        except TimeoutError as late:
+            end = str(late)
+            _ask_where(child)
+        except subprocess.TimeoutExpired as late:
+            end = f"it did not end in {late.timeout:g} s"
             _ask_where(child)
         finally:
             # Also after an interrupt: nothing else would end the child.
