@@ -5,7 +5,7 @@ import random
 
 import capsules
 import pytest
-from fakes import rows
+from contract import rows
 from traces import Trace
 
 from cai_bridge import _core, trace

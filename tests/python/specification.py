@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
-from fakes import rows
+from contract import rows
 from scenes import done
 
 from cai_bridge import convert, from_cai, to_cai, to_dlpack

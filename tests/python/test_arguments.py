@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from fakes import row_id, rows
+from contract import row_id, rows
 
 import cai_bridge
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from capsules import HandMade
-from fakes import OnlyCai, assert_refused, each, interface, only_cai
+from contract import assert_refused, each
+from fakes import OnlyCai, interface, only_cai
 from scenes import next_tenant
 from stand_in import StandIn, no_libraries
 from stream_objects import Closing

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import assert_refused, each, torch_like
+from contract import assert_refused, each
+from fakes import torch_like
 from scenes import done
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 

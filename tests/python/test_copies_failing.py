@@ -9,8 +9,8 @@ import textwrap
 import numpy as np
 import pytest
 from children import DEVICE, assert_quiet
+from contract import assert_refused, each
 from copies import NEWEST, named, taken
-from fakes import assert_refused, each
 
 from cai_bridge import DriverError, from_cai, to_cai
 

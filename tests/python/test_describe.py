@@ -10,7 +10,8 @@ import pytest
 import tables
 import tvm_ffi
 from capsules import HandMade
-from fakes import DLPackPair, OnlyCai, OnlyDLPack, each, interface, only_cai, torch_like
+from contract import each
+from fakes import DLPackPair, OnlyCai, OnlyDLPack, interface, only_cai, torch_like
 
 from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import describe

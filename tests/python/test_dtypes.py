@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tables
 from capsules import HandMade
-from fakes import OnlyCai, each, interface, only_cai, rows
+from contract import each, rows
+from fakes import OnlyCai, interface, only_cai
 
 from cai_bridge import from_cai, to_cai, to_dlpack
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 from children import DEVICE, assert_quiet
-from fakes import rows
+from contract import rows
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm_ffi
+from contract import ALLOWED, assert_refused, each
 from copies import made as calls
-from fakes import ALLOWED, assert_refused, each
 from stand_in import StandIn, library, no_libraries
 
 from cai_bridge import CaiView, DLPackView, DriverError, adapt, convert, to_cai

@@ -6,7 +6,8 @@ import capsules
 import pytest
 import tables
 from capsules import HandMade
-from fakes import OnlyCai, interface, only_cai, rows
+from contract import rows
+from fakes import OnlyCai, interface, only_cai
 
 from cai_bridge import from_cai, to_cai, to_dlpack
 

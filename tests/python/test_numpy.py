@@ -7,7 +7,7 @@ import textwrap
 import ml_dtypes
 import numpy as np
 import pytest
-from fakes import assert_refused, each
+from contract import assert_refused, each
 from moving import host_waits
 
 from cai_bridge import convert, to_cai, to_dlpack

@@ -12,18 +12,8 @@ import numpy as np
 import pytest
 import tables
 from capsules import HandMade
-from fakes import (
-    DLPackPair,
-    OnlyCai,
-    OnlyDLPack,
-    StreamField,
-    StreamObject,
-    assert_refused,
-    each,
-    interface,
-    only_cai,
-    rows,
-)
+from contract import assert_refused, each, rows
+from fakes import DLPackPair, OnlyCai, OnlyDLPack, StreamField, StreamObject, interface, only_cai
 
 from cai_bridge import DLPackView, convert, from_cai, to_cai, to_dlpack
 

@@ -12,18 +12,8 @@ import pytest
 import tables
 import tvm_ffi
 from capsules import IS_COPIED, HandMade
-from fakes import (
-    Bits,
-    DLPackPair,
-    OnlyCai,
-    OnlyDLPack,
-    assert_refused,
-    each,
-    interface,
-    only_cai,
-    rows,
-    torch_like,
-)
+from contract import assert_refused, each, rows
+from fakes import Bits, DLPackPair, OnlyCai, OnlyDLPack, interface, only_cai, torch_like
 
 from cai_bridge import DriverError, _core, convert, from_cai, to_cai, to_dlpack
 from cai_bridge.testing import simulated_cuda
@@ -146,7 +136,7 @@ ELSEWHERE = {
     "a copy during a capture",
     "managed memory for a consumer without a stream during a capture of its producer",
     *("an array in a fork", "a view in a fork"),
-    "an array and a stream that is none",
+    *("an array and a stream that is none", "a dict that names a stream that is none"),
 }
 CASES = [
     pytest.param(row, call, make, id=f"{call} of {row['object']} {number}")
@@ -174,16 +164,32 @@ def test_a_plain_dict_speaks_neither_protocol_for_to_cai(cuda):
         to_cai(interface(cuda.array(shape=4)))
 
 
+def row_of(name):
+    (row,) = [row for row in rows("refusals", "object") if row["object"] == name]
+    return row
+
+
 @pytest.mark.unchecked
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai"])
 @pytest.mark.parametrize(
     "call", [to_cai, to_dlpack, lambda x, stream: convert(x, "cai", stream=stream)]
 )
 def test_a_stream_that_is_none_is_named(speaks, call, cuda):
-    (row,) = [row for row in rows("refusals", "object") if "stream that is none" in row["object"]]
+    row = row_of("an array and a stream that is none")
     error = assert_refused(row, call, cuda.array([1.0], speaks=speaks), stream=0x3039)
     assert (error.call, error.code) == ("cuStreamGetCtx", 400)
     assert str(error).endswith("; allowed: a stream that exists")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("call", ["cuStreamIsCapturing", "cuStreamGetCtx"])
+def test_a_stream_of_a_dict_that_is_none_is_named_where_it_is_waited_for(call, cuda):
+    row = row_of("a dict that names a stream that is none")
+    stream = cuda.stream()
+    consumer = 1 if call == "cuStreamIsCapturing" else stream.handle
+    view = from_cai(only_cai(cuda.array([1.0]), stream=0x3039))
+    error = assert_refused(row, view.__dlpack__, stream=consumer)
+    assert (error.call, error.code) == (call, 400)
 
 
 class Index:

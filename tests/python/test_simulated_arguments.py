@@ -11,7 +11,7 @@ import pickle
 import re
 
 import pytest
-from fakes import each
+from contract import each
 
 from cai_bridge import DriverError, adapt, convert, from_cai, to_cai, to_dlpack
 from cai_bridge.testing import SimulatedError, simulated_cuda

@@ -18,7 +18,8 @@ import capsules
 import numpy as np
 import pytest
 import tables
-from fakes import DLPackPair, OnlyCai, each, interface
+from contract import each
+from fakes import DLPackPair, OnlyCai, interface
 
 from cai_bridge import CaiView, convert, from_cai, to_cai, to_dlpack
 from cai_bridge._core import _Maker

@@ -9,7 +9,8 @@ from typing import Any
 import capsules
 import pytest
 import tables
-from fakes import each, interface
+from contract import each
+from fakes import interface
 
 from cai_bridge import to_cai
 

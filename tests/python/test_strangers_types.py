@@ -9,7 +9,8 @@ import capsules
 import numpy as np
 import pytest
 import tvm_ffi
-from fakes import each, only_cai, rows
+from contract import each, rows
+from fakes import only_cai
 
 from cai_bridge import CaiView, adapt, convert, from_cai, to_cai, to_dlpack
 

@@ -15,7 +15,7 @@ import weakref
 from typing import Any
 
 import pytest
-from fakes import rows
+from contract import rows
 from scenes import done
 from specification import BLOCKS, called, taken_on
 from systems import (

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tables
 from capsules import READ_ONLY, HandMade
-from fakes import DLPackPair, OnlyCai, assert_refused, each, interface, only_cai, restated
+from contract import assert_refused, each
+from fakes import DLPackPair, OnlyCai, interface, only_cai, restated
 
 from cai_bridge import CaiView, DLPackView, from_cai, to_cai
 
