@@ -86,6 +86,7 @@ impl Buffer {
                 Err(error) => Err(error),
             }
         })
+        .map_err(|error| error.of_memory(bytes))
     }
 
     /// The same, unless nothing could be copied there.

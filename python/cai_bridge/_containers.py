@@ -176,7 +176,9 @@ def _share(x: Any, made: Any) -> None:
 
 def _like_a_builtin(x: Any) -> Parts | None:
     """Take apart the standard library's other containers, and classes derived from them."""
-    if isinstance(x, UserDict | ChainMap):
+    if isinstance(x, ChainMap):
+        return range(len(x.maps)), list(x.maps), ".maps[{}]".format, lambda new: _rechained(x, new)
+    if isinstance(x, UserDict):
         keys = list(x)
         return keys, [x[key] for key in keys], by_item, lambda new: _reset(x, keys, new)
     if isinstance(x, UserList | deque):
@@ -186,6 +188,12 @@ def _like_a_builtin(x: Any) -> Parts | None:
         parts = [x[key] for key in keys]
         return keys, parts, by_item, lambda new: type(x)(dict(zip(keys, new, strict=True)))
     return None
+
+
+def _rechained(x: ChainMap[Any, Any], maps: list[Any]) -> Any:
+    made = _copied(x)
+    made.maps[:] = maps
+    return made
 
 
 def _reset(x: Any, keys: Iterable[Any], parts: list[Any]) -> Any:

@@ -41,10 +41,17 @@ def on_host(x: Any) -> bool:
         return False
     # Asked of those alone: PyTorch's tensors that require a gradient raise here. Numba's arrays of
     # pinned and managed memory are NumPy's by their type.
-    if hasattr(x, "__cuda_array_interface__"):
+    if _has_dict(x):
         return False
     # PyTorch hands pinned memory out as the CPU's.
     return kind == HOST or not _is_on_gpu(x)
+
+
+def _has_dict(x: Any) -> bool:
+    try:
+        return hasattr(x, "__cuda_array_interface__")
+    except Exception:
+        return False  # it has said that it is the host's
 
 
 def _kind(device: Any) -> int | None:

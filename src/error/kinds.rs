@@ -95,7 +95,7 @@ kinds! {
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// A device that this machine does not have.
     DeviceMissing: Value, "device", "a GPU of this machine";
-    /// Memory of another GPU than its producer says.
+    /// Memory of a GPU that its producer does not say: of another one, or called pinned or managed.
     DeviceElsewhere: Value, "device", "the GPU that the memory is on";
     /// `dl_device=` asks for a device on which the array cannot be handed out.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
@@ -204,6 +204,8 @@ kinds! {
     Copied: Buffer, "flags", "the producer's own memory; if you asked for a copy, pass the capsule that holds it";
     /// `copy=False`, and the array is on another device than the consumer.
     CopyNeeded: Buffer, "copy", "None or True: the array's memory is not on that device";
+    /// Not enough memory of the GPU's for a copy.
+    DeviceMemory: Driver, "memory", "what the GPU has left";
     /// Not enough host memory for a copy.
     HostMemory: Buffer, "copy", "a copy that fits in host memory";
 

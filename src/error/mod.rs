@@ -144,6 +144,18 @@ impl Error {
         self
     }
 
+    /// The same of a call that has not that many bytes to give.
+    #[cold]
+    pub(crate) fn of_memory(mut self, bytes: u64) -> Self {
+        if matches!(self.driver_code(), Some(DriverCode { code: OUT_OF_MEMORY, .. })) {
+            let Inner { kind, field, got, .. } = &mut *self.0;
+            *kind = Kind::DeviceMemory;
+            *got = format!("{bytes} bytes asked for ({field}: {got})");
+            *field = Cow::Borrowed(kind.field());
+        }
+        self
+    }
+
     /// What kind it is.
     pub fn kind(&self) -> Kind {
         self.0.kind
@@ -175,6 +187,9 @@ impl Error {
 
 /// `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) const INVALID_HANDLE: u32 = 400;
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u32 = 2;
 
 /// The most characters of a foreign value that a message repeats.
 pub const SHOWN: usize = 200;

@@ -87,5 +87,13 @@ class Malformed:
         return {**make((3,), "float32").__cuda_array_interface__, "data": (0, False)}
 
 
+class Unread:
+    """Has a dict that cannot be read."""
+
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("no dict today")
+
+
 def fails():
     raise RuntimeError("out of luck")

@@ -199,6 +199,11 @@ def test_inspect_of_what_is_malformed_ends_with_1(capsys):
     assert "nothing to compare" in printed
 
 
+def test_inspect_of_what_cannot_be_read_ends_with_1(capsys):
+    assert main(["inspect", "cli_subjects:Unread()"]) == 1
+    assert "RuntimeError: no dict today" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_inspect_of_a_contradiction_ends_with_1(flags, capsys):
     assert main(["inspect", "--simulated", "cli_subjects:Contradicts()", *flags]) == 1

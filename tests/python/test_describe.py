@@ -258,6 +258,11 @@ WRONG = [
     ("stream", -1, "stream: got -1; allowed: "),
     ("stream", True, "stream: got True; allowed: "),
     ("stream", "one", "stream: got 'one'; allowed: "),
+    ("shape", (2**63,), "shape[0]: got 9223372036854775808; allowed: 0 and more, in 64 bits"),
+    ("strides", (-(2**63) - 1,), "strides[0]: got -9223372036854775809; allowed: bytes, in 64"),
+    ("typestr", "<f3", "typestr: got '<f3'; allowed: "),
+    ("descr", 5, "descr: got 5; allowed: a list of tuples"),
+    ("mask", 3, "mask: got 3; allowed: None, or an object with __cuda_array_interface__"),
 ]
 
 

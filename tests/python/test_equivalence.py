@@ -148,7 +148,8 @@ def test_devices_that_differ_are_found(cuda):
 
 
 def test_a_mask_is_a_difference_to_whoever_has_none():
-    assert found(Both(entries={"mask": object()})) == [("masked", "CAI", True, "__dlpack__", False)]
+    mask = OnlyCai({})
+    assert found(Both(entries={"mask": mask})) == [("masked", "CAI", True, "__dlpack__", False)]
     assert_equivalent(Both(entries={"mask": None}))
 
 

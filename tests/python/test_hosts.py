@@ -270,3 +270,26 @@ def test_an_object_that_has_any_attribute_is_no_array(cuda: Any) -> None:
     for to in ("cai", "numpy"):
         with pytest.raises(ValueError, match=r"^__dlpack_device__: got <.*Anything object"):
             convert(Anything(), to)
+
+
+class RaisesForADict:
+    """An array on the host whose library says only by an error that it has none on a GPU."""
+
+    def __init__(self) -> None:
+        self.memory = np.ones(2)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("not on a GPU")
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.memory.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_a_dict_that_raises_is_none_where_the_array_says_that_it_is_on_the_host() -> None:
+    x = RaisesForADict()
+    assert np.shares_memory(convert(x, "numpy"), x.memory)
+    assert np.shares_memory(convert([x], "numpy")[0], x.memory)

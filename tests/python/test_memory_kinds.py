@@ -6,7 +6,7 @@ import tables
 from capsules import HandMade
 from fakes import DLPackPair, only_cai
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import DriverError, convert, from_cai, to_cai
 
 CODES = {"device": 2, "pinned": 3, "managed": 13}
 MEMORY = pytest.mark.parametrize("memory", CODES)
@@ -100,3 +100,44 @@ def test_the_views_table_says_which_memory_it_is(memory, export, cuda):
     assert (seen.device, seen.ptr) == ((CODES[memory], 0), view.ptr)
     if export is tables.managed:
         made.delete()
+
+
+class Frame:
+    """A stranger's array of GPU 1, which says where it is as far as it is told to."""
+
+    def __init__(self, ptr=0, items=0, device=None, stream=None):
+        self.entries = {"shape": (items,), "typestr": "<f4", "data": (ptr, False), "version": 3}
+        self.entries["stream"] = stream
+        if device is not None:
+            self.__dlpack_device__ = lambda: device
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.entries
+
+
+@pytest.mark.parametrize("by", ["device=", "its pointer", "its object", "stream=", "nothing"])
+def test_an_array_without_items_is_where_something_says_it_is(by, cuda):
+    x, s = cuda.array([1.0], device=1), cuda.stream(device=1)
+    ptr = x.ptr if by == "its pointer" else 0
+    empty = Frame(ptr, device=(2, 1) if by == "its object" else None)
+    wishes = {"device=": {"device": 1}, "stream=": {"stream": s}}.get(by, {})
+    assert from_cai(empty, **wishes).device == (2, by != "nothing")
+    cuda.set_device(1)
+    assert from_cai(Frame()).device == (2, 1)
+
+
+def test_a_tree_with_an_array_without_items_is_on_the_consumers_gpu(cuda):
+    x, mine = cuda.array([1.0], device=1), cuda.stream(device=1)
+    made = convert([Frame(x.ptr, 1, stream=1), Frame()], "dlpack", stream=mine)
+    assert [view.device for view in made] == [(2, 1), (2, 1)]
+    # What its object says of a host, or cannot say, is nothing to go by.
+    for device in [(1, 0), "here", (2, -1)]:
+        assert convert(Frame(device=device), "dlpack").device == (2, 0)
+
+
+@pytest.mark.unchecked
+def test_a_stream_that_is_none_is_refused_for_an_array_without_items_too(cuda):
+    for call in (from_cai, lambda x, stream: convert(x, "cai", stream=stream)):
+        with pytest.raises(DriverError, match=r"^stream: got the stream 0x3039, which is no"):
+            call(Frame(), stream=0x3039)

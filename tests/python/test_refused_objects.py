@@ -83,6 +83,18 @@ MAKERS = {
         lambda cuda, x: DLPackPair(lambda **_: HandMade(x.ptr, device_id=1).capsule()),
         lambda cuda, x: tables.speaker(tables.table(lambda _: HandMade(x.ptr, device_id=1)))(),
     ],
+    **{
+        f"a GPU's memory that DLPack calls {name}": [
+            lambda cuda, x, kind=kind: HandMade(x.ptr, device_type=kind).capsule(),
+            lambda cuda, x, kind=kind: DLPackPair(
+                lambda **_: HandMade(x.ptr, device_type=kind).capsule(), device=(kind, 0)
+            ),
+            lambda cuda, x, kind=kind: tables.speaker(
+                tables.table(lambda _: HandMade(x.ptr, device_type=kind))
+            )(),
+        ]
+        for name, kind in (("pinned", 3), ("managed", 13))
+    },
     "host memory that DLPack calls a GPU's": [
         lambda cuda, x: HandMade(4096).capsule(),
         lambda cuda, x: DLPackPair(lambda **_: HandMade(4096).capsule()),
@@ -136,6 +148,7 @@ ELSEWHERE = {
     "a copy during a capture",
     "managed memory for a consumer without a stream during a capture of its producer",
     *("an array in a fork", "a view in a fork"),
+    "a copy of more than the GPU's memory",
     *("an array and a stream that is none", "a dict that names a stream that is none"),
 }
 CASES = [
@@ -179,6 +192,14 @@ def test_a_stream_that_is_none_is_named(speaks, call, cuda):
     error = assert_refused(row, call, cuda.array([1.0], speaks=speaks), stream=0x3039)
     assert (error.call, error.code) == ("cuStreamGetCtx", 400)
     assert str(error).endswith("; allowed: a stream that exists")
+
+
+def test_a_copy_that_the_gpu_has_no_memory_for_says_how_large_it_is(cuda):
+    row = row_of("a copy of more than the GPU's memory")
+    x = only_cai(cuda.array([1.0], speaks=()), shape=(2**30, 2**20), strides=(0, 0))
+    error = assert_refused(row, convert, x, "cai", copy=True)
+    assert (error.call, error.code) == ("cuMemAllocAsync", 2)
+    assert f"got {2**52} bytes" in str(error)
 
 
 @pytest.mark.unchecked

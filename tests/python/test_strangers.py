@@ -24,6 +24,7 @@ from fakes import DLPackPair, OnlyCai, interface
 from cai_bridge import CaiView, convert, from_cai, to_cai, to_dlpack
 from cai_bridge._core import _Maker
 from cai_bridge._libraries._jax import Jax
+from cai_bridge.testing import describe
 from cai_bridge.testing._kit.dlpack_capsule import python_call
 
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -319,10 +320,13 @@ def test_an_array_in_a_container_is_converted_or_refused_by_its_place(row: Any, 
             convert([given], "cai")
         return
     made = convert(given, "cai")
-    key = row["path"].strip('[]"')
+    key = row["path"].rpartition("[")[2].strip('"]')
     assert type(made) is type(given)
     assert isinstance(made[int(key) if key.isdigit() else key], CaiView)
     assert given[int(key) if key.isdigit() else key] is x, "what was given stays"
+    if isinstance(given, collections.ChainMap):
+        assert [list(part) for part in made.maps] == [list(part) for part in given.maps]
+        assert isinstance(made.parents[key], CaiView)
     assert getattr(made, "maxlen", None) == getattr(given, "maxlen", None)
     assert getattr(made, "encodings", None) == getattr(given, "encodings", None)
     with pytest.raises(ValueError, match=re.escape(f"x{row['path']}: stream: got")):
@@ -434,3 +438,30 @@ def test_numpy_makes_no_array_of_objects_of_a_simulated_one(cuda: Any) -> None:
     for make in (np.asarray, np.array):
         with pytest.raises(TypeError, match=r"^simulated array: got .*; allowed: cuda\.read"):
             make(x)
+
+
+class NamedArray(dict[str, int]):
+    """A dict that is an array as well, as a record of a data frame may be."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return interface(self.x)
+
+
+class NamedTensor(dict[str, int]):
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self.x.__dlpack__(**wishes)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+@pytest.mark.parametrize("kind", [NamedArray, NamedTensor])
+def test_an_array_that_is_a_dict_as_well_is_an_array(kind: Any, cuda: Any) -> None:
+    named = kind(n=1)
+    named.x = cuda.array(shape=4, speaks="dlpack" if kind is NamedTensor else ())
+    calls = [to_cai, to_dlpack, lambda x: convert([x], "cai")[0]]
+    for call in [*calls, from_cai] if kind is NamedArray else calls:
+        assert call(named).shape == (4,)
+    (said,) = describe(named)
+    assert (said.shape, said.error) == ((4,), None)

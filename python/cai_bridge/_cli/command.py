@@ -79,7 +79,8 @@ def _add_doctor(made: argparse.ArgumentParser) -> None:
 
 def _add_inspect(made: argparse.ArgumentParser) -> None:
     made.epilog = (
-        "Exit status: 0, or 1 if a protocol is malformed or the two contradict each other."
+        "Exit status: 0, or 1 if a protocol is malformed or cannot be read, or two contradict "
+        "each other."
     )
     made.add_argument(
         "subject",

@@ -30,8 +30,8 @@ class Inspection:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the protocols contradict each other, or one of them is malformed."""
-        return self.agree is False or any(said.problems for said in self.description)
+        """Whether the protocols contradict each other, or one is malformed or cannot be read."""
+        return self.agree is False or any(one.problems or one.error for one in self.description)
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as data for JSON."""
@@ -68,7 +68,7 @@ def inspect(subject: str) -> Inspection:
 
 
 def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> int:
-    """Give what was found; fail where a protocol is malformed, or contradicts the other."""
+    """Give what was found; fail where a protocol is malformed, unread, or contradicts the other."""
     from cai_bridge.testing import simulated_cuda
 
     output.check_asked(path)

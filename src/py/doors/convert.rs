@@ -38,9 +38,9 @@ use crate::py::observe::CallSpan;
 ///     The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
 ///     stream.
 /// copy : bool, optional
-///     True makes a copy in the bridge's own memory, of arrays on the host as well: on the GPU of
-///     ``stream`` or the current one, or on the host for a library with arrays there. For NumPy it
-///     copies NumPy's own arrays as well. False refuses if a copy is needed.
+///     True makes a copy in the bridge's own memory: of an array of a GPU on that GPU, of one on the
+///     host on the GPU of ``stream`` or the current one, or on the host for a library with arrays
+///     there. For NumPy it copies NumPy's own arrays as well. False refuses if a copy is needed.
 /// readonly : bool, optional
 ///     True hands out read-only memory; with False you vouch that writing is right. For NumPy True
 ///     gives an array that may not be written, of NumPy's own ones a view.

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::device::{device_argument, locate};
+use super::device::{current_ordinal, device_argument, locate, own_device};
 use super::dict_stream::DictStream;
 use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
@@ -17,9 +17,10 @@ use super::readiness::declared;
 use super::types::{self, Facts, ProducerKind};
 use super::{Wanted, guards, ndarray, silence, strides};
 use crate::cai::{Claim, Decoded};
-use crate::device::Device;
-use crate::driver;
+use crate::device::{Device, Place};
+use crate::driver::{self, Handle};
 use crate::error::{Error, Kind};
+use crate::order;
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
@@ -84,7 +85,10 @@ pub(crate) fn import<'py>(
     };
     let Decoded { version, ptr, readonly, dtype, reach, claim } = decoded;
     check_dtype(options.dtype, dtype)?;
-    let wanted = options.device.map(device_argument).transpose()?;
+    let mut wanted = options.device.map(device_argument).transpose()?;
+    if wanted.is_none() && source.array.layout().size() == 0 {
+        wanted = device_without_items(owner, &source.driver, ptr, options)?;
+    }
     let (device, place) = locate(&source.driver, ptr, source.array.layout(), wanted)?;
     source.driver.open(place.ordinal, |call| detach(py, call));
     source.array.set(ptr, dtype, reach, device, readonly)?;
@@ -144,6 +148,42 @@ pub(crate) fn import<'py>(
         is_declared || named != view.ready.stream()
     });
     Ok(source)
+}
+
+/// Where an array without items is: where its pointer is, though it needs none; where its object says; or where the
+/// streams are that the caller names.
+#[cold]
+fn device_without_items(
+    owner: &Bound<'_, PyAny>,
+    driver: &Handle,
+    ptr: u64,
+    options: &ImportOptions<'_, '_>,
+) -> PyResult<Option<Device>> {
+    let calls = driver.get()?;
+    if ptr != 0
+        && let Some(found) = calls.pointer(ptr)?
+    {
+        return Ok(Some(own_device(found)));
+    }
+    if let Some(Ok(device)) = said_device(owner)? {
+        return Ok(Some(device));
+    }
+    let here = Place::gpu(current_ordinal(driver)?);
+    for named in [options.stream, options.consumer] {
+        if let Some(alive) = named.alive(here) {
+            return Ok(Some(Device::cuda(order::place_of(calls, alive)?.ordinal)));
+        }
+    }
+    Ok(None)
+}
+
+/// Where an object says by `__dlpack_device__` that it is, if it says so.
+#[cold]
+fn said_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Result<Device, Error>>> {
+    let py = x.py();
+    let device = answered(py, x.call_method0(intern!(py, "__dlpack_device__")))?;
+    let device = device.map(|device| pair(&device)).transpose()?.flatten();
+    Ok(device.map(|(kind, id)| Device::from_dlpack(kind, id)))
 }
 
 /// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy
@@ -246,10 +286,7 @@ fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, P
 #[cold]
 fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();
-    let device = answered(py, x.call_method0(intern!(py, "__dlpack_device__")))?;
-    let device = device.map(|device| pair(&device)).transpose()?.flatten();
-    let device = device.map(|(kind, id)| Device::from_dlpack(kind, id));
-    let refused = match device {
+    let refused = match said_device(x)? {
         Some(Err(elsewhere)) => elsewhere,
         _ if facts.has_cai => {
             let (name, raised) = (type_name(x)?, printed(error.value(py))?);

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 
 use crate::descriptor::{Descriptor, null};
-use crate::device::{Device, MemoryKind, Place};
+use crate::device::{Device, MemoryKind, Place, Pointer};
 use crate::driver::Handle;
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
@@ -39,12 +39,16 @@ pub(super) fn locate(
         return Err(null(layout));
     }
     let found = driver.locate(ptr)?;
-    let own = match found.kind {
+    as_wanted(own_device(found), wanted).map(|device| (device, Place::owning(found)))
+}
+
+/// The device of memory that the driver knows so.
+pub(super) const fn own_device(found: Pointer) -> Device {
+    match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),
         // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."
         kind => Device { kind, id: 0 },
-    };
-    as_wanted(own, wanted).map(|device| (device, Place::owning(found)))
+    }
 }
 
 /// Refuses a GPU that this machine does not have, as `field` names it by `got`.
@@ -85,17 +89,18 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Refuses memory that an unknown producer says is a GPU's, if the driver knows it as another's or
-/// not at all.
+/// Refuses memory of which an unknown producer says where it is, if the driver does not know it, or knows it as a GPU's
+/// that was not named: what is said to be pinned or managed is read by the host.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
-    let Device { kind: MemoryKind::Device, id } = array.device() else { return Ok(()) };
+    let said = array.device();
     // Without a driver an array is looked at all the same.
     if array.ptr() == 0 || driver.get().is_err() {
         return Ok(());
     }
     let found = driver.locate(array.ptr())?;
-    if found.kind == MemoryKind::Device && found.ordinal != id {
-        let got = format!("(2, {id}) for memory of (2, {})", found.ordinal);
+    if found.kind == MemoryKind::Device && said != Device::cuda(found.ordinal) {
+        let got =
+            format!("({}, {}) for memory of (2, {})", said.kind.code(), said.id, found.ordinal);
         return Err(Error::new(Kind::DeviceElsewhere, got));
     }
     Ok(())

@@ -202,8 +202,10 @@ pub(crate) fn capsule(
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
     // Without a driver a capsule is read all the same.
-    if array.device().kind == MemoryKind::Device && array.ptr() != 0 && driver.get().is_ok() {
-        check_exists(&driver, place.ordinal, "device", format_args!("(2, {})", place.ordinal))?;
+    if array.ptr() != 0 && driver.get().is_ok() {
+        if array.device().kind == MemoryKind::Device {
+            check_exists(&driver, place.ordinal, "device", format_args!("(2, {})", place.ordinal))?;
+        }
         check_memory(&driver, &array)?;
     }
     let mut source = Holding::array(x.clone().unbind(), None, driver, By::Capsule);

@@ -44,13 +44,12 @@ pub(crate) enum Arrays {
 }
 
 impl Arrays {
-    fn of(producer: ProducerKind, speaks: Speaks, kind: &Bound<'_, PyType>) -> PyResult<Self> {
-        let Speaks { table, dlpack, cai } = speaks;
+    fn of(producer: ProducerKind, speaks: &Speaks, kind: &Bound<'_, PyType>) -> PyResult<Self> {
         Ok(match producer {
             // A class has what its objects have, and is none.
             ProducerKind::Class => Self::None,
             ProducerKind::CaiView | ProducerKind::DLPackView | ProducerKind::Capsule => Self::All,
-            _ if table.is_some() || dlpack || cai => Self::All,
+            _ if speaks.any() => Self::All,
             ProducerKind::Dict => Self::Some,
             ProducerKind::Foreign if has_more(kind)? => Self::Some,
             ProducerKind::Foreign => Self::None,
@@ -96,6 +95,10 @@ impl Speaks {
             dlpack: speaks(kind, intern!(py, "__dlpack__"))?,
             cai: speaks(kind, intern!(py, "__cuda_array_interface__"))?,
         })
+    }
+
+    const fn any(&self) -> bool {
+        self.table.is_some() || self.dlpack || self.cai
     }
 }
 
@@ -192,6 +195,7 @@ pub(crate) fn a_class(x: &Bound<'_, PyAny>) -> PyErr {
 
 fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let py = x.py();
+    let speaks = Speaks::of(kind)?;
     let producer = if x.is_instance_of::<PyType>() {
         ProducerKind::Class
     } else if x.is_instance_of::<CaiView>() {
@@ -200,7 +204,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         ProducerKind::DLPackView
     } else if x.is_instance_of::<PyCapsule>() {
         ProducerKind::Capsule
-    } else if x.is_instance_of::<PyDict>() {
+    } else if x.is_instance_of::<PyDict>() && !speaks.any() {
         ProducerKind::Dict
     } else {
         ProducerKind::Foreign
@@ -218,14 +222,13 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let bases = Bases::of(kind)?;
     let habits = Habits::of(|about, library| bases.are_of(about, library));
     let parts = Parts::of(x, kind, habits)?;
-    let speaks = Speaks::of(kind)?;
     let has_cai = speaks.cai;
     // NumPy's own `__dlpack__` says that the memory is the CPU's.
     let is_numpys = has_cai && bases.is_numpys;
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(Facts {
         producer,
-        arrays: Arrays::of(producer, speaks, kind)?,
+        arrays: Arrays::of(producer, &speaks, kind)?,
         table: speaks.table,
         lazy,
         parts,

@@ -8,13 +8,14 @@ from typing import Any
 
 from .dlpack_capsule import Capsule
 from .said import Said, why
-from .said_cai import DOOR, said_by_dict
+from .said_cai import DOOR, DUNDER, said_by_dict
 from .said_dlpack import said_by_capsule, said_by_method, said_by_table
 
 _ROWS = (
     *("version", "ptr", "shape", "strides", "dtype", "typestr", "itemsize"),
     *("device", "readonly", "stream"),
 )
+_SPOKEN = (DUNDER, "__dlpack__", "__dlpack_c_exchange_api__")
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def describe(x: object) -> Description:
     standard 2024.12, ``array.__dlpack__``.
     """
     kind = type(x).__name__
-    if isinstance(x, dict):
+    if isinstance(x, dict) and not any(hasattr(type(x), name) for name in _SPOKEN):
         return Description(kind, (said_by_dict(x),))
     if isinstance(x, Capsule):
         return Description(kind, (said_by_capsule(x),))

@@ -17,6 +17,14 @@ _NAMED = {pair: name for name, pair in CODES.items()} | {
 }
 _SIZES = {dtype.itemsize for dtype in DTYPES.values() if dtype.typestr[1] == "V"}
 _EXACT = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr[1] != "V"}
+# The sizes that a letter's numbers have in NumPy, or in a compiler.
+_NUMBERS = {
+    "b": (1,),
+    **dict.fromkeys("iu", (1, 2, 4, 8, 16)),
+    "f": (1, 2, 4, 8, 12, 16),
+    "c": (4, 8, 16, 24, 32),
+    **dict.fromkeys("mM", (8,)),
+}
 # Leading zeros are no part of a size.
 _TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])(?:0+(?=[1-9]))?([0-9]{0,9})(\[.*\])?", re.ASCII)
 
@@ -40,7 +48,7 @@ def typestr_size(typestr: str) -> int | None:
     letter, digits = found[2], found[3]
     if letter == "O":
         return int(digits or 8)
-    if not digits:
+    if not digits or int(digits) not in _NUMBERS.get(letter, (int(digits),)):
         return None
     return int(digits) * (4 if letter == "U" else 1)
 

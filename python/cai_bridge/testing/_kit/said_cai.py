@@ -5,6 +5,7 @@ The rules are those of "CUDA Array Interface (Version 3)", section "Python Inter
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from .dtypes import is_opaque, typestr_name, typestr_size
 from .said import UNSAID, Said, malformed, shown, why
 
 DOOR = "CAI"
+DUNDER = "__cuda_array_interface__"
 _ABSENT = object()
 
 
@@ -77,8 +79,8 @@ def _version(entries: _Entries) -> int | None:
 def _shape(entries: _Entries) -> tuple[int, ...] | None:
     shape = entries.integers("shape", entries["shape"])
     for axis, extent in enumerate(shape or ()):
-        if extent < 0:
-            entries.refuse(f"shape[{axis}]", extent, "0 and more")
+        if not 0 <= extent < 2**63:
+            entries.refuse(f"shape[{axis}]", extent, "0 and more, in 64 bits")
     return shape
 
 
@@ -130,7 +132,26 @@ def _strides(
     strides = entries.integers("strides", said)
     if strides is not None and shape is not None and len(strides) != len(shape):
         entries.refuse("strides", strides, f"{len(shape)}, one a dimension")
+    for axis, stride in enumerate(strides or ()):
+        if not -(2**63) <= stride < 2**63:
+            entries.refuse(f"strides[{axis}]", stride, "bytes, in 64 bits")
     return strides
+
+
+def _mask(entries: _Entries) -> bool:
+    mask = entries["mask"]
+    if mask is None or mask is _ABSENT:
+        return False
+    # Without running what is the mask's own.
+    if inspect.getattr_static(mask, DUNDER, None) is None:
+        entries.refuse("mask", mask, f"None, or an object with {DUNDER}")
+    return True
+
+
+def _descr(entries: _Entries) -> None:
+    descr = entries["descr"]
+    if not (descr is None or descr is _ABSENT or isinstance(descr, list)):
+        entries.refuse("descr", descr, "a list of tuples, as of NumPy's array interface")
 
 
 def _stream(entries: _Entries, version: int | None) -> int | str | None:
@@ -159,7 +180,7 @@ def said_by_dict(interface: object, dtype: Callable[[], object] = lambda: None) 
         Tells the array's own ``dtype``; called where the typestr leaves the type open.
     """
     if not isinstance(interface, dict):
-        return Said(DOOR, error=malformed("__cuda_array_interface__", shown(interface), "a dict"))
+        return Said(DOOR, error=malformed(DUNDER, shown(interface), "a dict"))
     try:
         return _said(_Entries(interface), dtype)
     except Exception as error:  # keys and values may be of any class
@@ -171,7 +192,8 @@ def _said(entries: _Entries, dtype: Callable[[], object]) -> Said:
     typestr, name, itemsize = _typestr(entries, dtype)
     strides = _strides(entries, shape, itemsize)
     stream = _stream(entries, version)
-    mask = entries["mask"]
+    masked = _mask(entries)
+    _descr(entries)
     made = Said(
         DOOR,
         version=None if version is None else str(version),
@@ -183,7 +205,7 @@ def _said(entries: _Entries, dtype: Callable[[], object]) -> Said:
         itemsize=itemsize,
         readonly=readonly,
         stream=stream,
-        masked=mask is not None and mask is not _ABSENT,
+        masked=masked,
     )
     if made.size and ptr == 0:
         entries.refuse("data[0]", 0, "the address of the first item")
