@@ -58,8 +58,7 @@ fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, dialect: Dialect) ->
         Some(0) if fields.version == VERSION && dialect.unnamed.is_some() => {}
         Some(0 | -1) if dialect.declared => {}
         Some(0) => reasons.push(Kind::StreamZero),
-        Some(-1) => reasons.push(Kind::StreamNoOrder),
-        Some(value) if u64::try_from(value).is_err() => reasons.push(Kind::StreamNegative),
+        Some(value) if u64::try_from(value).is_err() => reasons.push(Kind::StreamNoOrder),
         _ => {}
     }
     reasons

@@ -53,16 +53,15 @@ pub fn integer(bytes: &mut Bytes<'_>) -> Option<i128> {
     }
 }
 
-/// The stream of an integer, or why there is none.
-fn expected(value: i128) -> Result<Stream, Kind> {
+/// The stream of an integer, or why there is none; `none` where no handle can be so.
+fn expected(value: i128, none: Kind) -> Result<Stream, Kind> {
     Err(match value {
         1 => return Ok(Stream::Legacy),
         2 => return Ok(Stream::PerThread(HERE)),
         0 => Kind::StreamZero,
-        -1 => Kind::StreamNoOrder,
         _ => match u64::try_from(value) {
             Ok(handle) => return Ok(Stream::Handle(handle)),
-            Err(_) => Kind::StreamNegative,
+            Err(_) => none,
         },
     })
 }
@@ -70,7 +69,8 @@ fn expected(value: i128) -> Result<Stream, Kind> {
 fn ready(value: Option<i128>) -> Option<Ready> {
     let read = Ready::from_cai(value, HERE);
     let kind = read.as_ref().map_err(|error| error.kind()).copied();
-    assert_eq!(kind, value.map_or(Ok(Ready::Nothing), |value| expected(value).map(Ready::On)));
+    let on = |value| expected(value, Kind::StreamNoOrder).map(Ready::On);
+    assert_eq!(kind, value.map_or(Ok(Ready::Nothing), on));
     let ready = read.ok()?;
     assert_eq!(ready.to_cai(HERE).map(i128::from), value, "it is written as it was read");
     let elsewhere = ready.to_cai(THERE).map(i128::from);
@@ -86,7 +86,7 @@ fn request(value: Option<i128>) -> Option<Request> {
         match value {
             None => Ok(Request::Unspecified),
             Some(-1) => Ok(Request::NoOrder),
-            Some(value) => expected(value).map(Request::On),
+            Some(value) => expected(value, Kind::StreamNegative).map(Request::On),
         }
     );
     let request = read.ok()?;

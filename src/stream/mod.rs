@@ -157,7 +157,9 @@ impl Ready {
     pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
             None => Ok(Self::Nothing),
-            Some(value) if value < 0 => Err(Error::new(Kind::StreamNoOrder, value.to_string())),
+            Some(value) if u64::try_from(value).is_err() => {
+                Err(Error::new(Kind::StreamNoOrder, value.to_string()))
+            }
             Some(value) => Stream::from_integer(value, here).map(Self::On),
         }
     }

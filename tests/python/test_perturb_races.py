@@ -167,6 +167,37 @@ def test_what_differs_by_itself_as_well_is_named_right_or_not_at_all(
         assert sides == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], race
 
 
+SLOW = f"""
+    import pathlib, time
+    count = pathlib.Path(__file__).with_name("count")
+    number = int(count.read_text()) if count.exists() else START
+    count.write_text(str(number + 1))
+    {TWO}
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        if "OFTEN"[number % len("OFTEN")] == "1":
+            time.sleep(0.08)
+        launch("copy", b, y, x)
+        print(read(y, b))
+        order(b, a)
+    """
+
+
+@pytest.mark.parametrize("often", ["01", "0010", "0000100"])
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_where_the_host_is_slower_than_what_is_late_it_is_later(
+    start: int, often: str, run: Perturb
+) -> None:
+    """As beside other processes: in some runs the delay is over before the second one comes."""
+    program = SLOW.replace("START", str(start)).replace("OFTEN", often)
+    status, found = run(program, "--delay", "0.05", named=True)
+    if status == 0:
+        pytest.skip("no run differed")
+    assert found["race"], found
+    sides = [source(found["race"][side]) for side in ("late", "early")]
+    assert sides == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
+
+
 def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
     _, found = run(
         """

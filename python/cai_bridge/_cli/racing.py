@@ -4,22 +4,24 @@ Under a seed in which the program differs, many operations are late. The first b
 late one that the difference needs. The second runs the program serially from some operation on: the
 last one from which on that makes it right again is the one that should have waited.
 
-A racy program may differ by itself, on a busy GPU often. So what is found has to hold in runs that
-no bisection saw, and where it does not, each question is asked again, of more runs.
+A racy program may differ by itself, on a busy GPU often; and where the host is slower than what is
+late, it is right by itself. So what is found has to hold in runs that no bisection saw, and where
+it does not, each question is asked again, of more runs, in which what is late is later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from . import perturbed
 from .perturbed import Program, Run
 
-_VOTES = (1, 2, 3)
-"""In how many runs the program must differ for a yes: more, if the answers did not hold."""
+_ROUNDS = ((1, 1), (2, 2), (3, 4))
+"""In how many runs the program must differ for a yes, and by how many delays what is late is late:
+more, if the answers did not hold."""
 _CONFIRMED = 2
 """In how many further runs what was found must hold."""
 _FRAMES = 3
@@ -192,7 +194,8 @@ def name(program: Program, reference: Run, seed: int, step: Callable[[str], None
         Is told what is run next.
     """
     search = _Search(program, reference, seed, step)
-    for search.votes in _VOTES:
+    for search.votes, times in _ROUNDS:
+        search.program = replace(program, delay=program.delay * times)
         traced = search.run(trace=1)
         late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
         if not late or not search.is_other(traced):
@@ -215,7 +218,7 @@ def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
     behind = [one for one in every if one > late[high]]
     others = [one for one in every if one not in late[low : high + 1]]
     for rest in (behind, others):
-        if other := _early(search, ends, rest):
+        if (other := _early(search, ends, rest)) is not None:
             break
     if not _holds(search, ends, rest, other):
         return None
@@ -245,15 +248,18 @@ def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int |
 
 
 def _holds(search: _Search, ends: tuple[int, int], rest: Sequence[int], other: int | None) -> bool:
-    """Whether the program differs as often as it is run with what was found.
+    """Whether what was found is so as often as the program is run.
 
-    It differs too where only those of `rest` behind `other` are serial; where nobody is early, all
-    of them behind the late one.
+    It differs where only those of `rest` behind `other` are serial; where nobody is early, all of
+    them behind the late one. Where they are serial from `other` on it does not.
     """
     last = ends[1] if other is None else other
     behind = [one for one in rest if one > last]
     asked = {"serial_from": behind[0]} if behind else {}
-    return search.differs_in(_CONFIRMED, *ends, **asked)
+    if not search.differs_in(_CONFIRMED, *ends, **asked):
+        return False
+    again = range(0 if other is None else _CONFIRMED)
+    return not any(search.differs_in(1, *ends, serial_from=other) for _ in again)
 
 
 def _told(run: Run, operation: int) -> tuple[int, str, str]:
