@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shlex
@@ -28,6 +29,8 @@ from tests.soak.shrink import Shrinking
 from tests.soak.worlds import World
 
 ROOT = Path(__file__).parents[2]
+# Several tests take the same programs, which cannot be changed.
+program_of = functools.cache(generate.program)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +50,7 @@ def _collected_where_a_program_says_so():
 
 def test_random_programs_do_what_the_readme_promises():
     for seed in range(800):
-        program = generate.program(seed)
+        program = program_of(seed)
         failure = execute.run(program, Bridge())
         assert failure is None, f"seed {seed}\n{s.listing(program)}\n{failure.text}"
 
@@ -73,7 +76,7 @@ def test_a_seed_makes_the_same_program_in_every_process(salt):
 
 
 def test_every_kind_of_step_is_drawn():
-    drawn = {type(step) for seed in range(2000) for step in generate.program(seed)}
+    drawn = {type(step) for seed in range(2000) for step in program_of(seed)}
     assert drawn == room.STEPS
 
 
@@ -91,7 +94,7 @@ LEFT_OUT = {
 def test_an_order_that_is_left_out_is_reported(call):
     kinds = set()
     for seed in range(800):
-        broken = power.broken(generate.program(seed), call, seed)
+        broken = power.broken(program_of(seed), call, seed)
         assert broken.result != "missed", f"seed {seed}: {broken.step}"
         kinds |= broken.kinds
     assert kinds >= LEFT_OUT[call]

@@ -8,6 +8,7 @@ an event and a wait, or a wait of the host.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import steps as s
@@ -38,19 +39,24 @@ class Broken(NamedTuple):
     failure: Failure | None = None
 
 
-def needed(program: s.Steps, call: str, make: Any = Bridge) -> list[Need]:
-    """List the orders that some later access needs."""
-    model, needs = make(), list[Need]()
-    whose = "host" if call == "cuModuleUnload" else "edge"
+def needed(program: s.Steps, call: str, orders: list[Made], draw: random.Random) -> Iterator[Need]:
+    """Give those of a program's orders that some later access needs, in an order that is drawn."""
+    whose, made_in = "host" if call == "cuModuleUnload" else "edge", dict[int, list[Made]]()
+    for one in orders:
+        made_in.setdefault(one.step, []).append(one)
+    if not any(one.whose == whose for one in orders):
+        return iter(())
+    model, needs = Bridge(), list[Need]()
     for number, step in enumerate(program):
-        before = model.copy()
+        here = made_in.get(number, [])
+        before = model.copy() if any(made.whose == whose for made in here) else model
         model.take(step)
-        here = [made for made in model.made if made.step == number]
         for nth, made in enumerate(here):
             if made.whose == whose:
                 left = Left(number, nth, stale=call == "cuEventRecord")
                 needs.append(Need(left, kinds(step, made, before)))
-    return [need for need in needs if _is_missed(program, need.left, make())]
+    draw.shuffle(needs)
+    return (need for need in needs if _is_missed(program, need.left, Bridge()))
 
 
 def kinds(step: s.Step, made: Made, model: Bridge) -> frozenset[str]:
@@ -115,12 +121,10 @@ def without_faults(step: s.Step) -> tuple[s.Step, ...]:
 def broken(program: s.Steps, call: str, seed: int) -> Broken:
     """Run a program without an order that it needs."""
     program = tuple(step for tried in program for step in without_faults(tried))
-    needs = needed(program, call)
-    random.Random(seed).shuffle(needs)
     model = Bridge()
     for step in program:
         model.take(step)
-    for left, special in needs:
+    for left, special in needed(program, call, model.made, random.Random(seed)):
         without = Without(call, left, list(model.made))
         failure = run(program, Bridge(), without)
         # A capture that lacks an order fails by itself, too: what was forked is not joined.
