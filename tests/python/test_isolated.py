@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_bridge.conformance import check_producer, requirements
+from cai_bridge.conformance import check_producer, isolated, requirements
 from cai_bridge.conformance.isolated import check_isolated
 
 
@@ -94,7 +94,8 @@ def test_what_does_not_end_is_ended():
     assert time.monotonic() - start < 30
 
 
-def test_a_child_that_does_not_leave_is_ended_and_its_verdicts_are_kept():
+def test_a_child_that_does_not_leave_is_ended_and_its_verdicts_are_kept(monkeypatch):
+    monkeypatch.setattr(isolated, "_LAST_WORDS_S", 1.0)
     start = time.monotonic()
     report = check_isolated(
         "producer", "dying:Lingering", where="simulated", only="cai-readonly", limit_s=5
