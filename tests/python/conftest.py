@@ -2,6 +2,7 @@
 
 import gc
 import random
+from collections import Counter
 
 import capsules
 import pytest
@@ -11,6 +12,15 @@ from traces import Trace
 from cai_bridge import _core, trace
 from cai_bridge.conformance import open_lab
 from cai_bridge.testing import simulated_cuda
+
+# Files of few tests that run for ten seconds and more, the longest first. xdist begins with the
+# files of most tests: these would be its last, and one process would wait for another's.
+LONG = (
+    *("test_pytest_plugin", "test_conformance_producers", "test_perturb_races", "test_soak"),
+    *("test_soak_libraries", "test_perturb_compared", "test_planted", "test_cuda_door"),
+    *("test_perturb_gates", "test_isolated", "test_perturb_seen", "test_foreign_state"),
+    *("test_cli_hostile", "test_flat", "test_matrix_processes", "test_forks"),
+)
 
 
 def pytest_addoption(parser):
@@ -26,6 +36,17 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--no-habits"):
         _core._forget_habits()
+    if config.getoption("--shuffle") is None and hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def long_first(items):
+    """Put the files in the order in which xdist is to give them out."""
+    tests = Counter(item.path for item in items)
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(
+        key=lambda item: (places.get(item.path.stem, len(LONG)), -tests[item.path], item.path)
+    )
 
 
 def argue(config, items):
@@ -48,6 +69,8 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--no-habits"):
         argue(config, items)
     if (seed := config.getoption("--shuffle")) is None:
+        if hasattr(config, "workerinput"):
+            long_first(items)
         return
     draw = random.Random(seed)
     files = {}
