@@ -100,7 +100,7 @@ fn named(native: u64) {
     assert_eq!(stream.handle(), native.max(1));
     assert_eq!(stream.seen_from(HERE), stream);
     assert_eq!(stream.seen_from(THERE).handle(), if native == 2 { 1 } else { native.max(1) });
-    assert_eq!(Ok(stream), expected(native.max(1).into()));
+    assert_eq!(Ok(stream), expected(native.max(1).into(), Kind::StreamZero));
 }
 
 /// An order is left out for what is ready and asked for alone, and only for these reasons.

@@ -220,10 +220,11 @@ def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
     for rest in (behind, others):
         if (other := _early(search, ends, rest)) is not None:
             break
-    if not _holds(search, ends, rest, other):
-        return None
     # On one stream the second waits for the first: waiting there only helped the host.
-    if other is not None and _told(traced, other)[0] == _told(traced, late[high])[0]:
+    is_host = other is None or _told(traced, other)[0] == _told(traced, late[high])[0]
+    if not _holds(search, ends, rest, other, is_host=is_host):
+        return None
+    if is_host:
         other = None
     asked = [late[high]] if other is None else [late[high], other]
     stacks = ",".join(map(str, asked))
@@ -247,19 +248,29 @@ def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int |
     return None if not rest or still(0) else rest[first(len(rest), still) - 1]
 
 
-def _holds(search: _Search, ends: tuple[int, int], rest: Sequence[int], other: int | None) -> bool:
+def _holds(
+    search: _Search,
+    ends: tuple[int, int],
+    rest: Sequence[int],
+    other: int | None,
+    *,
+    is_host: bool,
+) -> bool:
     """Whether what was found is so as often as the program is run.
 
     It differs where only those of `rest` behind `other` are serial; where nobody is early, all of
-    them behind the late one. Where they are serial from `other` on it does not.
+    them behind the late one. Where they are serial from `other` on it does not, or not always, as
+    it may differ by itself; the host is named only if it never does.
     """
     last = ends[1] if other is None else other
     behind = [one for one in rest if one > last]
     asked = {"serial_from": behind[0]} if behind else {}
     if not search.differs_in(_CONFIRMED, *ends, **asked):
         return False
-    again = range(0 if other is None else _CONFIRMED)
-    return not any(search.differs_in(1, *ends, serial_from=other) for _ in again)
+    if other is None:
+        return True
+    helps = (not search.differs_in(1, *ends, serial_from=other) for _ in range(_CONFIRMED))
+    return all(helps) if is_host else any(helps)
 
 
 def _told(run: Run, operation: int) -> tuple[int, str, str]:
