@@ -202,8 +202,10 @@ fn without_memory_nobody_is_made_to_wait() {
     let m = Machine::new();
     m.cuda.fail("cuMemAllocAsync", 1, codes::OUT_OF_MEMORY).unwrap();
     let called = || -> Result<()> { panic!("an order") };
-    let error = Buffer::filled(&m.driver, &m.reversed(), m.stream(HERE), called);
-    assert_eq!(error.unwrap_err().field(), "cuMemAllocAsync");
+    let error = Buffer::filled(&m.driver, &m.reversed(), m.stream(HERE), called).unwrap_err();
+    let call = error.driver_code().unwrap().call;
+    assert_eq!((error.field(), call), ("memory", "cuMemAllocAsync"));
+    assert!(error.got().starts_with("12 bytes asked for (cuMemAllocAsync: "), "{error}");
     assert_eq!(m.made(Call::MemFreeAsync), 0);
 }
 
