@@ -34,7 +34,9 @@ dev: $(VENV)/.tools  ## Build the extension for trying changes, where .venv/bin/
 	@hooks=$$(git rev-parse --git-path hooks 2>/dev/null) && mkdir -p $$hooks && cp make/commit-msg $$hooks/ || true
 	@touch $(VENV)/.dev
 
-test: test-rust test-python  ## Run every test that needs no GPU
+test:  ## Run every test that needs no GPU
+	$(MAKE) --jobs=2 --output-sync=target $(TESTS_NEED)
+	$(MAKE) test-rust test-python
 
 # A tree whose GPU tests have never run has no page of their last run.
 lint: lint-rust lint-python lint-commits $(if $(wildcard tests/gpu/LAST.md),lint-gpu)  ## Check formatting, lints, types, stubs, commit messages, and when the GPU tests last ran

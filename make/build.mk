@@ -4,7 +4,7 @@ PACKAGE := $(VENV)/package-$(PROFILE)
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 # After `make dev` what needs the package uses that build, else the wheel.
 IMPORTABLE := $(if $(wildcard $(VENV)/.dev),dev,$(VENV)/.installed-$(PROFILE))
-.PHONY: builds extensions fakes wheel clean
+.PHONY: builds core-tests extensions fakes wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "cai_bridge needs Python 3.11 or later"'
@@ -97,7 +97,10 @@ $(COUNTED)/.built: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m compileall -q $(COUNTED)  # a first import, which compiles, counts otherwise
 	@touch $@
 
-builds: $(VENV)/.extensions-$(PROFILE) $(FAKES)/.built $(COUNTED)/.built  ## Build all that the tests and counts need
+# What `make test` builds, side by side: linkers and pip keep one core busy at most.
+TESTS_NEED := $(VENV)/.extensions-$(PROFILE) core-tests $(VENV)/.tools $(FAKES)/.built $(TESTED) $(PERTURB)
+
+builds: $(TESTS_NEED) $(COUNTED)/.built  ## Build all that the tests and counts need
 
 wheel: $(VENV)/.wheel-release  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel-release/*.whl dist/

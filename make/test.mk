@@ -7,11 +7,20 @@ UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
 CACHED := PYTHONDONTWRITEBYTECODE=
 .PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
 
+CORE := --no-default-features --features half,num-complex,float8
+CORE_CUDARC := --no-default-features --features $(CUDARC) --test cudarc
+IN_PERTURB := --manifest-path perturb/Cargo.toml --target-dir target/perturb
+
+core-tests:
+	cargo test --quiet --no-run $(CORE)
+	cargo test --quiet --no-run $(CORE_CUDARC)
+	cargo test --quiet --no-run $(IN_PERTURB)
+
 test-rust:  ## Run the core's tests, which need no Python
-	cargo test --quiet --no-default-features --features half,num-complex,float8
-	cargo test --quiet --no-default-features --features $(CUDARC) --test cudarc
+	cargo test --quiet $(CORE)
+	cargo test --quiet $(CORE_CUDARC)
 	$(UNSTABLE_RUSTDOC) cargo test --quiet --no-default-features --features $(CUDARC) --doc
-	cargo test --quiet --manifest-path perturb/Cargo.toml --target-dir target/perturb
+	cargo test --quiet $(IN_PERTURB)
 
 # The examples of the crate that need an interpreter are compiled, and do not run.
 test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED) $(PERTURB)  ## Run the Python tests on the simulated device
@@ -26,7 +35,7 @@ lint-rust: $(BIN)/python
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path perturb/Cargo.toml
-	cargo clippy --quiet --all-targets --manifest-path perturb/Cargo.toml --target-dir target/perturb -- -D warnings
+	cargo clippy --quiet --all-targets $(IN_PERTURB) -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features --features $(CUDARC),python,half,num-complex,float8 -- -D warnings
