@@ -332,8 +332,8 @@ def from_cai(
         The object that keeps the memory of a dict alive.
     device : int, str or tuple of (int, int), optional
         A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
-        of an array without elements, which has no pointer, or hands out managed or pinned memory as plain
-        memory of that GPU.
+        of an array without elements, which needs no pointer (else its pointer does, else ``stream``,
+        else it is the current one), or hands out managed or pinned memory as plain memory of that GPU.
     dtype : str or dtype, optional
         The element type of ``<V2`` and ``|V1``, such as ``"bfloat16"``, if ``x.dtype`` does not name it.
 

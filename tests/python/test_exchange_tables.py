@@ -102,7 +102,8 @@ def test_a_stream_that_the_table_cannot_tell_is_an_error_and_the_tensor_is_delet
 )
 @pytest.mark.parametrize(("theirs", "says"), [(0, 1), (1, 1), (2, 2), ("own", "own")])
 def test_the_table_is_asked_for_the_stream_of_the_tensors_device(theirs, says, device, asked, cuda):
-    x, seen = cuda.array(shape=4, device=asked[1]), []
+    memory = {2: "device", 3: "pinned", 13: "managed"}[device[0]]
+    x, seen = cuda.array(shape=4, device=asked[1], memory=memory), []
     own = cuda.stream(device=asked[1])
     theirs, says = (own.handle, own.handle) if theirs == "own" else (theirs, says)
     fields = {"device_type": device[0], "device_id": device[1]}

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 # What the child finds: one of everything, made by the parent.
 PARENT = """
     from capsules import HandMade
-    from fakes import DLPackPair, OnlyCai, assert_refused, interface
+    from contract import assert_refused
+    from fakes import DLPackPair, OnlyCai, interface
     producer = cuda.stream()
     arrays = {
         speaks: cuda.array([1.0] * 4, speaks=speaks) for speaks in ("exchange", "dlpack", "cai3")

@@ -219,14 +219,20 @@ def test_without_elements_the_pointer_is_0_whatever_it_was(form, offset, ptr, cu
 
 @pytest.mark.parametrize("version", range(4))
 @pytest.mark.parametrize("ptr", [0, 4096])
-@pytest.mark.parametrize("stream", [None, -1, 1, 2, 4096])
-def test_without_elements_nothing_is_asked_and_nothing_is_pending(stream, ptr, version, cuda):
+@pytest.mark.parametrize("stream", [None, -1, 1, 2, "own"])
+def test_without_elements_nothing_waits_and_nothing_is_pending(stream, ptr, version, cuda):
+    own = cuda.stream()
+    stream = own.handle if stream == "own" else stream
     made = {"shape": (0,), "typestr": "<f4", "data": (ptr, False), "version": version}
     cuda.clear_calls()
     view = from_cai(made, owner=object(), stream=stream)
     assert (view.ptr, view.stream, view.device) == (0, None, (2, 0))
     view.__dlpack__(stream=1)
-    assert not {call.call for call in cuda.calls} & {"cuEventRecord", "cuPointerGetAttributes"}
+    made = {call.call for call in cuda.calls}
+    assert not made & {"cuEventRecord", "cuStreamWaitEvent", "cuStreamIsCapturing"}
+    # A pointer that it has nevertheless says where it is.
+    assert ("cuPointerGetAttributes" in made) == (ptr != 0)
+    del own
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ pub(crate) fn import<'py>(
     check_dtype(options.dtype, dtype)?;
     let mut wanted = options.device.map(device_argument).transpose()?;
     if wanted.is_none() && source.array.layout().size() == 0 {
-        wanted = device_without_items(owner, &source.driver, ptr, options)?;
+        wanted = device_without_items(&source.driver, ptr, options)?;
     }
     let (device, place) = locate(&source.driver, ptr, source.array.layout(), wanted)?;
     source.driver.open(place.ordinal, |call| detach(py, call));
@@ -150,23 +150,19 @@ pub(crate) fn import<'py>(
     Ok(source)
 }
 
-/// Where an array without items is: where its pointer is, though it needs none; where its object says; or where the
-/// streams are that the caller names.
+/// Where an array without items is: where its pointer is, though it needs none, or where the stream is that the caller
+/// names. Its `__dlpack_device__` is not asked: many a class has it from here.
 #[cold]
 fn device_without_items(
-    owner: &Bound<'_, PyAny>,
     driver: &Handle,
     ptr: u64,
     options: &ImportOptions<'_, '_>,
-) -> PyResult<Option<Device>> {
+) -> Result<Option<Device>, Error> {
     let calls = driver.get()?;
     if ptr != 0
         && let Some(found) = calls.pointer(ptr)?
     {
         return Ok(Some(own_device(found)));
-    }
-    if let Some(Ok(device)) = said_device(owner)? {
-        return Ok(Some(device));
     }
     let here = Place::gpu(current_ordinal(driver)?);
     for named in [options.stream, options.consumer] {
@@ -175,15 +171,6 @@ fn device_without_items(
         }
     }
     Ok(None)
-}
-
-/// Where an object says by `__dlpack_device__` that it is, if it says so.
-#[cold]
-fn said_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Result<Device, Error>>> {
-    let py = x.py();
-    let device = answered(py, x.call_method0(intern!(py, "__dlpack_device__")))?;
-    let device = device.map(|device| pair(&device)).transpose()?.flatten();
-    Ok(device.map(|(kind, id)| Device::from_dlpack(kind, id)))
 }
 
 /// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy
@@ -286,7 +273,10 @@ fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, P
 #[cold]
 fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();
-    let refused = match said_device(x)? {
+    let device = answered(py, x.call_method0(intern!(py, "__dlpack_device__")))?;
+    let device = device.map(|device| pair(&device)).transpose()?.flatten();
+    let device = device.map(|(kind, id)| Device::from_dlpack(kind, id));
+    let refused = match device {
         Some(Err(elsewhere)) => elsewhere,
         _ if facts.has_cai => {
             let (name, raised) = (type_name(x)?, printed(error.value(py))?);
