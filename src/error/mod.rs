@@ -134,23 +134,22 @@ impl Error {
 
     /// The same of a call that does not know `stream`, by the argument that named it.
     #[cold]
-    pub(crate) fn of_stream(mut self, stream: impl fmt::Display) -> Self {
-        if matches!(self.driver_code(), Some(DriverCode { code: INVALID_HANDLE, .. })) {
-            let Inner { kind, field, got, .. } = &mut *self.0;
-            *kind = Kind::StreamUnknown;
-            *got = format!("{stream}, which is no stream ({field}: {got})");
-            *field = Cow::Borrowed(kind.field());
-        }
-        self
+    pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
+        self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
     /// The same of a call that has not that many bytes to give.
     #[cold]
-    pub(crate) fn of_memory(mut self, bytes: u64) -> Self {
-        if matches!(self.driver_code(), Some(DriverCode { code: OUT_OF_MEMORY, .. })) {
+    pub(crate) fn of_memory(self, bytes: u64) -> Self {
+        self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
+    }
+
+    /// The same of a call that fails with `code`, by what was wrong there.
+    fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
+        if self.driver_code().is_some_and(|failed| failed.code == code) {
             let Inner { kind, field, got, .. } = &mut *self.0;
-            *kind = Kind::DeviceMemory;
-            *got = format!("{bytes} bytes asked for ({field}: {got})");
+            *kind = as_kind;
+            *got = format!("{what} ({field}: {got})");
             *field = Cow::Borrowed(kind.field());
         }
         self

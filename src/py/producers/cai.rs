@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::device::{current_ordinal, device_argument, locate, own_device};
+use super::device::{device_argument, locate};
 use super::dict_stream::DictStream;
 use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
@@ -17,10 +17,9 @@ use super::readiness::declared;
 use super::types::{self, Facts, ProducerKind};
 use super::{Wanted, guards, ndarray, silence, strides};
 use crate::cai::{Claim, Decoded};
-use crate::device::{Device, Place};
-use crate::driver::{self, Handle};
+use crate::device::Device;
+use crate::driver;
 use crate::error::{Error, Kind};
-use crate::order;
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
@@ -85,11 +84,9 @@ pub(crate) fn import<'py>(
     };
     let Decoded { version, ptr, readonly, dtype, reach, claim } = decoded;
     check_dtype(options.dtype, dtype)?;
-    let mut wanted = options.device.map(device_argument).transpose()?;
-    if wanted.is_none() && source.array.layout().size() == 0 {
-        wanted = device_without_items(&source.driver, ptr, options)?;
-    }
-    let (device, place) = locate(&source.driver, ptr, source.array.layout(), wanted)?;
+    let wanted = options.device.map(device_argument).transpose()?;
+    let named = [options.stream, options.consumer];
+    let (device, place) = locate(&source.driver, ptr, source.array.layout(), (wanted, named))?;
     source.driver.open(place.ordinal, |call| detach(py, call));
     source.array.set(ptr, dtype, reach, device, readonly)?;
     source.set_place(place);
@@ -148,29 +145,6 @@ pub(crate) fn import<'py>(
         is_declared || named != view.ready.stream()
     });
     Ok(source)
-}
-
-/// Where an array without items is: where its pointer is, though it needs none, or where the stream is that the caller
-/// names. Its `__dlpack_device__` is not asked: many a class has it from here.
-#[cold]
-fn device_without_items(
-    driver: &Handle,
-    ptr: u64,
-    options: &ImportOptions<'_, '_>,
-) -> Result<Option<Device>, Error> {
-    let calls = driver.get()?;
-    if ptr != 0
-        && let Some(found) = calls.pointer(ptr)?
-    {
-        return Ok(Some(own_device(found)));
-    }
-    let here = Place::gpu(current_ordinal(driver)?);
-    for named in [options.stream, options.consumer] {
-        if let Some(alive) = named.alive(here) {
-            return Ok(Some(Device::cuda(order::place_of(calls, alive)?.ordinal)));
-        }
-    }
-    Ok(None)
 }
 
 /// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy

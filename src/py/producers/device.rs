@@ -11,17 +11,19 @@ use crate::driver::Handle;
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
+use crate::order;
 use crate::py::native;
+use crate::py::streams::Argument;
 use crate::py::streams::argument::{index, pair};
 use crate::py::text::{beginning, refused, shown};
 
 /// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the
-/// pointer, the caller the first where there is none.
+/// pointer, the caller the first where there is none: by `device=`, or by the streams that are named.
 pub(super) fn locate(
     driver: &Handle,
     ptr: u64,
     layout: &Layout,
-    wanted: Option<Device>,
+    (wanted, named): (Option<Device>, [&Argument<'_, '_>; 2]),
 ) -> Result<(Device, Place)> {
     if layout.size() == 0 {
         let device = match wanted {
@@ -31,7 +33,7 @@ pub(super) fn locate(
                 }
                 device
             }
-            None => Device::cuda(current_ordinal(driver)?),
+            None => without_items(driver, ptr, named)?,
         };
         return Ok((device, Place::gpu(device.id)));
     }
@@ -42,8 +44,24 @@ pub(super) fn locate(
     as_wanted(own_device(found), wanted).map(|device| (device, Place::owning(found)))
 }
 
+/// Where an array without items is: where its pointer is, though it needs none, or where the stream is that the caller
+/// names. Its `__dlpack_device__` is not asked: many a class has it from here.
+#[cold]
+fn without_items(driver: &Handle, ptr: u64, named: [&Argument<'_, '_>; 2]) -> Result<Device> {
+    let calls = driver.get()?;
+    if ptr != 0
+        && let Some(found) = calls.pointer(ptr)?
+    {
+        return Ok(own_device(found));
+    }
+    let here = Place::gpu(current_ordinal(driver)?);
+    let named = named.into_iter().find_map(|argument| argument.alive(here));
+    let place = named.map_or(Ok(here), |alive| order::place_of(calls, alive))?;
+    Ok(Device::cuda(place.ordinal))
+}
+
 /// The device of memory that the driver knows so.
-pub(super) const fn own_device(found: Pointer) -> Device {
+const fn own_device(found: Pointer) -> Device {
     match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),
         // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."

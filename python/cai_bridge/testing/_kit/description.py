@@ -140,7 +140,7 @@ def describe(x: object) -> Description:
     standard 2024.12, ``array.__dlpack__``.
     """
     kind = type(x).__name__
-    if isinstance(x, dict) and not any(hasattr(type(x), name) for name in _SPOKEN):
+    if isinstance(x, dict) and not any(getattr(type(x), name, None) for name in _SPOKEN):
         return Description(kind, (said_by_dict(x),))
     if isinstance(x, Capsule):
         return Description(kind, (said_by_capsule(x),))
