@@ -183,16 +183,18 @@ SLOW = f"""
     """
 
 
-@pytest.mark.parametrize("often", ["01", "0010", "0000100"])
-@pytest.mark.parametrize("start", [0, 1, 2])
+# Those in which the run under seed 1, the fourth, is not a slow one.
+@pytest.mark.parametrize(
+    ("start", "often"),
+    [(1, "01"), (0, "0010"), (1, "0010"), (2, "0010"), (0, "0000100"), (2, "0000100")],
+)
 def test_where_the_host_is_slower_than_what_is_late_it_is_later(
     start: int, often: str, run: Perturb
 ) -> None:
     """As beside other processes: in some runs the delay is over before the second one comes."""
     program = SLOW.replace("START", str(start)).replace("OFTEN", often)
     status, found = run(program, "--delay", "0.05", named=True)
-    if status == 0:
-        pytest.skip("no run differed")
+    assert status == 1, found
     assert found["race"], found
     sides = [source(found["race"][side]) for side in ("late", "early")]
     assert sides == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]

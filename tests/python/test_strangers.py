@@ -24,7 +24,6 @@ from fakes import DLPackPair, OnlyCai, interface
 from cai_bridge import CaiView, convert, from_cai, to_cai, to_dlpack
 from cai_bridge._core import _Maker
 from cai_bridge._libraries._jax import Jax
-from cai_bridge.testing import describe
 from cai_bridge.testing._kit.dlpack_capsule import python_call
 
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -438,30 +437,3 @@ def test_numpy_makes_no_array_of_objects_of_a_simulated_one(cuda: Any) -> None:
     for make in (np.asarray, np.array):
         with pytest.raises(TypeError, match=r"^simulated array: got .*; allowed: cuda\.read"):
             make(x)
-
-
-class NamedArray(dict[str, int]):
-    """A dict that is an array as well, as a record of a data frame may be."""
-
-    @property
-    def __cuda_array_interface__(self) -> Any:
-        return interface(self.x)
-
-
-class NamedTensor(dict[str, int]):
-    def __dlpack__(self, **wishes: Any) -> Any:
-        return self.x.__dlpack__(**wishes)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
-
-
-@pytest.mark.parametrize("kind", [NamedArray, NamedTensor])
-def test_an_array_that_is_a_dict_as_well_is_an_array(kind: Any, cuda: Any) -> None:
-    named = kind(n=1)
-    named.x = cuda.array(shape=4, speaks="dlpack" if kind is NamedTensor else ())
-    calls = [to_cai, to_dlpack, lambda x: convert([x], "cai")[0]]
-    for call in [*calls, from_cai] if kind is NamedArray else calls:
-        assert call(named).shape == (4,)
-    (said,) = describe(named)
-    assert (said.shape, said.error) == ((4,), None)

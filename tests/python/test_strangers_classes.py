@@ -12,7 +12,8 @@ import tables
 from contract import each
 from fakes import interface
 
-from cai_bridge import to_cai
+from cai_bridge import convert, from_cai, to_cai, to_dlpack
+from cai_bridge.testing import describe
 
 # --- methods that are others' ---------------------------------------------------------------------
 
@@ -185,3 +186,36 @@ def test_a_class_that_is_changed_is_looked_at_again(row: Any, cuda: Any) -> None
     else:
         assert to_cai(one).shape == (4,)
         assert said == [row["by"]]
+
+
+class NamedArray(dict[str, int]):
+    """A dict that is an array as well, as a record of a data frame may be."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return interface(self.x)
+
+
+class NamedTensor(dict[str, int]):
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self.x.__dlpack__(**wishes)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+@pytest.mark.parametrize("kind", [NamedArray, NamedTensor])
+def test_an_array_that_is_a_dict_as_well_is_an_array(kind: Any, cuda: Any) -> None:
+    named = kind(n=1)
+    named.x = cuda.array(shape=4, speaks="dlpack" if kind is NamedTensor else ())
+    calls = [to_cai, to_dlpack, lambda x: convert([x], "cai")[0]]
+    for call in [*calls, from_cai] if kind is NamedArray else calls:
+        assert call(named).shape == (4,)
+    (said,) = describe(named)
+    assert (said.shape, said.error) == ((4,), None)
+
+
+def test_a_dict_whose_class_has_none_of_it_is_a_dict(cuda: Any) -> None:
+    kind = type("Entries", (dict,), {"__dlpack__": None})
+    (said,) = describe(kind(interface(x := cuda.array(shape=4))))
+    assert (said.door, said.ptr) == ("CAI", x.ptr)
