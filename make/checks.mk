@@ -13,10 +13,10 @@ test-serial: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## R
 	$(BIN)/python -m pytest -q --unfrozen --timeout 600
 
 test-shuffled: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests in an order drawn from SEED=0
-	$(CACHED) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --shuffle $(SEED)
+	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --shuffle $(SEED)
 
 test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests with the table of known libraries emptied
-	$(CACHED) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-habits
+	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-habits
 
 # Libraries that run on CPUs, and are too large for every push.
 CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py program_of_warp.py)

@@ -3,8 +3,9 @@
 PYTHONS := python tests examples docs make
 # An example that must not compile names its error, which rustdoc compares where unstable features are open.
 UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
-# Some images forbid Python to keep what it compiles: each worker would rewrite all tests anew.
-CACHED := PYTHONDONTWRITEBYTECODE=
+# Some images forbid Python to keep what it compiles: each worker would rewrite all tests anew. And the threads that
+# OpenBLAS starts when NumPy is imported spin for a while: a tenth of a second in each child.
+QUICK := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 .PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
 
 CORE := --no-default-features --features half,num-complex,float8
@@ -25,7 +26,7 @@ test-rust:  ## Run the core's tests, which need no Python
 # The examples of the crate that need an interpreter are compiled, and do not run.
 test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED) $(PERTURB)  ## Run the Python tests on the simulated device
 	$(PYO3_CARGO) test --quiet --no-default-features --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
-	$(CACHED) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 # What depends on the interpreter: the C structures, the exchange API, the C interface, and the package itself.
 tests-of-a-wheel:  ## List the tests that each Python and wheel has at every push

@@ -23,7 +23,7 @@ TOY = "toy_library:Producer"
 ONE = ("-k", "cai-shape or cai-version")
 # Where the package is not installed but found by its path, pytest does not know the plugin.
 INSTALLED = any(one.value == "pytest_cai_bridge" for one in entry_points(group="pytest11"))
-PLUGIN = [] if INSTALLED else ["-p", "pytest_cai_bridge"]
+NAMED = ("-p", "pytest_cai_bridge")
 # Last, so that `cai_bridge` itself is found where it was built.
 OPTIONS = [] if INSTALLED else [ROOT / "python"]
 
@@ -32,14 +32,13 @@ def where(*places):
     """The environment of a run that finds these modules, and the plugin, and has no options."""
     path = [*map(str, places), os.environ.get("PYTHONPATH", ""), *map(str, OPTIONS)]
     own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other plugins take half a second to import
     return {**own, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
-def run(*arguments, cwd, program=(sys.executable, "-m", "pytest"), **environment):
+def run(*arguments, cwd, program=(sys.executable, "-m", "pytest", *NAMED), **environment):
     command = [*program, "-c", "/dev/null", "--rootdir", cwd, "-q", "-rsfxX"]
-    # Neither is of use to the run, and the plugin of Hypothesis takes half a second to import.
-    command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-    command += [*PLUGIN, "--pyargs", "cai_bridge.conformance", *arguments]
+    command += ["-p", "no:cacheprovider", "--pyargs", "cai_bridge.conformance", *arguments]
     places = (ROOT / "examples", ROOT / "tests" / "python", ROOT / "tests")
     done = subprocess.run(
         command,
@@ -214,10 +213,9 @@ def test_it(request):
 
 def run_somebody_elses(folder, *options):
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-q", "-p", "no:cacheprovider"]
-    command += ["-p", "pytest_cai_bridge", "--rootdir", folder, folder, *options]
-    alone = {**where(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command += [*NAMED, "--rootdir", folder, folder, *options]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env=alone
+        command, capture_output=True, text=True, timeout=60, check=False, env=where()
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -430,7 +428,9 @@ def test_the_script_finds_a_module_of_the_working_directory(tmp_path):
     if not script.exists():
         pytest.skip("there is no such script")
     (tmp_path / "own.py").write_text(OWN)
-    code, shown = run("--cai-producer", "own:Caching", cwd=tmp_path, program=[script])
+    program = [script] if INSTALLED else [script, *NAMED]
+    found = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+    code, shown = run("--cai-producer", "own:Caching", cwd=tmp_path, program=program, **found)
     assert code == 0, shown
 
 

@@ -171,7 +171,7 @@ impl State {
     /// not queued.
     pub(super) fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
-        let mut end = self.host.clone();
+        let mut end = Clock::default();
         let streams: Vec<StreamId> = self.streams.ids().collect();
         for id in streams
             .into_iter()
@@ -260,7 +260,7 @@ impl Simulated {
         for context in contexts {
             self.synchronize(Call::CtxSynchronize, Arguments::context(context), |state| {
                 state.refuse_captures()?;
-                Ok(state.schedule.everything())
+                Ok(state.schedule.everything(&state.host))
             })?;
         }
         Ok(())

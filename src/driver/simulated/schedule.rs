@@ -3,7 +3,7 @@
 //! Only what the forced point is ordered after runs, always the piece that was launched last among those
 //! that are ready. That is the least helpful order that is legal, so a missing wait shows in the values.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::clock::{Clock, Lane};
 use super::operation::Work;
@@ -23,6 +23,8 @@ pub(super) struct QueuedWork {
 pub(super) struct Schedule {
     pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
+    /// The lanes with work that the host may not be ordered after yet.
+    open: BTreeSet<Lane>,
     /// The thread that runs a piece of work just now, and the lane that the piece heads.
     pub(super) running: Option<(Thread, usize)>,
 }
@@ -30,7 +32,7 @@ pub(super) struct Schedule {
 impl Default for Schedule {
     fn default() -> Self {
         // The host's lane is there from the start; nothing is ever queued on it.
-        Self { lanes: vec![VecDeque::new()], times: vec![0], running: None }
+        Self { lanes: vec![VecDeque::new()], times: vec![0], open: BTreeSet::new(), running: None }
     }
 }
 
@@ -45,6 +47,7 @@ impl Schedule {
     pub(super) fn advance(&mut self, lane: Lane, steps: u64) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(steps);
+        self.open.insert(lane);
         *time
     }
 
@@ -81,11 +84,13 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// A clock that is after everything that is queued.
-    pub(super) fn everything(&self) -> Clock {
+    /// A clock that is after everything that is queued. What `host`, the host's clock, covers has run, and is left
+    /// out.
+    pub(super) fn everything(&mut self, host: &Clock) -> Clock {
+        self.open.retain(|lane| !host.covers(*lane, self.times[lane.index()]));
         let mut clock = Clock::default();
-        for (lane, time) in self.times.iter().enumerate().skip(1) {
-            clock.reach(Lane::numbered(lane), *time);
+        for lane in &self.open {
+            clock.reach(*lane, self.time(*lane));
         }
         clock
     }

@@ -144,7 +144,7 @@ impl Simulated {
     pub(super) fn everything(&self, call: &'static str) -> Result<Clock> {
         self.make(call, |state| {
             state.refuse_inside_work()?;
-            Ok(state.schedule.everything())
+            Ok(state.schedule.everything(&state.host))
         })
     }
 
