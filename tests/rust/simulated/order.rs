@@ -281,6 +281,21 @@ fn every_host_sync_orders_the_host_after_the_device() {
 }
 
 #[test]
+fn a_host_sync_covers_what_was_queued_since_the_last_one_and_what_ran_without_one() {
+    let m = Machine::new();
+    let s = m.stream(false);
+    for value in 1..4 {
+        m.fill(s, m.x, value);
+        if value == 2 {
+            m.cuda.run_all().unwrap();
+        }
+        m.cuda.synchronize_context().unwrap();
+        assert_eq!(m.cuda.host_read(m.x, 1, "check").unwrap(), [value]);
+        m.assert_clean();
+    }
+}
+
+#[test]
 fn the_host_sync_of_an_event_covers_what_the_event_covers() {
     let m = Machine::new();
     let (s, y) = (m.stream(false), m.alloc("y"));
