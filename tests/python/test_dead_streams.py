@@ -27,6 +27,7 @@ from stream_objects import (
 from tests.soak.device.foreign import external
 
 from cai_bridge import from_cai, to_cai
+from cai_bridge.testing import simulated_cuda
 
 
 @KINDS
@@ -70,6 +71,26 @@ def test_a_consumers_object_that_is_closed_while_it_is_held(blocking, cuda):
     stream.close()
     views.clear()
     ended(cuda)
+
+
+@pytest.mark.parametrize("used", ["closed", "another of its handle"])
+def test_the_host_waits_for_the_gpu_that_a_consumer_works_on(used):
+    """Managed memory of one GPU, used on the producer's stream, or on one of its handle."""
+    with simulated_cuda(devices=2) as cuda:
+        home = Closing(cuda.stream("home", device=1 if used == "closed" else 0))
+        array = cuda.array([1.0] * 4, speaks=(), device=0, memory="managed", name="x")
+        view, stream = from_cai(only_cai(array), stream=home), home.stream
+        cuda.synchronize()
+        if used == "closed":
+            view = to_cai(view, stream=home)
+        else:
+            stream.destroy()
+            stream = cuda.stream("next", device=1, handle_of=stream)
+            view = to_cai(view, stream=external(stream))
+        stream.fill(array, 2.0)
+        home.close()
+        view.release()
+        assert array.tolist() == [2.0] * 4
 
 
 @KINDS

@@ -165,7 +165,11 @@ impl Holding {
 
     /// Consumers that are not named work at `at`.
     pub(crate) fn hand_out_at(&mut self, at: Place) {
-        if !matches!(self.used.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
+        let is_named = matches!(
+            self.used.consumer,
+            Consumer::On(_) | Consumer::OnProducer(_) | Consumer::Unkept(..)
+        );
+        if !is_named {
             self.used.at = at;
             if self.conversion.is_some() {
                 self.note_place();

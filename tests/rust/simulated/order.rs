@@ -289,9 +289,10 @@ fn a_host_sync_covers_what_was_queued_since_the_last_one_and_what_ran_without_on
         if value == 2 {
             m.cuda.run_all().unwrap();
         }
-        m.cuda.synchronize_context().unwrap();
+        m.cuda.synchronize_all().unwrap();
         assert_eq!(m.cuda.host_read(m.x, 1, "check").unwrap(), [value]);
         m.assert_clean();
+        m.cuda.synchronize_all().unwrap();
     }
 }
 
