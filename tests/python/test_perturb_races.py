@@ -200,6 +200,33 @@ def test_where_the_host_is_slower_than_what_is_late_it_is_later(
     assert sides == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
 
 
+def test_where_a_wait_of_the_host_hides_it_another_seed_names_it(run: Perturb) -> None:
+    """While it is named no wait opens a gate: under seed 1 the host waits until all are over."""
+    status, found = run(
+        """
+        c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
+        for s in (c, b, a):
+            launch("fill", s, z, 0)
+            call("cuStreamSynchronize", s)
+        for i in range(1, 4):
+            launch("fill", c, z, i)
+            launch("fill", a, x, i)
+            call("cuStreamSynchronize", c)
+            time.sleep(0.02)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+        "--seeds",
+        "4",
+        named=True,
+    )
+    assert status == 1, found
+    assert [one["verdict"] for one in seeds(found)][1:3] == ["differs", "differs"], found
+    sides = [source((found["race"] or {}).get(side)) for side in ("late", "early")]
+    assert sides == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
+
+
 def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
     _, found = run(
         """

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import output, perturbed, racing
@@ -57,8 +57,8 @@ class Verdict:
         0 same, 1 differs, 2 could not judge.
     conclusion : str
         The same in words.
-    seed : int or None
-        The first seed under which the program differs.
+    seeds : list of int
+        The seeds under which the program differs.
     race : Race or None
         The two operations that nothing orders, if they were named.
     """
@@ -66,7 +66,7 @@ class Verdict:
     rows: list[Row]
     status: int
     conclusion: str
-    seed: int | None = None
+    seeds: list[int] = field(default_factory=list)
     race: Race | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,9 +165,9 @@ def _row(name: str, run: Run, rows: Sequence[Row], program: Program) -> Row:
 def _verdict(rows: list[Row]) -> Verdict:
     differing = [one for one in rows if one.verdict == "differs"]
     if differing:
-        seed = int(differing[0].name.removeprefix("seed "))
         text = f"a wait is missing: {differing[0].name} differs in {differing[0].what}"
-        return Verdict(rows, FAILED, text, seed)
+        seeds = [int(one.name.removeprefix("seed ")) for one in differing]
+        return Verdict(rows, FAILED, text, seeds)
     if late := [one for one in rows if one.verdict == "timed out"]:
         return Verdict(rows, USAGE, f"{late[0].name} was ended for its time: raise --timeout")
     runs = [one.run for one in rows if one.verdict == "same"]
@@ -210,11 +210,11 @@ def run(
             progress.done(done, total, name)
 
         verdict = judge(program, seeds, step)
-        if verdict.seed is not None and named:
+        if verdict.seeds and named:
             total = len(verdict.rows)
             reference = verdict.rows[0].run
             verdict.race = racing.name(
-                program, reference, verdict.seed, lambda label: step(label, total + 20)
+                program, reference, verdict.seeds, lambda label: step(label, total + 20)
             )
     if as_json:
         text = output.as_json(verdict.to_dict(), to_file=path is not None)
