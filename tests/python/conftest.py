@@ -2,6 +2,7 @@
 
 import gc
 import random
+import signal
 from collections import Counter
 
 import capsules
@@ -136,3 +137,15 @@ def traced(tmp_path):
             return Trace(self.path)
 
     return Traced()
+
+
+@pytest.fixture
+def heeded_signals():
+    """Have children end by signals that are ignored here, as in a background job."""
+    asked = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+    ignored = [one for one in asked if signal.getsignal(one) == signal.SIG_IGN]
+    for one in ignored:
+        signal.signal(one, signal.SIG_DFL)
+    yield
+    for one in ignored:
+        signal.signal(one, signal.SIG_IGN)

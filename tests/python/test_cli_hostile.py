@@ -188,6 +188,7 @@ class Sleeping(Both):
 """
 
 
+@pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", [["check"], ["matrix"], ["matrix", "--jobs", "2"]])
 def test_what_ends_a_command_ends_its_children(

@@ -64,6 +64,7 @@ def assert_all_ended(processes: Sequence[int]) -> None:
             os.kill(one, signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("heeded_signals")
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
 @pytest.mark.parametrize("times", [1, 200])
 def test_its_program_and_what_that_started_end_with_it(
