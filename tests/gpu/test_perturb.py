@@ -107,9 +107,10 @@ def test_a_racy_program_differs_within_the_covering_seeds(
     assert status == 1, found
     assert "in its end" not in found["conclusion"], found
     marks = {mark for mark in ("the write", "the read") if any(mark in one for one in sides)}
-    if program in OWN_THREADS:
-        assert len([one for one in sides if one]) == len(marks), race
-        return
+    if program in OWN_THREADS and not any(sides):
+        pytest.xfail(
+            "what a library's own threads queue has no line, and takes the early one along"
+        )
     assert len(marks) == (1 if program in HOST_IS_EARLY else 2), race
 
 

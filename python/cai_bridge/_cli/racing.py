@@ -155,6 +155,19 @@ class _Search:
         self.step(f"naming it, run {self.runs}")
         return perturbed.run(self.program, "late", seed=self.seed, patient=1, **asked)
 
+    def choose(self, seeds: Sequence[int]) -> tuple[list[int], Run] | None:
+        """Take the first seed under which it differs here too: what is late, and the run.
+
+        No wait of the host opens a gate in these runs, and where one waits until all are over the
+        program is right.
+        """
+        for self.seed in seeds:
+            traced = self.run(trace=1)
+            late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
+            if late and self.is_other(traced):
+                return late, traced
+        return None
+
     def is_other(self, run: Run) -> bool:
         tolerance = self.program.tolerance
         return perturbed.difference(self.reference, run, tolerance) is not None
@@ -197,14 +210,8 @@ def name(
     search = _Search(program, reference, step)
     for search.votes, times in _ROUNDS:
         search.program = replace(program, delay=program.delay * times)
-        for search.seed in seeds:
-            traced = search.run(trace=1)
-            late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
-            # Here no wait of the host opens a gate. Where that helped, another seed may tell.
-            if late and search.is_other(traced):
-                if found := _search(search, late, traced):
-                    return found
-                break
+        if (chosen := search.choose(seeds)) and (found := _search(search, *chosen)):
+            return found
     return None
 
 
