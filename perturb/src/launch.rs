@@ -3,6 +3,8 @@
 //! Threads launch side by side, so a count over all of them is another one each time. A count of each
 //! thread is not: [`number`] puts the thread's own number in front.
 
+use alloc::vec::Vec;
+
 /// The bits of the count within a thread.
 const BITS: u32 = 40;
 
@@ -11,37 +13,40 @@ pub(crate) fn number(thread: u64, count: u64) -> u64 {
     (thread << BITS) | (count & ((1 << BITS) - 1))
 }
 
-/// The operations that may be late: `low-high`, the first and the one behind the last. From `serial` on
-/// each waits for all that was queued before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is asked of single operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    pub(crate) low: u64,
-    pub(crate) high: u64,
-    pub(crate) serial: u64,
+    /// The ones that may be late: the first, and the one behind the last.
+    low: u64,
+    high: u64,
+    /// From which operation on a thread's others wait for all that was queued before; one of each such thread.
+    serial: Vec<u64>,
 }
 
 impl Chosen {
-    pub(crate) const ALL: Self = Self { low: 0, high: u64::MAX, serial: u64::MAX };
-
-    /// Whether the seed decides over this operation.
-    pub(crate) fn may_be_late(self, number: u64) -> bool {
-        number >= self.low && number < self.high && !self.is_serial(number)
-    }
-
-    pub(crate) fn is_serial(self, number: u64) -> bool {
-        number >= self.serial
-    }
-
     /// Reads `low-high`; all where it is not that.
-    pub(crate) fn read(range: &[u8], serial: Option<u64>) -> Self {
+    pub(crate) fn read(range: &[u8], serial: &[u8]) -> Self {
         let mut parts = range.split(|byte| *byte == b'-');
         let ends = (parts.next().and_then(decimal), parts.next().and_then(decimal));
-        let (low, high) = match ends {
-            (Some(low), Some(high)) => (low, high),
-            _ => (Self::ALL.low, Self::ALL.high),
-        };
-        Self { low, high, serial: serial.unwrap_or(Self::ALL.serial) }
+        let (low, high) =
+            if let (Some(low), Some(high)) = ends { (low, high) } else { (0, u64::MAX) };
+        Self { low, high, serial: list(serial) }
     }
+
+    /// Whether the seed decides over this operation.
+    pub(crate) fn may_be_late(&self, number: u64) -> bool {
+        number >= self.low && number < self.high
+    }
+
+    pub(crate) fn is_serial(&self, number: u64) -> bool {
+        let is_behind = |from: &u64| from >> BITS == number >> BITS && number >= *from;
+        !self.may_be_late(number) && self.serial.iter().any(is_behind)
+    }
+}
+
+/// Reads numbers with commas between them.
+pub(crate) fn list(text: &[u8]) -> Vec<u64> {
+    text.split(|byte| *byte == b',').filter_map(decimal).collect()
 }
 
 /// Reads a decimal number.
@@ -67,18 +72,30 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leaves_the_end_out_and_what_is_serial_is_never_late() {
-        let chosen = Chosen::read(b"3-9", Some(6));
-        let late: Vec<u64> = (0..12).filter(|one| chosen.may_be_late(*one)).collect();
-        assert_eq!(late, [3, 4, 5]);
-        assert!(chosen.is_serial(6) && !chosen.is_serial(5));
-        assert!((0..12).all(|one| Chosen::ALL.may_be_late(one)));
+    fn a_range_leaves_the_end_out_and_what_may_be_late_is_never_serial() {
+        let chosen = Chosen::read(b"3-6", b"1");
+        let which = |asked: fn(&Chosen, u64) -> bool| -> Vec<u64> {
+            (0..9).filter(|one| asked(&chosen, *one)).collect()
+        };
+        assert_eq!(which(Chosen::may_be_late), [3, 4, 5]);
+        assert_eq!(which(Chosen::is_serial), [1, 2, 6, 7, 8]);
+    }
+
+    #[test]
+    fn each_thread_is_serial_from_an_operation_of_its_own_on() {
+        let serial = [number(0, 4), number(2, 1)].map(|one| one.to_string()).join(",");
+        let chosen = Chosen::read(b"0-1", serial.as_bytes());
+        assert!(chosen.is_serial(number(0, 4)) && !chosen.is_serial(number(0, 3)));
+        assert!(chosen.is_serial(number(2, 7)) && !chosen.is_serial(number(2, 0)));
+        // Neither of these was asked for, and both have higher numbers than the first thread's.
+        assert!(!chosen.is_serial(number(1, 9)) && !chosen.is_serial(number(3, 9)));
     }
 
     #[test]
     fn what_is_no_range_is_all() {
         for text in [&b""[..], b"3", b"a-b", b"3-", b"99999999999999999999-3"] {
-            assert_eq!(Chosen::read(text, None), Chosen::ALL);
+            let chosen = Chosen::read(text, b"");
+            assert!((0..12).chain([number(9, 9)]).all(|one| chosen.may_be_late(one)));
         }
     }
 }

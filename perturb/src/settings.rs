@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::launch::{Chosen, decimal};
+use crate::launch::{Chosen, decimal, list};
 use crate::{run, sys};
 
 /// What to do with the program.
@@ -69,18 +69,18 @@ impl Settings {
             Some(b"late") => Mode::Late,
             _ => Mode::Off,
         };
-        let number = |name| sys::variable(name).and_then(decimal);
-        let stacks = sys::variable(c"CAI_BRIDGE_PERTURB_STACKS").unwrap_or_default();
-        let range = sys::variable(c"CAI_BRIDGE_PERTURB_ONLY").unwrap_or_default();
+        let text = |name| sys::variable(name).unwrap_or_default();
+        let number = |name| decimal(text(name));
+        let serial = text(c"CAI_BRIDGE_PERTURB_SERIAL_FROM");
         Self {
             mode,
             seed: number(c"CAI_BRIDGE_PERTURB_SEED"),
             delay: number(c"CAI_BRIDGE_PERTURB_DELAY_US").unwrap_or(50_000).saturating_mul(1000),
             folder: sys::variable(c"CAI_BRIDGE_PERTURB_LOG"),
-            chosen: Chosen::read(range, number(c"CAI_BRIDGE_PERTURB_SERIAL_FROM")),
+            chosen: Chosen::read(text(c"CAI_BRIDGE_PERTURB_ONLY"), serial),
             trace: sys::variable(c"CAI_BRIDGE_PERTURB_TRACE").is_some(),
             patient: sys::variable(c"CAI_BRIDGE_PERTURB_PATIENT").is_some(),
-            stacks: stacks.split(|byte| *byte == b',').filter_map(decimal).collect(),
+            stacks: list(text(c"CAI_BRIDGE_PERTURB_STACKS")),
         }
     }
 }

@@ -38,8 +38,6 @@ PROGRAMS_OF = {
 NEEDS = {one: needs.split() for needs, programs in PROGRAMS_OF.items() for one in programs}
 
 HOST_IS_EARLY = {"numpy_on_pinned", "torch_pinned_reuse"}
-# JAX queues work from threads of its own, which no line of the program tells.
-OWN_THREADS = {"jax_to_cupy"}
 RUNS = 3
 pytestmark = [
     pytest.mark.skipif(not LIBRARY.exists(), reason="make perturb builds the library"),
@@ -107,10 +105,6 @@ def test_a_racy_program_differs_within_the_covering_seeds(
     assert status == 1, found
     assert "in its end" not in found["conclusion"], found
     marks = {mark for mark in ("the write", "the read") if any(mark in one for one in sides)}
-    if program in OWN_THREADS and not any(sides):
-        pytest.xfail(
-            "what a library's own threads queue has no line, and takes the early one along"
-        )
     assert len(marks) == (1 if program in HOST_IS_EARLY else 2), race
 
 

@@ -227,6 +227,49 @@ def test_where_a_wait_of_the_host_hides_it_another_seed_names_it(run: Perturb) -
     assert sides == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
 
 
+# A library that queues work from a thread of its own, as JAX does, and has more to do there.
+OF_A_THREAD = """
+    import queue, threading
+    b, a, c, v, w, x, y = stream(), stream(), stream(), word(), word(), word(), word()
+    for s in (b, a, c):
+        launch("fill", s, y, 0)
+        call("cuStreamSynchronize", s)
+    asked, done = queue.SimpleQueue(), queue.SimpleQueue()
+    def work():
+        for i in iter(asked.get, 0):
+            launch("fill", a, w, i)
+            done.put(launch("fill", a, v, 1))
+    thread = threading.Thread(target=work)
+    thread.start()
+    for i in range(1, 4):
+        asked.put(i)
+        done.get()
+        if COPIED:
+            order(a, c)
+            launch("copy", c, x, w)
+        z = x if COPIED else w
+        launch("copy", b, y, z)
+        print(read(y, b))
+        order(b, a)
+        order(b, c)
+    asked.put(0)
+    thread.join()
+    """
+
+
+@pytest.mark.parametrize(
+    ("copied", "late"), [(False, 'launch("fill", a, w, i)'), (True, 'launch("copy", c, x, w)')]
+)
+def test_the_read_is_the_last_in_time_and_the_write_the_main_threads_if_it_can_be(
+    copied: bool, late: str, run: Perturb
+) -> None:
+    """What follows a late write in its own thread holds up all who wait for that thread."""
+    status, found = run(OF_A_THREAD.replace("COPIED", str(copied)), named=True)
+    assert status == 1, found
+    sides = [source((found["race"] or {}).get(side)) for side in ("late", "early")]
+    assert sides == [late, 'launch("copy", b, y, z)'], found["race"]
+
+
 def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
     _, found = run(
         """

@@ -69,7 +69,8 @@ class Run:
     functions : dict of str to int
         How often each hooked function of the driver was called.
     traced : dict of int to tuple
-        Operations by number: stream, whether late, function, kernel; if they were asked for.
+        Operations by number, in the order of their launches: stream, whether late, function,
+        kernel; if they were asked for.
     stacks : dict of int to list
         Python stacks by operation, if they were asked for.
     """

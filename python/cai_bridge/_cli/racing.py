@@ -156,17 +156,26 @@ class _Search:
         return perturbed.run(self.program, "late", seed=self.seed, patient=1, **asked)
 
     def choose(self, seeds: Sequence[int]) -> tuple[list[int], Run] | None:
-        """Take the first seed under which it differs here too: what is late, and the run.
+        """Take a seed under which it differs here too: what is late, and the run.
 
         No wait of the host opens a gate in these runs, and where one waits until all are over the
-        program is right.
+        program is right. What a library queues from a thread of its own has no line of the program,
+        so a seed is taken before others if the main thread's late operations do.
         """
+        found = None
         for self.seed in seeds:
             traced = self.run(trace=1)
             late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
-            if late and self.is_other(traced):
-                return late, traced
-        return None
+            if not late or not self.is_other(traced):
+                continue
+            main = [one for one in late if _thread(one) == 0]
+            if main and (main == late or self.differs(main[0], main[-1])):
+                return main, traced
+            found = found or (self.seed, late, traced)
+        if found is None:
+            return None
+        self.seed, late, traced = found
+        return late, traced
 
     def is_other(self, run: Run) -> bool:
         tolerance = self.program.tolerance
@@ -223,13 +232,8 @@ def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
     ends = late[low], late[high]
     if not search.differs(*ends):
         return None
-    # What did not wait was queued later: most often by the same thread, whose numbers go on.
-    every = sorted(traced.traced)
-    behind = [one for one in every if one > late[high]]
-    others = [one for one in every if one not in late[low : high + 1]]
-    for rest in (behind, others):
-        if (other := _early(search, ends, rest)) is not None:
-            break
+    rest = [one for one in traced.traced if not ends[0] <= one <= ends[1]]
+    other = _early(search, ends, rest)
     # On one stream the second waits for the first: waiting there only helped the host.
     is_host = other is None or _told(traced, other)[0] == _told(traced, late[high])[0]
     if not _holds(search, ends, rest, other, is_host=is_host):
@@ -246,14 +250,28 @@ def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
     return Race(sides[0], sides[1] if len(sides) > 1 else None, search.runs)
 
 
+def _thread(operation: int) -> int:
+    """Tell an operation's thread; 0 called the driver first, and is most often the main one."""
+    return operation >> 40
+
+
+def _serial(operations: Sequence[int]) -> dict[str, object]:
+    """Ask for a run in which each of these threads is serial from its first one of these on."""
+    firsts: dict[int, int] = {}
+    for one in operations:
+        firsts.setdefault(_thread(one), one)
+    return {"serial_from": ",".join(map(str, firsts.values()))} if firsts else {}
+
+
 def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int | None:
     """Find the last operation from which on a serial run makes the program right again.
 
+    The last in time, over all threads: a thread that is held up earlier may hold up others.
     None if that does not help: then it is the host that is early.
     """
 
     def still(n: int) -> bool:
-        return n >= len(rest) or search.differs(*ends, serial_from=rest[n])
+        return n >= len(rest) or search.differs(*ends, **_serial(rest[n:]))
 
     return None if not rest or still(0) else rest[first(len(rest), still) - 1]
 
@@ -269,17 +287,15 @@ def _holds(
     """Whether what was found is so as often as the program is run.
 
     It differs where only those of `rest` behind `other` are serial; where nobody is early, all of
-    them behind the late one. Where they are serial from `other` on it does not, or not always, as
-    it may differ by itself; the host is named only if it never does.
+    them. Where they are serial from `other` on it does not, or not always, as it may differ by
+    itself; the host is named only if it never does.
     """
-    last = ends[1] if other is None else other
-    behind = [one for one in rest if one > last]
-    asked = {"serial_from": behind[0]} if behind else {}
-    if not search.differs_in(_CONFIRMED, *ends, **asked):
+    at = -1 if other is None else rest.index(other)
+    if not search.differs_in(_CONFIRMED, *ends, **_serial(rest[at + 1 :])):
         return False
     if other is None:
         return True
-    helps = (not search.differs_in(1, *ends, serial_from=other) for _ in range(_CONFIRMED))
+    helps = (not search.differs_in(1, *ends, **_serial(rest[at:])) for _ in range(_CONFIRMED))
     return all(helps) if is_host else any(helps)
 
 
