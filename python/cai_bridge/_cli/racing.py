@@ -255,12 +255,12 @@ def _thread(operation: int) -> int:
     return operation >> 40
 
 
-def _serial(operations: Sequence[int]) -> dict[str, object]:
+def _serial(operations: Sequence[int]) -> str:
     """Ask for a run in which each of these threads is serial from its first one of these on."""
     firsts: dict[int, int] = {}
     for one in operations:
         firsts.setdefault(_thread(one), one)
-    return {"serial_from": ",".join(map(str, firsts.values()))} if firsts else {}
+    return ",".join(map(str, firsts.values()))
 
 
 def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int | None:
@@ -271,7 +271,7 @@ def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int |
     """
 
     def still(n: int) -> bool:
-        return n >= len(rest) or search.differs(*ends, **_serial(rest[n:]))
+        return n >= len(rest) or search.differs(*ends, serial_from=_serial(rest[n:]))
 
     return None if not rest or still(0) else rest[first(len(rest), still) - 1]
 
@@ -291,11 +291,13 @@ def _holds(
     itself; the host is named only if it never does.
     """
     at = -1 if other is None else rest.index(other)
-    if not search.differs_in(_CONFIRMED, *ends, **_serial(rest[at + 1 :])):
+    if not search.differs_in(_CONFIRMED, *ends, serial_from=_serial(rest[at + 1 :])):
         return False
     if other is None:
         return True
-    helps = (not search.differs_in(1, *ends, **_serial(rest[at:])) for _ in range(_CONFIRMED))
+    helps = (
+        not search.differs_in(1, *ends, serial_from=_serial(rest[at:])) for _ in range(_CONFIRMED)
+    )
     return all(helps) if is_host else any(helps)
 
 
