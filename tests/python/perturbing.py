@@ -24,6 +24,7 @@ CC = shutil.which("cc")
 needs = pytest.mark.skipif(
     not (LIBRARY.exists() and CC), reason="make perturb builds the library; cc builds the driver"
 )
+QUICK = ["--delay", "0.02"]
 Perturb = Callable[..., tuple[int, dict[str, Any]]]
 
 
@@ -45,7 +46,8 @@ def run(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pertur
         program = tmp_path / "program.py"
         program.write_text(f"from soft import *\n{textwrap.dedent(text)}")
         command = [sys.executable, "-m", "cai_bridge", "perturb", "--json", *options]
-        command += [*([] if named else ["--no-name"]), "--", sys.executable, str(program)]
+        # Naming takes many runs.
+        command += [*(QUICK if named else ["--no-name"]), "--", sys.executable, str(program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)

@@ -176,7 +176,7 @@ SLOW = f"""
     for i in range(1, 4):
         launch("fill", a, x, i)
         if "OFTEN"[number % len("OFTEN")] == "1":
-            time.sleep(0.08)
+            time.sleep(0.04)
         launch("copy", b, y, x)
         print(read(y, b))
         order(b, a)
@@ -186,14 +186,17 @@ SLOW = f"""
 # Those in which the run under seed 1, the fourth, is not a slow one.
 @pytest.mark.parametrize(
     ("start", "often"),
-    [(1, "01"), (0, "0010"), (1, "0010"), (2, "0010"), (0, "0000100"), (2, "0000100")],
+    [
+        *((1, "01"), (0, "0010"), (1, "0010"), (2, "0010"), (0, "0000100"), (2, "0000100")),
+        *((0, "0100000010010"), (0, "000001111"), (2, "000000010100")),
+    ],
 )
 def test_where_the_host_is_slower_than_what_is_late_it_is_later(
     start: int, often: str, run: Perturb
 ) -> None:
     """As beside other processes: in some runs the delay is over before the second one comes."""
     program = SLOW.replace("START", str(start)).replace("OFTEN", often)
-    status, found = run(program, "--delay", "0.05", named=True)
+    status, found = run(program, named=True)
     assert status == 1, found
     assert found["race"], found
     sides = [source(found["race"][side]) for side in ("late", "early")]
@@ -212,7 +215,7 @@ def test_where_a_wait_of_the_host_hides_it_another_seed_names_it(run: Perturb) -
             launch("fill", c, z, i)
             launch("fill", a, x, i)
             call("cuStreamSynchronize", c)
-            time.sleep(0.02)
+            time.sleep(0.008)
             launch("copy", b, y, x)
             print(read(y, b))
             order(b, a)

@@ -22,6 +22,10 @@ from .perturbed import Program, Run
 _ROUNDS = ((1, 1), (2, 2), (3, 4))
 """In how many runs the program must differ for a yes, and by how many delays what is late is late:
 more, if the answers did not hold."""
+_DELAYS = 10
+"""So many are shared by what is late, if it is less: no host takes so long between two calls."""
+_LONGER = 1.0
+"""No delay is made longer than that, in seconds."""
 _CONFIRMED = 2
 """In how many further runs what was found must hold."""
 _FRAMES = 3
@@ -148,6 +152,7 @@ class _Search:
         self.program, self.reference, self.step = program, reference, step
         self.runs = 0
         self.seed = 0
+        self.late: list[int] = []
         self.votes = 1
 
     def run(self, **asked: object) -> Run:
@@ -155,27 +160,35 @@ class _Search:
         self.step(f"naming it, run {self.runs}")
         return perturbed.run(self.program, "late", seed=self.seed, patient=1, **asked)
 
-    def choose(self, seeds: Sequence[int]) -> tuple[list[int], Run] | None:
-        """Take a seed under which it differs here too: what is late, and the run.
+    def run_with(self, low: int, high: int, **asked: object) -> Run:
+        """Run it with only the operations from low to high late: the fewer, the longer each."""
+        few = sum(low <= one <= high for one in self.late)
+        own = self.program.delay
+        delay = max(own, min(own * _DELAYS / few, _LONGER))
+        return self.run(only=f"{low}-{high + 1}", delay_us=round(delay * 1e6), **asked)
+
+    def choose(self, seeds: Sequence[int]) -> Run | None:
+        """Take a seed under which it differs here too, and what is late; returns the run.
 
         No wait of the host opens a gate in these runs, and where one waits until all are over the
         program is right. What a library queues from a thread of its own has no line of the program,
         so a seed is taken before others if the main thread's late operations do.
         """
-        found = None
+        found = []
         for self.seed in seeds:
             traced = self.run(trace=1)
-            late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
-            if not late or not self.is_other(traced):
+            self.late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
+            if not self.late or not self.is_other(traced):
                 continue
-            main = [one for one in late if _thread(one) == 0]
-            if main and (main == late or self.differs(main[0], main[-1])):
-                return main, traced
-            found = found or (self.seed, late, traced)
-        if found is None:
+            main = [one for one in self.late if _thread(one) == 0]
+            if main and (main == self.late or self.differs(main[0], main[-1])):
+                self.late = main
+                return traced
+            found.append((self.seed, self.late, traced))
+        if not found:
             return None
-        self.seed, late, traced = found
-        return late, traced
+        self.seed, self.late, traced = found[0]
+        return traced
 
     def is_other(self, run: Run) -> bool:
         tolerance = self.program.tolerance
@@ -187,8 +200,7 @@ class _Search:
 
     def differs_in(self, runs: int, low: int, high: int, **asked: object) -> bool:
         """Whether it does in so many runs."""
-        only = f"{low}-{high + 1}"
-        return all(self.is_other(self.run(only=only, **asked)) for _ in range(runs))
+        return all(self.is_other(self.run_with(low, high, **asked)) for _ in range(runs))
 
 
 def first(count: int, holds: Callable[[int], bool]) -> int:
@@ -219,12 +231,13 @@ def name(
     search = _Search(program, reference, step)
     for search.votes, times in _ROUNDS:
         search.program = replace(program, delay=program.delay * times)
-        if (chosen := search.choose(seeds)) and (found := _search(search, *chosen)):
+        if (traced := search.choose(seeds)) and (found := _search(search, traced)):
             return found
     return None
 
 
-def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
+def _search(search: _Search, traced: Run) -> Race | None:
+    late = search.late
     high = first(len(late), lambda n: search.differs(late[0], late[n - 1])) - 1
     low = high
     if not search.differs(late[high], late[high]):
@@ -242,7 +255,7 @@ def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
         other = None
     asked = [late[high]] if other is None else [late[high], other]
     stacks = ",".join(map(str, asked))
-    run = search.run(only=f"{ends[0]}-{ends[1] + 1}", trace=1, stacks=stacks)
+    run = search.run_with(*ends, trace=1, stacks=stacks)
     # Taking a stack takes longer than a gate is closed, so this run need not differ.
     if any(_told(run, one)[1:] != _told(traced, one)[1:] for one in asked):
         return None
