@@ -273,6 +273,33 @@ def test_the_read_is_the_last_in_time_and_the_write_the_main_threads_if_it_can_b
     assert sides == [late, 'launch("copy", b, y, z)'], found["race"]
 
 
+def test_operations_of_several_processes_that_have_one_number_are_all_told(run: Perturb) -> None:
+    """The parent is right; its operations have the child's numbers, and are late with them."""
+    _, found = run(
+        f"""
+        import subprocess, sys
+        {TWO}
+        for i in range(1, 4):
+            if len(sys.argv) > 1:
+                launch("fill", a, x, i)
+            else:
+                launch("spin", a, 0)
+            launch("copy", b, y, x)
+            print(read(y, b), flush=True)
+            order(b, a)
+        if len(sys.argv) == 1:
+            subprocess.run([sys.executable, __file__, "child"])
+        """,
+        named=True,
+    )
+    race = found["race"]
+    assert race, found
+    told = {source(one) for one in (race["late"], *race["late"]["others"])}
+    assert told == {'launch("fill", a, x, i)', 'launch("spin", a, 0)'}, race
+    assert source(race["early"]) == 'launch("copy", b, y, x)', race
+    assert race["early"]["others"] == [], race
+
+
 def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
     _, found = run(
         """

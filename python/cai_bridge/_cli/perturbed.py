@@ -48,6 +48,30 @@ class Program:
     """After how many seconds a run is ended."""
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a process told of an operation."""
+
+    stream: int
+    """The index of its stream, in the order in which the process first used its streams."""
+    late: bool
+    """Whether it was late."""
+    function: str
+    """The driver's function."""
+    kernel: str
+    """The kernel, or the function once more."""
+
+
+@dataclass
+class Process:
+    """What was written down of one process. Its operations have the numbers of any other's."""
+
+    traced: dict[int, Told]
+    """Operations by number, in the order of their launches."""
+    stacks: dict[int, list[list[Any]]]
+    """Python stacks by operation."""
+
+
 @dataclass
 class Run:
     """What came of a run.
@@ -68,11 +92,8 @@ class Run:
         The end of stderr.
     functions : dict of str to int
         How often each hooked function of the driver was called.
-    traced : dict of int to tuple
-        Operations by number, in the order of their launches: stream, whether late, function,
-        kernel; if they were asked for.
-    stacks : dict of int to list
-        Python stacks by operation, if they were asked for.
+    processes : list of Process
+        The operations and stacks of each process, if they were asked for.
     """
 
     lines: list[str]
@@ -82,8 +103,16 @@ class Run:
     streams: int
     errors: str
     functions: dict[str, int] = field(default_factory=dict)
-    traced: dict[int, tuple[int, bool, str, str]] = field(default_factory=dict)
-    stacks: dict[int, list[list[Any]]] = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def operations(self) -> list[int]:
+        """The numbers of all operations, by process in the order of their launches."""
+        return list(dict.fromkeys(one for process in self.processes for one in process.traced))
+
+    def told(self, operation: int) -> set[Told]:
+        """Find what the processes tell of an operation."""
+        return {one.traced[operation] for one in self.processes if operation in one.traced}
 
 
 def run(program: Program, mode: str, **asked: object) -> Run:
@@ -130,8 +159,10 @@ def run(program: Program, mode: str, **asked: object) -> Run:
             streams=max((one["streams"] for one in logs), default=0),
             functions=_called([one["functions"] for one in logs]),
             errors=err.read_text(errors="replace")[-2000:],
-            traced=_traced(folder),
-            stacks=_stacks(folder),
+            processes=[
+                Process(_traced(path), _stacks(path.with_suffix(".stacks")))
+                for path in sorted(folder.glob("*.trace"))
+            ],
         )
 
 
@@ -236,22 +267,17 @@ def _compared(program: Program, folder: Path) -> list[str]:
     return sorted(found) if len(list(folder.glob("*.checkpoints"))) > 1 else found
 
 
-def _traced(folder: Path) -> dict[int, tuple[int, bool, str, str]]:
+def _traced(path: Path) -> dict[int, Told]:
     traced = {}
-    for path in folder.glob("*.trace"):
-        for one in path.read_text(errors="replace").splitlines():
-            number, stream, late, function, kernel = one.split("\t")
-            traced[int(number)] = (int(stream), late == "1", function, kernel)
+    for one in path.read_text(errors="replace").splitlines():
+        number, stream, late, function, kernel = one.split("\t")
+        traced[int(number)] = Told(int(stream), late == "1", function, kernel)
     return traced
 
 
-def _stacks(folder: Path) -> dict[int, list[list[Any]]]:
-    stacks = {}
-    for path in folder.glob("*.stacks"):
-        for one in path.read_text(errors="replace").splitlines():
-            number, frames = json.loads(one)
-            stacks[number] = frames
-    return stacks
+def _stacks(path: Path) -> dict[int, list[list[Any]]]:
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return dict(json.loads(one) for one in lines)
 
 
 def difference(one: Run, other: Run, tolerance: float) -> str | None:

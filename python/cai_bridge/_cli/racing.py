@@ -12,7 +12,7 @@ it does not, each question is asked again, of more runs, in which what is late i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Side:
     """The kernel, or the function once more."""
     stack: list[list[Any]]
     """The Python frames, outermost first: file, line, function, source."""
+    others: list[Side] = field(default_factory=list)
+    """The same operation of other processes, where it is another one: it may be one of these."""
 
     @property
     def frames(self) -> list[list[Any]]:
@@ -71,11 +73,12 @@ class Side:
             lines.append(f"    {path}:{number} in {function}: {source or ''}")
         if not self.frames:
             lines.append("    no Python frame: a library's own thread queued it")
+        lines += [f"or, in another process: {one}" for one in self.others]
         return "\n    ".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as data for JSON."""
-        return vars(self)
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Race:
 
     def hand_over(self) -> tuple[str, str] | None:
         """Find a call between the two lines that hands an array over, and its protocol."""
-        if self.early is None:
+        if self.early is None or self.late.others or self.early.others:
             return None
         there = {one[0]: one[1] for one in reversed(self.early.frames)}
         for path, line, *_ in self.late.frames:
@@ -177,7 +180,9 @@ class _Search:
         found = []
         for self.seed in seeds:
             traced = self.run(trace=1)
-            self.late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
+            self.late = sorted(
+                one for one in traced.operations if any(told.late for told in traced.told(one))
+            )
             if not self.late or not self.is_other(traced):
                 continue
             main = [one for one in self.late if _thread(one) == 0]
@@ -245,10 +250,10 @@ def _search(search: _Search, traced: Run) -> Race | None:
     ends = late[low], late[high]
     if not search.differs(*ends):
         return None
-    rest = [one for one in traced.traced if not ends[0] <= one <= ends[1]]
+    rest = [one for one in traced.operations if not ends[0] <= one <= ends[1]]
     other = _early(search, ends, rest)
     # On one stream the second waits for the first: waiting there only helped the host.
-    is_host = other is None or _told(traced, other)[0] == _told(traced, late[high])[0]
+    is_host = other is None or _streams(traced, other) == _streams(traced, late[high])
     if not _holds(search, ends, rest, other, is_host=is_host):
         return None
     if is_host:
@@ -257,10 +262,13 @@ def _search(search: _Search, traced: Run) -> Race | None:
     stacks = ",".join(map(str, asked))
     run = search.run_with(*ends, trace=1, stacks=stacks)
     # Taking a stack takes longer than a gate is closed, so this run need not differ.
-    if any(_told(run, one)[1:] != _told(traced, one)[1:] for one in asked):
+    if any(_kernels(run, one) != _kernels(traced, one) for one in asked):
         return None
-    sides = [Side(one, *_told(run, one), run.stacks.get(one, [])) for one in asked]
-    return Race(sides[0], sides[1] if len(sides) > 1 else None, search.runs)
+    late_side = _side(run, late[high], late=True)
+    early_side = None if other is None else _side(run, other, late=False)
+    if late_side is None or (early_side is None) != (other is None):
+        return None
+    return Race(late_side, early_side, search.runs)
 
 
 def _thread(operation: int) -> int:
@@ -314,6 +322,22 @@ def _holds(
     return all(helps) if is_host else any(helps)
 
 
-def _told(run: Run, operation: int) -> tuple[int, str, str]:
-    stream, _, function, kernel = run.traced.get(operation, (0, False, "", ""))
-    return stream, function, kernel
+def _streams(run: Run, operation: int) -> set[int]:
+    return {told.stream for told in run.told(operation)}
+
+
+def _kernels(run: Run, operation: int) -> set[tuple[str, str]]:
+    return {(told.function, told.kernel) for told in run.told(operation)}
+
+
+def _side(run: Run, operation: int, *, late: bool) -> Side | None:
+    """Tell what an operation is, in each process that has it; of the late one, has it late."""
+    sides: list[Side] = []
+    for process in run.processes:
+        told = process.traced.get(operation)
+        if told and (told.late or not late):
+            stack = process.stacks.get(operation, [])
+            side = Side(operation, told.stream, told.function, told.kernel, stack)
+            if side not in sides:
+                sides.append(side)
+    return replace(sides[0], others=sides[1:]) if sides else None
