@@ -16,26 +16,27 @@ pub(crate) fn number(thread: u64, count: u64) -> u64 {
 /// What is asked of single operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The ones that may be late: the first, and the one behind the last.
-    low: u64,
-    high: u64,
+    /// The ones that may be late: the first of some, and the one behind the last. All if there are none.
+    ranges: Vec<(u64, u64)>,
     /// From which operation on a thread's others wait for all that was queued before; one of each such thread.
     serial: Vec<u64>,
 }
 
 impl Chosen {
-    /// Reads `low-high`; all where it is not that.
-    pub(crate) fn read(range: &[u8], serial: &[u8]) -> Self {
-        let mut parts = range.split(|byte| *byte == b'-');
-        let ends = (parts.next().and_then(decimal), parts.next().and_then(decimal));
-        let (low, high) =
-            if let (Some(low), Some(high)) = ends { (low, high) } else { (0, u64::MAX) };
-        Self { low, high, serial: list(serial) }
+    /// Reads `low-high` and more of these with commas between them; all where it is not that.
+    pub(crate) fn read(ranges: &[u8], serial: &[u8]) -> Self {
+        let range = |text: &[u8]| {
+            let mut ends = text.split(|byte| *byte == b'-').map(decimal);
+            Some((ends.next()??, ends.next()??))
+        };
+        let ranges = ranges.split(|byte| *byte == b',').filter_map(range).collect();
+        Self { ranges, serial: list(serial) }
     }
 
     /// Whether the seed decides over this operation.
     pub(crate) fn may_be_late(&self, number: u64) -> bool {
-        number >= self.low && number < self.high
+        let has = |range: &(u64, u64)| (range.0..range.1).contains(&number);
+        self.ranges.is_empty() || self.ranges.iter().any(has)
     }
 
     pub(crate) fn is_serial(&self, number: u64) -> bool {
@@ -72,8 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leaves_the_end_out_and_what_may_be_late_is_never_serial() {
-        let chosen = Chosen::read(b"3-6", b"1");
+    fn ranges_leave_their_ends_out_and_what_may_be_late_is_never_serial() {
+        let chosen = Chosen::read(b"3-5,5-6", b"1");
         let which = |asked: fn(&Chosen, u64) -> bool| -> Vec<u64> {
             (0..9).filter(|one| asked(&chosen, *one)).collect()
         };

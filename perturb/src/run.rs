@@ -17,6 +17,9 @@ const STAGED: u64 = 65_536;
 /// For how long the host waits for the device on the library's own account, in nanoseconds.
 pub(crate) const PATIENCE: u64 = 1_000_000_000;
 
+/// In so many nanoseconds what a gate held up is over, if it is short.
+const OPENING: u64 = 2_000_000;
+
 /// All that the library keeps in mind, and counts.
 pub(crate) struct State {
     streams: Streams,
@@ -146,10 +149,10 @@ impl<'a> Call<'a> {
             Kind::Event => self.host_waits(Wait::Event(self.argument(0))),
             Kind::All => self.host_waits(Wait::All),
             Kind::Record => Self::mark(self.handle(1), |state, key, blocking| {
-                state.streams.record(self.argument(0), key, blocking);
+                state.streams.record(self.argument(0), key, blocking, now());
             }),
             Kind::Wait => Self::mark(self.handle(0), |state, key, blocking| {
-                state.streams.wait(key, blocking, self.argument(1));
+                state.streams.wait(key, blocking, self.argument(1), now());
             }),
             Kind::Destroy => STATE.lock().streams.destroy(self.argument(0)),
             Kind::DestroyContext => forget(self.argument(0)),
@@ -325,8 +328,9 @@ fn wait_for_all(delay: u64) {
     let mut current = 0;
     // SAFETY: the result is this function's.
     unsafe { driver::cuCtxGetCurrent(&raw mut current) };
+    let destroyed_run = || STATE.lock().streams.holds_destroyed(now().saturating_sub(OPENING));
     // With an end of time no gate is pending: every stream is asked.
-    while now() < ends && some_run(current, u64::MAX) {
+    while now() < ends && (destroyed_run() || some_run(current, u64::MAX)) {
         sys::rest();
     }
 }
@@ -338,7 +342,11 @@ fn some_run(current: u64, at: u64) -> bool {
     if state.captures > 0 {
         return false;
     }
-    let asked = |key: &Key| key.handle > PER_THREAD || (key.thread == 0 && key.context == current);
+    // A default stream is found in the current context alone, and a thread's own one by that thread.
+    let own = sys::thread(|own| own.number + 1).unwrap_or(0);
+    let asked = |key: &Key| {
+        key.handle > PER_THREAD || (key.context == current && [0, own].contains(&key.thread))
+    };
     let free: Vec<Key> = state.streams.free(at).filter(asked).collect();
     // SAFETY: a stream is forgotten before it is destroyed.
     free.iter().any(|key| unsafe { driver::is_busy(key.handle) })

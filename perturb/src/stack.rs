@@ -34,16 +34,17 @@ pub(crate) fn write(operation: u64) {
             core::mem::transmute::<*mut _, unsafe extern "C" fn(usize, usize, usize)>(restore),
         )
     };
-    let mut text = String::new();
+    // It runs in names of its own: the program's module is not touched.
+    let (mut code, mut text) = (String::new(), String::new());
     let folder = String::from_utf8_lossy(folder);
     let name = log::name("stacks");
     let _ = write!(
-        text,
-        "def _f():\n import json, sys, traceback\n f = sys._getframe(2) if sys._getframe(1).f_back \
-         else None\n s = [[x.filename, x.lineno, x.name, x.line] for x in traceback.extract_stack(f)] \
-         if f else []\n open({folder:?} + '/{name}', 'a').write(json.dumps([{operation}, s]) + '\\n')\n\
-         _f()\ndel _f\n\0"
+        code,
+        "import json, sys, traceback\nf = sys._getframe(2) if sys._getframe(1).f_back else None\n\
+         s = [[x.filename, x.lineno, x.name, x.line] for x in traceback.extract_stack(f)] if f else []\n\
+         open({folder:?} + '/{name}', 'a').write(json.dumps([{operation}, s]) + '\\n')"
     );
+    let _ = write!(text, "exec({code:?}, {{}})\0");
     let Ok(program) = CStr::from_bytes_until_nul(text.as_bytes()) else { return };
     // SAFETY: the interpreter is there; `ensure` takes its lock if this thread does not have it, and
     // `release` gives back what was taken. The program ends with a zero.

@@ -91,7 +91,7 @@ impl Streams {
     ) -> Launch {
         let upstream = self.upstream(key, blocking);
         let (opened, ticket) = (self.opened, self.tickets + 1);
-        let stream = self.stream(key, blocking);
+        let stream = self.stream(key, blocking, now);
         stream.behind = stream.behind.or(upstream);
         let (index, without) = (stream.index, stream.behind);
         let late = is_late(index);
@@ -120,8 +120,8 @@ impl Streams {
     }
 
     /// An event is recorded on the stream.
-    pub(crate) fn record(&mut self, event: u64, key: Key, blocking: bool) {
-        let behind = self.upstream(key, blocking).or(self.stream(key, blocking).behind);
+    pub(crate) fn record(&mut self, event: u64, key: Key, blocking: bool, now: u64) {
+        let behind = self.upstream(key, blocking).or(self.stream(key, blocking, now).behind);
         if self.events.len() >= EVENTS {
             let opened = self.opened;
             self.events.retain(|_, one| one.ticket > opened);
@@ -130,9 +130,9 @@ impl Streams {
     }
 
     /// The stream waits for an event.
-    pub(crate) fn wait(&mut self, key: Key, blocking: bool, event: u64) {
+    pub(crate) fn wait(&mut self, key: Key, blocking: bool, event: u64, now: u64) {
         let behind = self.upstream(key, blocking).or(self.of_event(event));
-        let stream = self.stream(key, blocking);
+        let stream = self.stream(key, blocking, now);
         stream.behind = stream.behind.or(behind);
     }
 
@@ -161,6 +161,11 @@ impl Streams {
     pub(crate) fn free(&self, now: u64) -> impl Iterator<Item = Key> {
         let free = move |one: &&Stream| !self.is_pending(self.of_stream(one.key), now);
         self.live().filter(free).map(|one| one.key)
+    }
+
+    /// Whether a gate holds up work of a stream that is destroyed, of which the driver cannot be asked.
+    pub(crate) fn holds_destroyed(&self, now: u64) -> bool {
+        self.all.iter().any(|one| one.destroyed && self.is_pending(one.behind, now))
     }
 
     /// The host opens the gates up to this ticket.
@@ -201,12 +206,14 @@ impl Streams {
         self.live().filter(joined).fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
 
-    /// The stream, with the lowest index that no living one has if it is new. A destroyed stream's
-    /// place is taken again, so that a program that makes streams all the time needs no more memory.
-    fn stream(&mut self, key: Key, blocking: bool) -> &mut Stream {
+    /// The stream, with the lowest index that no living one has if it is new. A destroyed stream's place is taken
+    /// again when nothing is late there, so that a program that makes streams all the time needs no more memory:
+    /// before that, the two would always be late together.
+    fn stream(&mut self, key: Key, blocking: bool, now: u64) -> &mut Stream {
         let place = self.all.iter().position(|one| !one.destroyed && one.key == key);
         let place = place.unwrap_or_else(|| {
-            let (gone, index) = match self.all.iter().position(|one| one.destroyed) {
+            let is_over = |one: &Stream| one.destroyed && !self.is_pending(one.behind, now);
+            let (gone, index) = match self.all.iter().position(is_over) {
                 Some(place) => (Some(place), place),
                 None => (None, self.all.len()),
             };
@@ -284,8 +291,8 @@ mod tests {
         work(&mut streams, 5, 0, true);
         work(&mut streams, 7, 0, false);
         assert!(!holds(&streams, 7));
-        streams.record(70, key(5), false);
-        streams.wait(key(7), false, 70);
+        streams.record(70, key(5), false, 0);
+        streams.wait(key(7), false, 70, 0);
         assert!(holds(&streams, 7));
         assert!(streams.is_pending(streams.of_event(70), 0));
         assert!(!streams.is_pending(streams.of_event(71), 0));
@@ -294,9 +301,9 @@ mod tests {
     #[test]
     fn an_event_that_was_recorded_before_the_gate_carries_nothing() {
         let mut streams = Streams::new();
-        streams.record(70, key(5), false);
+        streams.record(70, key(5), false, 0);
         work(&mut streams, 5, 0, true);
-        streams.wait(key(7), false, 70);
+        streams.wait(key(7), false, 70, 0);
         assert!(!holds(&streams, 7));
     }
 
@@ -330,15 +337,17 @@ mod tests {
     }
 
     #[test]
-    fn a_destroyed_streams_index_is_taken_again_and_its_gate_with_it() {
+    fn a_destroyed_streams_index_is_taken_again_when_its_gate_is_open() {
         let mut streams = Streams::new();
         let first = work(&mut streams, 5, 0, true);
         work(&mut streams, 6, 0, false);
         streams.destroy(5);
-        let again = work(&mut streams, 5, 0, false);
-        assert_eq!((first.index, again.index), (0, 0));
-        assert!(!holds(&streams, 5));
-        assert_eq!(streams.most(), 2);
+        let beside = work(&mut streams, 5, 0, false);
+        assert!(streams.holds_destroyed(DELAY - 1) && !streams.holds_destroyed(DELAY));
+        let again = work(&mut streams, 7, DELAY, false);
+        assert_eq!((first.index, beside.index, again.index), (0, 2, 0));
+        assert!(!holds(&streams, 5) && !holds(&streams, 7));
+        assert_eq!(streams.most(), 3);
         streams.forget(9);
         assert_eq!(streams.free(0).count(), 0);
     }
@@ -347,10 +356,10 @@ mod tests {
     fn a_gate_that_could_not_be_queued_is_tried_again_and_holds_nothing_up() {
         let mut streams = Streams::new();
         let earlier = work(&mut streams, 5, 0, true).gate.unwrap();
-        streams.record(70, key(5), false);
+        streams.record(70, key(5), false, 0);
         let launch = work(&mut streams, 5, DELAY / 2, true);
-        streams.record(71, key(5), false);
-        streams.wait(key(7), false, 71);
+        streams.record(71, key(5), false, 0);
+        streams.wait(key(7), false, 71, 0);
         streams.failed(launch);
         for behind in [streams.of_stream(key(5)), streams.of_stream(key(7)), streams.of_event(71)] {
             assert_eq!(behind, earlier);

@@ -24,6 +24,8 @@ CC = shutil.which("cc")
 needs = pytest.mark.skipif(
     not (LIBRARY.exists() and CC), reason="make perturb builds the library; cc builds the driver"
 )
+# What most programs begin with.
+TWO = "a, b, x, y = stream(), stream(), word(), word()"
 QUICK = ["--delay", "0.02"]
 Perturb = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -45,9 +47,10 @@ def run(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pertur
     def perturb(text: str, *options: str, named: bool = False) -> tuple[int, dict[str, Any]]:
         program = tmp_path / "program.py"
         program.write_text(f"from soft import *\n{textwrap.dedent(text)}")
-        command = [sys.executable, "-m", "cai_bridge", "perturb", "--json", *options]
+        command = [sys.executable, "-m", "cai_bridge", "perturb", "--json"]
         # Naming takes many runs.
-        command += [*(QUICK if named else ["--no-name"]), "--", sys.executable, str(program)]
+        command += [*(QUICK if named else ["--no-name"]), *options]
+        command += ["--", sys.executable, str(program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
@@ -57,3 +60,14 @@ def run(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pertur
 
 def seeds(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in found["runs"] if one["run"].startswith("seed")]
+
+
+def source(side: dict[str, Any] | None) -> str | None:
+    """Find the line of the program in which a side was queued."""
+    lines = [frame[3] for frame in side["stack"] if "program.py" in frame[0]] if side else []
+    return lines[-1] if lines else None
+
+
+def sides(found: dict[str, Any]) -> list[str | None]:
+    """Find the lines of both sides, the late one first; none if they are not named."""
+    return [source((found["race"] or {}).get(side)) for side in ("late", "early")]

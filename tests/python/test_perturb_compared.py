@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from perturbing import Perturb, driver, needs, run
+from perturbing import TWO, Perturb, driver, needs, run
 
 from cai_bridge._cli.perturbed import same
 
@@ -17,6 +17,26 @@ def test_numbers_are_the_same_within_the_tolerance_and_text_exactly() -> None:
     assert not same("loss 1.000 at 3", "loss 1.001 at 3", 0.0001)
     assert not same("loss 1.000", "lost 1.000", 0.5)
     assert not same("1 2", "1", 0.5)
+    assert same("1e999 1.0", "1e999 1.1", 0.2)
+
+
+@pytest.mark.parametrize("what", ["bytes([0x80 + value, 10])", "(300 * '.' + str(value)).encode()"])
+def test_bytes_that_are_no_text_and_the_end_of_a_long_line_are_compared_and_shown(
+    what: str, run: Perturb
+) -> None:
+    status, found = run(
+        f"""
+        import sys
+        {TWO}
+        launch("fill", a, x, 1)
+        launch("copy", b, y, x)
+        value = read(y, b)
+        sys.stdout.buffer.write({what})
+        """
+    )
+    assert status == 1, found
+    one, other = found["conclusion"].split("line 1: ")[1].split(" against ")
+    assert one != other, found
 
 
 def test_checkpoints_of_host_arrays_are_compared(run: Perturb) -> None:

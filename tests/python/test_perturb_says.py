@@ -163,6 +163,7 @@ def test_a_run_that_takes_too_long_is_ended(run: Perturb) -> None:
         ("--tolerance", "1"),
         ("--tolerance", "-0.1"),
         ("--delay", "0"),
+        ("--delay", "1e-7"),
         ("--delay", "11"),
         ("--timeout", "0"),
         ("--match", "("),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -195,3 +196,15 @@ def test_of_the_gpu_tests_those_that_fail_under_a_seed_alone_are_told(
         "4 pass by themselves and ended in every run: 1 fail under a seed alone, 1 serially",
     ]
     assert done.returncode == 1
+
+
+def test_a_library_whose_path_has_a_space_or_a_colon_is_preloaded(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both end a name in LD_PRELOAD."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    folder = tmp_path / "a b:c"
+    folder.mkdir()
+    monkeypatch.setattr(perturbed, "LIBRARY", Path(shutil.copy(LIBRARY, folder)))
+    command = (sys.executable, str(DRIVER / "launches.py"), "symbol", "named")
+    assert perturbed.run(Program(command), "serial").counts["seen"] > 0

@@ -15,7 +15,7 @@ from . import output, perturbed, racing
 from .exits import FAILED, OK, USAGE, UsageError
 from .perturbed import Program, Run
 from .progress import Progress
-from .racing import Race
+from .race import Race
 from .text import escaped, line
 
 _MOST = 12
@@ -216,6 +216,8 @@ def run(
             verdict.race = racing.name(
                 program, reference, verdict.seeds, lambda label: step(label, total + 20)
             )
+            if verdict.race is None:
+                verdict.conclusion += _UNNAMED
     if as_json:
         text = output.as_json(verdict.to_dict(), to_file=path is not None)
     else:
@@ -235,12 +237,15 @@ def _check(
         raise UsageError(f"--match: got {match!r} ({error}); allowed: an expression") from error
     if not 0 <= tolerance < 1:
         raise UsageError(f"--tolerance: got {tolerance}; allowed: 0 to 1")
-    if not 0 < delay <= 10:
-        raise UsageError(f"--delay: got {delay}; allowed: more than 0 and at most 10 seconds")
+    if not 0.001 <= delay <= 10:
+        raise UsageError(f"--delay: got {delay}; allowed: 0.001 to 10 seconds")
     if timeout is not None and not 0 < timeout < math.inf:
         raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
 
 
+_UNNAMED = (
+    "; the two operations are not named, as runs are too little alike: try it without other work"
+)
 _COLUMNS = ("run", "result", "time", "operations", "late", "gates", "opened", "not delayed")
 
 

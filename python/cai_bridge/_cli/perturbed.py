@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -173,6 +174,10 @@ def _environment(
         return dict(os.environ)
     if not LIBRARY.exists():
         raise UsageError(f"{LIBRARY}: got no file; allowed: the library, built by `make perturb`")
+    library = LIBRARY
+    if set(" :") & set(str(LIBRARY)):  # either ends a name in LD_PRELOAD
+        library = folder / LIBRARY.name
+        library.symlink_to(LIBRARY)
     preloaded = os.environ.get("LD_PRELOAD")
     said = {"mode": mode, "log": folder, "delay_us": round(program.delay * 1e6), **asked}
     if program.tolerance:
@@ -184,7 +189,7 @@ def _environment(
         **QUEUES,
         "PYTHONHASHSEED": "0",
         **os.environ,
-        "LD_PRELOAD": f"{LIBRARY}:{preloaded}" if preloaded else str(LIBRARY),
+        "LD_PRELOAD": f"{library}:{preloaded}" if preloaded else str(library),
         **{PREFIX + name.upper(): str(value) for name, value in said.items()},
     }
 
@@ -251,14 +256,17 @@ def _log(text: bytes) -> dict[str, Any] | None:
         return None
     head = json.loads(line)
     names, functions = head["counts"], head["functions"]
-    words = struct.unpack_from(f"={len(names) + len(functions)}Q", text, head["at"])
+    form = f"={len(names) + len(functions)}Q"
+    if len(text) < head["at"] + struct.calcsize(form):
+        return None
+    words = struct.unpack_from(form, text, head["at"])
     called = dict(zip(functions, words[len(names) :], strict=True))
     return dict(zip(names, words, strict=False)) | {"functions": called}
 
 
 def _compared(program: Program, folder: Path) -> list[str]:
     if program.compare == "stdout":
-        text = (folder / "stdout").read_text(errors="replace")
+        text = (folder / "stdout").read_text(errors="surrogateescape")
         return [one for one in text.splitlines() if re.search(program.match, one)]
     found = []
     for path in folder.glob("*.checkpoints"):
@@ -276,8 +284,12 @@ def _traced(path: Path) -> dict[int, Told]:
 
 
 def _stacks(path: Path) -> dict[int, list[list[Any]]]:
-    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-    return dict(json.loads(one) for one in lines)
+    stacks = {}
+    for one in path.read_text(errors="replace").splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):  # a line that a killed process did not end
+            number, frames = json.loads(one)
+            stacks[number] = frames
+    return stacks
 
 
 def difference(one: Run, other: Run, tolerance: float) -> str | None:
@@ -287,10 +299,17 @@ def difference(one: Run, other: Run, tolerance: float) -> str | None:
         return f"its end, {end_of(other)} against {end_of(one)}: {end or 'nothing on stderr'}"
     for place, (first, second) in enumerate(zip(one.lines, other.lines, strict=False), 1):
         if not same(first, second, tolerance):
-            return f"line {place}: {second[:200]!r} against {first[:200]!r}"
+            return f"line {place}: {_around(second, first)} against {_around(first, second)}"
     if len(one.lines) != len(other.lines):
         return f"{len(other.lines)} lines against {len(one.lines)}"
     return None
+
+
+def _around(line: str, other: str) -> str:
+    """Show a line where it begins to differ from another one."""
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(line, other, strict=False))
+    at = max(0, sum(1 for _ in alike) - 100)
+    return f"{'...' if at else ''}{line[at : at + 200]!r}"
 
 
 def end_of(run: Run) -> str:
@@ -312,5 +331,6 @@ def same(first: str, second: str, tolerance: float) -> bool:
         return False
     pairs = zip(_NUMBER.findall(first), _NUMBER.findall(second), strict=True)
     return all(
-        abs(float(a) - float(b)) <= tolerance * max(abs(float(a)), abs(float(b))) for a, b in pairs
+        a == b or abs(float(a) - float(b)) <= tolerance * max(abs(float(a)), abs(float(b)))
+        for a, b in pairs
     )

@@ -1,8 +1,9 @@
 """The two operations that nothing orders, found by bisection over runs of the program.
 
 Under a seed in which the program differs, many operations are late. The first bisection finds the
-late one that the difference needs. The second runs the program serially from some operation on: the
-last one from which on that makes it right again is the one that should have waited.
+first late one that is enough for the difference. The second runs the program serially from some
+operation on: the last one from which on that makes it right again is the one that should have
+waited. Then the last operation before that one whose delay matters is looked for on each stream.
 
 A racy program may differ by itself, on a busy GPU often; and where the host is slower than what is
 late, it is right by itself. So what is found has to hold in runs that no bisection saw, and where
@@ -12,12 +13,11 @@ it does not, each question is asked again, of more runs, in which what is late i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 from . import perturbed
 from .perturbed import Program, Run
+from .race import Race, Side
 
 _ROUNDS = ((1, 1), (2, 2), (3, 4))
 """In how many runs the program must differ for a yes, and by how many delays what is late is late:
@@ -26,126 +26,10 @@ _DELAYS = 10
 """So many are shared by what is late, if it is less: no host takes so long between two calls."""
 _LONGER = 1.0
 """No delay is made longer than that, in seconds."""
+_MANY = 100
+"""For so many delays more than the program's time a run may take in which all are late."""
 _CONFIRMED = 2
 """In how many further runs what was found must hold."""
-_FRAMES = 3
-"""How many frames of a stack are shown."""
-_HAND_OVERS = {
-    "from_dlpack(": "DLPack",
-    "__dlpack__(": "DLPack",
-    "cupy.asarray(": "CAI",
-    "cp.asarray(": "CAI",
-    "cupy.array(": "CAI",
-    "jnp.asarray(": "CAI",
-    "torch.as_tensor(": "CAI",
-    "torch.asarray(": "CAI",
-    "as_cuda_array(": "CAI",
-    "__cuda_array_interface__": "CAI",
-}
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two operations."""
-
-    operation: int
-    """Its number."""
-    stream: int
-    """The index of its stream, in the order in which streams were first used."""
-    function: str
-    """The driver's function."""
-    kernel: str
-    """The kernel, or the function once more."""
-    stack: list[list[Any]]
-    """The Python frames, outermost first: file, line, function, source."""
-    others: list[Side] = field(default_factory=list)
-    """The same operation of other processes, where it is another one: it may be one of these."""
-
-    @property
-    def frames(self) -> list[list[Any]]:
-        """The frames that are not of installed packages, innermost first."""
-        own = [one for one in self.stack if "site-packages" not in one[0] and one[0] != "<string>"]
-        return (own or self.stack)[::-1]
-
-    def __str__(self) -> str:
-        lines = [f"{self.kernel[:120]} on stream {self.stream}"]
-        for path, number, function, source in self.frames[:_FRAMES]:
-            lines.append(f"    {path}:{number} in {function}: {source or ''}")
-        if not self.frames:
-            lines.append("    no Python frame: a library's own thread queued it")
-        lines += [f"or, in another process: {one}" for one in self.others]
-        return "\n    ".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Race:
-    """Two operations that nothing orders."""
-
-    late: Side
-    """The one that was late."""
-    early: Side | None
-    """The one that did not wait for it; None if that was the host, with its own reads or writes."""
-    runs: int
-    """How many runs it took to find them."""
-
-    def hand_over(self) -> tuple[str, str] | None:
-        """Find a call between the two lines that hands an array over, and its protocol."""
-        if self.early is None or self.late.others or self.early.others:
-            return None
-        there = {one[0]: one[1] for one in reversed(self.early.frames)}
-        for path, line, *_ in self.late.frames:
-            if path in there and (found := _handed_over(path, *sorted((line, there[path])))):
-                return found
-        return None
-
-    def advice(self) -> str:
-        """Say what to write instead."""
-        if found := self.hand_over():
-            source, protocol = found
-            return (
-                f"between them: {source}\n"
-                f"    an array is handed over by {protocol}, and nobody waits: use "
-                "cai_bridge.convert(x, library), which waits there and at the end"
-            )
-        if self.early is None:
-            return "the host did not wait: synchronize the stream, or an event behind the work"
-        return (
-            "make the second stream wait: torch's wait_stream and record_stream, CuPy's "
-            "wait_event, or cai_bridge.convert where an array goes to another library"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
-        return {
-            "late": self.late.to_dict(),
-            "early": self.early and self.early.to_dict(),
-            "advice": self.advice(),
-            "runs": self.runs,
-        }
-
-    def __str__(self) -> str:
-        early = self.early or "the host, which reads or writes without waiting"
-        return (
-            f"  late:  {self.late}\n  early: {early}\n  {self.advice()}\n"
-            f"  (named by {self.runs} runs)"
-        )
-
-
-def _handed_over(path: str, first: int, last: int) -> tuple[str, str] | None:
-    """Find the first hand-over in these lines of a file."""
-    try:
-        lines = Path(path).read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    for text in lines[first - 1 : last]:
-        for call, protocol in _HAND_OVERS.items():
-            if call in text:
-                return text.strip(), protocol
-    return None
 
 
 class _Search:
@@ -158,17 +42,24 @@ class _Search:
         self.late: list[int] = []
         self.votes = 1
 
-    def run(self, **asked: object) -> Run:
+    def run(self, *, late: int | None = None, delay: float = 0, **asked: object) -> Run:
+        """Run it; tell how much is late, if not all, and by how long: the run takes longer."""
         self.runs += 1
         self.step(f"naming it, run {self.runs}")
-        return perturbed.run(self.program, "late", seed=self.seed, patient=1, **asked)
+        delay = delay or self.program.delay
+        timeout = self.program.timeout
+        if timeout is not None:
+            timeout += (late or _MANY) * delay
+        program = replace(self.program, delay=delay, timeout=timeout)
+        return perturbed.run(program, "late", seed=self.seed, patient=1, **asked)
 
     def run_with(self, low: int, high: int, **asked: object) -> Run:
         """Run it with only the operations from low to high late: the fewer, the longer each."""
-        few = sum(low <= one <= high for one in self.late)
+        late = [one for one in self.late if low <= one <= high] or [low]
         own = self.program.delay
-        delay = max(own, min(own * _DELAYS / few, _LONGER))
-        return self.run(only=f"{low}-{high + 1}", delay_us=round(delay * 1e6), **asked)
+        delay = max(own, min(own * _DELAYS / len(late), _LONGER))
+        only = ",".join(f"{first}-{last + 1}" for first, last in _by_thread(late))
+        return self.run(late=len(late), delay=delay, only=only, **asked)
 
     def choose(self, seeds: Sequence[int]) -> Run | None:
         """Take a seed under which it differs here too, and what is late; returns the run.
@@ -202,6 +93,11 @@ class _Search:
     def differs(self, low: int, high: int, **asked: object) -> bool:
         """Whether the program differs if the seed delays only the operations from low to high."""
         return self.differs_in(self.votes, low, high, **asked)
+
+    def what(self, operation: int, **asked: object) -> str | None:
+        """Tell in what the program differs if this operation alone is late."""
+        run = self.run_with(operation, operation, **asked)
+        return perturbed.difference(self.reference, run, self.program.tolerance)
 
     def differs_in(self, runs: int, low: int, high: int, **asked: object) -> bool:
         """Whether it does in so many runs."""
@@ -250,7 +146,10 @@ def _search(search: _Search, traced: Run) -> Race | None:
     ends = late[low], late[high]
     if not search.differs(*ends):
         return None
-    rest = [one for one in traced.operations if not ends[0] <= one <= ends[1]]
+    ranges = _by_thread(late[low : high + 1])
+    rest = [
+        one for one in traced.operations if not any(begin <= one <= end for begin, end in ranges)
+    ]
     other = _early(search, ends, rest)
     # On one stream the second waits for the first: waiting there only helped the host.
     is_host = other is None or _streams(traced, other) == _streams(traced, late[high])
@@ -258,22 +157,72 @@ def _search(search: _Search, traced: Run) -> Race | None:
         return None
     if is_host:
         other = None
-    asked = [late[high]] if other is None else [late[high], other]
+    if low == high:
+        ends = (_last(search, traced, late[low], other),) * 2
+        if ends[0] != late[low] and not search.differs_in(_CONFIRMED, *ends):
+            return None
+    asked = [ends[1]] if other is None else [ends[1], other]
     stacks = ",".join(map(str, asked))
     run = search.run_with(*ends, trace=1, stacks=stacks)
     # Taking a stack takes longer than a gate is closed, so this run need not differ.
     if any(_kernels(run, one) != _kernels(traced, one) for one in asked):
         return None
-    late_side = _side(run, late[high], late=True)
+    late_side = _side(run, ends[1], late=True)
     early_side = None if other is None else _side(run, other, late=False)
     if late_side is None or (early_side is None) != (other is None):
         return None
-    return Race(late_side, early_side, search.runs)
+    return Race(late_side, early_side, search.runs, len(run.processes))
+
+
+def _last(search: _Search, traced: Run, late: int, early: int | None) -> int:
+    """Find the last operation before the early one whose delay alone makes the program differ.
+
+    What is late holds up all that is behind it, on its stream and on those that wait for that one.
+    So the first that was found may only come before the one that races. Behind that one no delay
+    matters on its stream; on another, the last that matters is as near or nearer. All behind the
+    early one are serial, or a later round would differ. If the host is early, the last is asked for
+    under which it reads the same wrong values.
+    """
+    order = traced.operations
+    end = len(order) if early is None else order.index(early)
+    between, serial = order[order.index(late) : end], _serial(order[end + 1 :])
+    streams: dict[int, list[int]] = {}
+    for one in between:
+        for told in traced.told(one):
+            streams.setdefault(told.stream, []).append(one)
+    own = {told.stream for told in traced.told(late if early is None else early)}
+    what = search.what(late) if early is None else None
+    found, seed = late, search.seed
+    for stream, operations in streams.items():
+        if (stream in own) == (early is not None):
+            continue
+        # Seed 0 delays the streams of odd index, and seed 1 the others (perturb/src/design.rs).
+        search.seed = 1 - stream % 2
+
+        def matters(n: int, of: Sequence[int] = operations) -> bool:
+            if early is None:
+                return search.what(of[n]) == what
+            return search.differs(of[n], of[n], serial_from=serial)
+
+        if operations[0] == late or matters(0):
+            last = operations[first(len(operations), lambda n: not matters(n)) - 1]
+            if order.index(last) > order.index(found):
+                found, seed = last, search.seed
+    search.seed = seed
+    return found
 
 
 def _thread(operation: int) -> int:
     """Tell an operation's thread; 0 called the driver first, and is most often the main one."""
     return operation >> 40
+
+
+def _by_thread(operations: Sequence[int]) -> list[tuple[int, int]]:
+    """Find the first and the last of these of each thread."""
+    ends: dict[int, tuple[int, int]] = {}
+    for one in sorted(operations):
+        ends[_thread(one)] = ends.get(_thread(one), (one, one))[0], one
+    return list(ends.values())
 
 
 def _serial(operations: Sequence[int]) -> str:

@@ -1,0 +1,138 @@
+"""A race that was found: its two operations, and what to write instead."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+_FRAMES = 3
+"""How many frames of a stack are shown."""
+_INSTALLED = ("site-packages", "dist-packages", "/lib/python3", "<string>", "<frozen")
+"""What the paths of files have that are not the program's own."""
+_HAND_OVERS = {
+    "from_dlpack(": "DLPack",
+    "__dlpack__(": "DLPack",
+    "cupy.asarray(": "CAI",
+    "cp.asarray(": "CAI",
+    "cupy.array(": "CAI",
+    "jnp.asarray(": "CAI",
+    "torch.as_tensor(": "CAI",
+    "torch.asarray(": "CAI",
+    "as_cuda_array(": "CAI",
+    "__cuda_array_interface__": "CAI",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two operations."""
+
+    operation: int
+    """Its number."""
+    stream: int
+    """The index of its stream, in the order in which streams were first used."""
+    function: str
+    """The driver's function."""
+    kernel: str
+    """The kernel, or the function once more."""
+    stack: list[list[Any]]
+    """The Python frames, outermost first: file, line, function, source."""
+    others: list[Side] = field(default_factory=list)
+    """The same operation of other processes, where it is another one: it may be one of these."""
+
+    @property
+    def frames(self) -> list[list[Any]]:
+        """The frames of the program's own files, innermost first."""
+        own = [one for one in self.stack if not any(part in one[0] for part in _INSTALLED)]
+        return (own or self.stack)[::-1]
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel[:120]} on stream {self.stream}"]
+        for path, number, function, source in self.frames[:_FRAMES]:
+            lines.append(f"    {path}:{number} in {function}: {source or ''}")
+        if not self.frames:
+            lines.append("    no Python frame: a library's own thread queued it")
+        lines += [f"or, in another process: {one}" for one in self.others]
+        return "\n    ".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two operations that nothing orders."""
+
+    late: Side
+    """The one that was late."""
+    early: Side | None
+    """The one that did not wait for it; None if that was the host, with its own reads or writes."""
+    runs: int
+    """How many runs it took to find them."""
+    processes: int = 1
+    """How many processes used the GPU: none is ordered with another one here."""
+
+    def hand_over(self) -> tuple[str, str] | None:
+        """Find a call between the two lines that hands an array over, and its protocol.
+
+        The lines are those of the function from which both were reached.
+        """
+        if self.early is None or self.late.others or self.early.others:
+            return None
+        found = None
+        for one, other in zip(self.late.stack, self.early.stack, strict=False):
+            if (one[0], one[2]) != (other[0], other[2]):
+                break
+            found = one[0], one[1], other[1]
+            if one[1] != other[1]:
+                break
+        return _handed_over(*found) if found else None
+
+    def advice(self) -> str:
+        """Say what to write instead."""
+        if found := self.hand_over():
+            source, protocol = found
+            return (
+                f"between them: {source}\n"
+                f"    an array is handed over by {protocol}, and nobody waits: use "
+                "cai_bridge.convert(x, library), which waits there and at the end"
+            )
+        if self.early is None:
+            return "the host did not wait: synchronize the stream, or an event behind the work"
+        return (
+            "make the second stream wait: torch's wait_stream and record_stream, CuPy's "
+            "wait_event, or cai_bridge.convert where an array goes to another library"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        return {
+            "late": self.late.to_dict(),
+            "early": self.early and self.early.to_dict(),
+            "advice": self.advice(),
+            "runs": self.runs,
+        }
+
+    def __str__(self) -> str:
+        host = "the host" if self.processes == 1 else "the host, or another process"
+        early = self.early or f"{host}, which reads or writes without waiting"
+        return (
+            f"  late:  {self.late}\n  early: {early}\n  {self.advice()}\n"
+            f"  (named by {self.runs} runs)"
+        )
+
+
+def _handed_over(path: str, first: int, last: int) -> tuple[str, str] | None:
+    """Find the first hand-over in these lines of a file."""
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    for text in lines[first - 1 : last]:
+        code = text.strip()
+        for call, protocol in _HAND_OVERS.items():
+            if call in code and not code.startswith("#"):
+                return code, protocol
+    return None

@@ -1,0 +1,376 @@
+"""`cai-bridge perturb`: which two operations are named, and what is said of them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+from perturbing import TWO, Perturb, driver, needs, run, seeds, sides, source
+
+__all__ = ["driver", "run"]
+
+pytestmark = needs
+
+
+BY_ITSELF = f"""
+    import os, pathlib
+    count = pathlib.Path(__file__).with_name("count")
+    number = int(count.read_text()) if count.exists() else START
+    count.write_text(str(number + 1))
+    mode, serial = (os.environ.get("CAI_BRIDGE_PERTURB_" + one) for one in ("MODE", "SERIAL_FROM"))
+    is_late = mode == "late" and int(serial or 9) > 1
+    {TWO}
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        launch("copy", b, y, x)
+        wrong = is_late and i == 1 and "OFTEN"[number % len("OFTEN")] == "1"
+        print(-1 if wrong else read(y, b))
+        order(b, a)
+    """
+
+
+@pytest.mark.parametrize("often", ["01", "00000010000"])
+@pytest.mark.parametrize("start", [1, 3])
+def test_what_differs_by_itself_as_well_is_named_right_or_not_at_all(
+    start: int, often: str, run: Perturb
+) -> None:
+    """As on a GPU with other work: every second run is wrong by itself, or one in eleven."""
+    program = BY_ITSELF.replace("START", str(start)).replace("OFTEN", often)
+    _, found = run(program, named=True)
+    assert found["race"] or often == "01", found
+    if race := found["race"]:
+        assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], race
+
+
+SLOW = f"""
+    import pathlib, time
+    count = pathlib.Path(__file__).with_name("count")
+    number = int(count.read_text()) if count.exists() else START
+    count.write_text(str(number + 1))
+    {TWO}
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        if "OFTEN"[number % len("OFTEN")] == "1":
+            time.sleep(0.04)
+        launch("copy", b, y, x)
+        print(read(y, b))
+        order(b, a)
+    """
+
+
+# Those in which the run under seed 1, the fourth, is not a slow one.
+@pytest.mark.parametrize(
+    ("start", "often"),
+    [
+        *((1, "01"), (0, "0010"), (1, "0010"), (2, "0010"), (0, "0000100"), (2, "0000100")),
+        *((0, "0100000010010"), (0, "000001111"), (2, "000000010100")),
+    ],
+)
+def test_where_the_host_is_slower_than_what_is_late_it_is_later(
+    start: int, often: str, run: Perturb
+) -> None:
+    """As beside other processes: in some runs the delay is over before the second one comes."""
+    program = SLOW.replace("START", str(start)).replace("OFTEN", often)
+    status, found = run(program, named=True)
+    assert status == 1, found
+    assert found["race"], found
+    assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
+
+
+def test_where_a_wait_of_the_host_hides_it_another_seed_names_it(run: Perturb) -> None:
+    """While it is named no wait opens a gate: under seed 1 the host waits until all are over."""
+    status, found = run(
+        """
+        c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
+        for s in (c, b, a):
+            launch("fill", s, z, 0)
+            call("cuStreamSynchronize", s)
+        for i in range(1, 4):
+            launch("fill", c, z, i)
+            launch("fill", a, x, i)
+            call("cuStreamSynchronize", c)
+            time.sleep(0.008)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+        "--seeds",
+        "4",
+        named=True,
+    )
+    assert status == 1, found
+    assert [one["verdict"] for one in seeds(found)][1:3] == ["differs", "differs"], found
+    assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
+
+
+# A library that queues work from a thread of its own, as JAX does, and has more to do there.
+OF_A_THREAD = """
+    import queue, threading
+    b, a, c, v, w, x, y = stream(), stream(), stream(), word(), word(), word(), word()
+    for s in (b, a, c):
+        launch("fill", s, y, 0)
+        call("cuStreamSynchronize", s)
+    asked, done = queue.SimpleQueue(), queue.SimpleQueue()
+    def work():
+        for i in iter(asked.get, 0):
+            launch("fill", a, w, i)
+            done.put(launch("fill", a, v, 1))
+    thread = threading.Thread(target=work)
+    thread.start()
+    for i in range(1, 4):
+        asked.put(i)
+        done.get()
+        if COPIED:
+            order(a, c)
+            launch("copy", c, x, w)
+        z = x if COPIED else w
+        launch("copy", b, y, z)
+        print(read(y, b))
+        order(b, a)
+        order(b, c)
+    asked.put(0)
+    thread.join()
+    """
+
+
+@pytest.mark.parametrize(
+    ("copied", "late"), [(False, 'launch("fill", a, w, i)'), (True, 'launch("copy", c, x, w)')]
+)
+def test_the_read_is_the_last_in_time_and_the_write_the_main_threads_if_it_can_be(
+    copied: bool, late: str, run: Perturb
+) -> None:
+    """What follows a late write in its own thread holds up all who wait for that thread."""
+    status, found = run(OF_A_THREAD.replace("COPIED", str(copied)), named=True)
+    assert status == 1, found
+    assert sides(found) == [late, 'launch("copy", b, y, z)'], found["race"]
+
+
+def test_the_early_one_may_lie_between_two_threads_that_are_late(run: Perturb) -> None:
+    """What is printed is wrong if both writes are late: by number the reader is between theirs."""
+    _, found = run(
+        """
+        import concurrent.futures
+        a, b, c = stream(), stream(), stream()
+        v, w, x, y = word(), word(), word(), word()
+        reader, writer = (concurrent.futures.ThreadPoolExecutor(1) for _ in range(2))
+        launch("fill", a, v, 0)
+        reader.submit(launch, "fill", b, x, 0).result()
+        writer.submit(launch, "fill", c, y, 0).result()
+        call("cuCtxSynchronize")
+        def look():
+            launch("copy", b, x, v)
+            launch("copy", b, y, w)
+        def write(i):
+            launch("fill", c, w, i)
+        for i in range(1, 4):
+            launch("fill", a, v, i)
+            writer.submit(write, i).result()
+            reader.submit(look).result()
+            print(max(read(x, b), read(y, b)))
+            order(b, a)
+            order(b, c)
+        """,
+        named=True,
+    )
+    late, early = sides(found)
+    assert late in {'launch("fill", a, v, i)', 'launch("fill", c, w, i)'}, found["race"]
+    assert early in {'launch("copy", b, x, v)', 'launch("copy", b, y, w)'}, found["race"]
+
+
+def test_operations_of_several_processes_that_have_one_number_are_all_told(run: Perturb) -> None:
+    """The parent is right; its operations have the child's numbers, and are late with them."""
+    _, found = run(
+        f"""
+        import subprocess, sys
+        {TWO}
+        for i in range(1, 4):
+            if len(sys.argv) > 1:
+                launch("fill", a, x, i)
+            else:
+                launch("spin", a, 0)
+            launch("copy", b, y, x)
+            print(read(y, b), flush=True)
+            order(b, a)
+        if len(sys.argv) == 1:
+            subprocess.run([sys.executable, __file__, "child"])
+        """,
+        named=True,
+    )
+    race = found["race"]
+    assert race, found
+    told = {source(one) for one in (race["late"], *race["late"]["others"])}
+    assert told == {'launch("fill", a, x, i)', 'launch("spin", a, 0)'}, race
+    assert source(race["early"]) == 'launch("copy", b, y, x)', race
+    assert race["early"]["others"] == [], race
+
+
+def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
+    _, found = run(
+        """
+        class cupy:
+            asarray = staticmethod(lambda x: x)
+        a, b, x, y = stream(), stream(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            z = cupy.asarray(x)
+            launch("copy", b, y, z)
+            print(read(y, b))
+            order(b, a)
+        """,
+        named=True,
+    )
+    assert found["race"]["advice"].startswith("between them: z = cupy.asarray(x)\n")
+    assert "handed over by CAI" in found["race"]["advice"]
+
+
+# The late operation, and the early one.
+CHAINS = {
+    "work before it on the same stream": (
+        """
+        a, b, w, x, y = stream(), stream(), word(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, w, i)
+            launch("add", a, w, w)
+            launch("copy", a, x, w)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+        ['launch("copy", a, x, w)', 'launch("copy", b, y, x)'],
+    ),
+    "a read behind others, and the next write": (
+        f"""
+        {TWO}
+        v, w = word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            order(a, b)
+            launch("copy", b, w, v)
+            launch("copy", b, y, x)
+            launch("fill", a, x, 99)
+            print(read(y, b))
+            order(b, a)
+        """,
+        ['launch("copy", b, y, x)', 'launch("fill", a, x, 99)'],
+    ),
+    "a stream that waits as it should for the late one": (
+        """
+        c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
+        launch("fill", b, y, 0)
+        call("cuStreamSynchronize", b)
+        for i in range(1, 4):
+            launch("fill", c, x, i)
+            order(c, b)
+            launch("copy", b, y, x)
+            launch("copy", a, z, y)
+            print(read(z, a))
+            order(a, c)
+            order(a, b)
+        """,
+        ['launch("copy", b, y, x)', 'launch("copy", a, z, y)'],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_of_all_that_is_late_with_it_the_last_that_matters_is_named(
+    name: str, run: Perturb
+) -> None:
+    text, expected = CHAINS[name]
+    _, found = run(text, named=True)
+    assert sides(found) == expected, found["race"]
+
+
+def test_no_name_of_the_programs_own_is_touched(run: Perturb) -> None:
+    _, found = run(
+        f"""
+        {TWO}
+        def _f(i):
+            return i
+        for i in range(1, 4):
+            launch("fill", a, x, _f(i))
+            launch("copy", b, y, x + 0 * _f(i))
+            print(read(y, b))
+            order(b, a)
+        """,
+        named=True,
+    )
+    assert sides(found) == ['launch("fill", a, x, _f(i))', 'launch("copy", b, y, x + 0 * _f(i))']
+
+
+def test_a_run_that_is_longer_as_its_delays_are_is_not_ended_for_its_time(run: Perturb) -> None:
+    """While it is named no gate opens before its time, and what is late alone is later."""
+    _, found = run(
+        f"""
+        {TWO}
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+            call("cuStreamSynchronize", a)
+        """,
+        *("--delay", "0.08", "--timeout", "0.7"),
+        named=True,
+    )
+    assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], found["race"]
+
+
+# What is called between a write and a read, and the hand-over that there is.
+BETWEEN = {
+    "in a function that neither is in": (
+        """
+        def write(i):
+            launch("fill", a, x, i)
+        def never_called(z):
+            return cupy.asarray(z)
+        def look(z):
+            launch("copy", b, y, z)
+        for i in range(1, 4):
+            write(i)
+            look(x)
+            print(read(y, b))
+            order(b, a)
+        """,
+        None,
+    ),
+    "in the function that called both": (
+        """
+        def look(z):
+            launch("copy", b, y, z)
+        def write(i):
+            launch("fill", a, x, i)
+        for i in range(1, 4):
+            write(i)
+            # not cupy.asarray(y)
+            z = cupy.asarray(x)
+            look(z)
+            print(read(y, b))
+            order(b, a)
+        """,
+        "z = cupy.asarray(x)",
+    ),
+    "before the write, in a loop whose next turn reads": (
+        """
+        for i in range(1, 4):
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+            v = cupy.asarray(y)
+            launch("fill", a, x, i)
+        """,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_a_hand_over_is_between_them_in_the_function_that_called_both(
+    name: str, run: Perturb
+) -> None:
+    text, expected = BETWEEN[name]
+    own = "class cupy:\n    asarray = staticmethod(lambda x: x)\n"
+    _, found = run(f"{own}{TWO}\n{textwrap.dedent(text)}", named=True)
+    said = re.match(r"between them: (.*)", found["race"]["advice"])
+    assert (said and said[1]) == expected, found["race"]
