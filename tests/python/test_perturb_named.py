@@ -43,6 +43,23 @@ def test_what_differs_by_itself_as_well_is_named_right_or_not_at_all(
         assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], race
 
 
+BESIDE = (
+    BY_ITSELF.replace("> 1", "> 2")
+    .replace(TWO, f"{TWO}\n    c, z = stream(), word()")
+    .replace('        launch("copy"', '        launch("fill", c, z, i)\n        launch("copy"')
+    .replace("order(b, a)", "order(b, a)\n        order(b, c)")
+)
+
+
+@pytest.mark.parametrize(("start", "often"), [(3, "01000011100110101"), (2, "11101100011")])
+def test_what_differs_by_itself_takes_no_work_beside_it_for_the_late_one(
+    start: int, often: str, run: Perturb
+) -> None:
+    _, found = run(BESIDE.replace("START", str(start)).replace("OFTEN", often), named=True)
+    if race := found["race"]:
+        assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], race
+
+
 SLOW = f"""
     import pathlib, time
     count = pathlib.Path(__file__).with_name("count")
