@@ -39,6 +39,7 @@ def test_what_differs_by_itself_as_well_is_named_right_or_not_at_all(
     program = BY_ITSELF.replace("START", str(start)).replace("OFTEN", often)
     _, found = run(program, named=True)
     assert found["race"] or often == "01", found
+    assert ("could not be named" in found["conclusion"]) == (found["race"] is None)
     if race := found["race"]:
         assert sides(found) == ['launch("fill", a, x, i)', 'launch("copy", b, y, x)'], race
 

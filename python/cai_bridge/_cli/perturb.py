@@ -243,9 +243,7 @@ def _check(
         raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
 
 
-_UNNAMED = (
-    "; the two operations are not named, as runs are too little alike: try it without other work"
-)
+_UNNAMED = "; the two operations could not be named: on an idle machine its runs may be more alike"
 _COLUMNS = ("run", "result", "time", "operations", "late", "gates", "opened", "not delayed")
 
 

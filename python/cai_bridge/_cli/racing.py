@@ -86,18 +86,19 @@ class _Search:
         self.seed, self.late, traced = found[0]
         return traced
 
+    def difference(self, run: Run) -> str | None:
+        return perturbed.difference(self.reference, run, self.program.tolerance)
+
     def is_other(self, run: Run) -> bool:
-        tolerance = self.program.tolerance
-        return perturbed.difference(self.reference, run, tolerance) is not None
+        return self.difference(run) is not None
 
     def differs(self, low: int, high: int, **asked: object) -> bool:
         """Whether the program differs if the seed delays only the operations from low to high."""
         return self.differs_in(self.votes, low, high, **asked)
 
-    def what(self, operation: int, **asked: object) -> str | None:
+    def what(self, operation: int) -> str | None:
         """Tell in what the program differs if this operation alone is late."""
-        run = self.run_with(operation, operation, **asked)
-        return perturbed.difference(self.reference, run, self.program.tolerance)
+        return self.difference(self.run_with(operation, operation))
 
     def differs_by_itself(self, serial: str) -> bool:
         """Whether it may if nothing is late."""
@@ -197,8 +198,7 @@ def _last(search: _Search, traced: Run, late: int, early: int | None) -> int:
             streams.setdefault(told.stream, []).append(one)
     own = {told.stream for told in traced.told(late if early is None else early)}
     what = search.what(late) if early is None else None
-    found, first_seed = late, search.seed
-    seed = first_seed
+    known = found = late, search.seed
     for stream, operations in streams.items():
         if (stream in own) == (early is not None):
             continue
@@ -212,17 +212,20 @@ def _last(search: _Search, traced: Run, late: int, early: int | None) -> int:
 
         if operations[0] == late or matters(0):
             last = operations[first(len(operations), lambda n: not matters(n)) - 1]
-            if order.index(last) > order.index(found):
-                found, seed = last, search.seed
-    search.seed = seed
+            if order.index(last) > order.index(found[0]):
+                found = last, search.seed
     # What differs by itself says yes to anything.
-    if found != late and search.differs_by_itself(serial):
-        search.seed, found = first_seed, late
-    return found
+    if found != known and search.differs_by_itself(serial):
+        found = known
+    operation, search.seed = found
+    return operation
 
 
 def _thread(operation: int) -> int:
-    """Tell an operation's thread; 0 called the driver first, and is most often the main one."""
+    """Tell an operation's thread; 0 called the driver first, and is most often the main one.
+
+    A number is the thread's and a count of 40 bits (perturb/src/launch.rs).
+    """
     return operation >> 40
 
 
