@@ -293,9 +293,13 @@ impl<'a> Call<'a> {
 /// Which stream a handle is here.
 pub(crate) fn key(handle: u64) -> Option<Key> {
     let context = driver::context_of(handle)?;
-    let own = handle == PER_THREAD;
-    let thread = if own { sys::thread(|own| own.number + 1)? } else { 0 };
+    let thread = if handle == PER_THREAD { this_thread()? } else { 0 };
     Some(Key { context, handle, thread })
+}
+
+/// What a key calls this thread: 0 is none.
+fn this_thread() -> Option<u64> {
+    sys::thread(|own| own.number + 1)
 }
 
 /// Queues the gate that a late operation needs. False where it could not be: the operation is not late.
@@ -343,7 +347,7 @@ fn some_run(current: u64, at: u64) -> bool {
         return false;
     }
     // A default stream is found in the current context alone, and a thread's own one by that thread.
-    let own = sys::thread(|own| own.number + 1).unwrap_or(0);
+    let own = this_thread().unwrap_or(0);
     let asked = |key: &Key| {
         key.handle > PER_THREAD || (key.context == current && [0, own].contains(&key.thread))
     };

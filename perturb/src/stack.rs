@@ -11,20 +11,31 @@ use crate::{log, symbols};
 pub(crate) fn write(operation: u64) {
     let Some(folder) = Settings::get().folder else { return };
     let find = |name: &CStr| symbols::of_the_program(name);
-    let (Some(initialized), Some(ensure), Some(release), Some(run), Some(fetch), Some(restore)) = (
+    let (
+        Some(initialized),
+        Some(state),
+        Some(ensure),
+        Some(release),
+        Some(run),
+        Some(fetch),
+        Some(restore),
+    ) = (
         find(c"Py_IsInitialized"),
+        find(c"PyGILState_GetThisThreadState"),
         find(c"PyGILState_Ensure"),
         find(c"PyGILState_Release"),
         find(c"PyRun_SimpleString"),
         find(c"PyErr_Fetch"),
         find(c"PyErr_Restore"),
-    ) else {
+    )
+    else {
         return;
     };
     // SAFETY: these are Python's functions of these names, with the signatures of its C API.
-    let (initialized, ensure, release, run, fetch, restore) = unsafe {
+    let (initialized, state, ensure, release, run, fetch, restore) = unsafe {
         (
             core::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(initialized),
+            core::mem::transmute::<*mut _, unsafe extern "C" fn() -> usize>(state),
             core::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(ensure),
             core::mem::transmute::<*mut _, unsafe extern "C" fn(c_int)>(release),
             core::mem::transmute::<*mut _, unsafe extern "C" fn(*const c_char) -> c_int>(run),
@@ -47,16 +58,17 @@ pub(crate) fn write(operation: u64) {
     let _ = write!(text, "exec({code:?}, {{}})\0");
     let Ok(program) = CStr::from_bytes_until_nul(text.as_bytes()) else { return };
     // SAFETY: the interpreter is there; `ensure` takes its lock if this thread does not have it, and
-    // `release` gives back what was taken. The program ends with a zero.
+    // `release` gives back what was taken. The program ends with a zero. A thread without a state has
+    // no Python frame, and is not kept waiting for the lock: who has it may wait for the thread.
     unsafe {
-        if initialized() != 0 {
-            let state = ensure();
+        if initialized() != 0 && state() != 0 {
+            let taken = ensure();
             // An exception may be on its way in this thread.
             let (mut kind, mut value, mut trace) = (0, 0, 0);
             fetch(&raw mut kind, &raw mut value, &raw mut trace);
             run(program.as_ptr());
             restore(kind, value, trace);
-            release(state);
+            release(taken);
         }
     }
 }

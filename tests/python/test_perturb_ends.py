@@ -17,9 +17,9 @@ pytestmark = needs
 
 PROGRAM = """
 import os, pathlib, subprocess, sys, time
-child = subprocess.Popen(["sleep", "60"])
+children = [subprocess.Popen(["sleep", "60"], start_new_session=own) for own in (False, True)]
 said = pathlib.Path(sys.argv[1])
-said.with_suffix(".part").write_text(f"{os.getpid()} {child.pid}")
+said.with_suffix(".part").write_text(" ".join(map(str, [os.getpid(), *(c.pid for c in children)])))
 said.with_suffix(".part").rename(said)
 time.sleep(60)
 """
@@ -40,11 +40,13 @@ def lives(process: int) -> bool:
         return False
 
 
-def started(folder: Path, *before: str) -> tuple[subprocess.Popen[str], list[int]]:
+def started(
+    folder: Path, *before: str, options: Sequence[str] = ()
+) -> tuple[subprocess.Popen[str], list[int]]:
     """Start the command, and return it and the processes of its program."""
     said, temporary = folder / "said", folder / "temporary"
     temporary.mkdir()
-    command = [*before, sys.executable, "-m", "cai_bridge", "perturb", "--"]
+    command = [*before, sys.executable, "-m", "cai_bridge", "perturb", *options, "--"]
     perturb = subprocess.Popen(
         [*command, sys.executable, "-c", PROGRAM, str(said)],
         stdout=subprocess.PIPE,
@@ -65,7 +67,7 @@ def assert_all_ended(processes: Sequence[int]) -> None:
 
 
 @pytest.mark.usefixtures("heeded_signals")
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT", "SIGUSR1"])
 @pytest.mark.parametrize("times", [1, 200])
 def test_its_program_and_what_that_started_end_with_it(
     number: str, times: int, tmp_path: Path
@@ -92,3 +94,12 @@ def test_a_signal_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
     perturb.terminate()
     perturb.communicate(timeout=30)
     assert_all_ended(processes)
+
+
+def test_a_child_in_a_session_of_its_own_ends_with_a_program_that_takes_too_long(
+    tmp_path: Path,
+) -> None:
+    perturb, processes = started(tmp_path, options=["--timeout", "2"])
+    out, errors = perturb.communicate(timeout=30)
+    assert_all_ended(processes)
+    assert "ended after 2.0 s" in out, errors

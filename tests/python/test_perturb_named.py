@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
-from perturbing import TWO, Perturb, driver, needs, run, seeds, sides, source
+from perturbing import CC, TWO, Perturb, driver, needs, run, seeds, sides, source
+
+from cai_bridge._cli import perturbed, racing
+from cai_bridge._cli.perturbed import Program
 
 __all__ = ["driver", "run"]
 
@@ -300,6 +306,54 @@ def test_of_all_that_is_late_with_it_the_last_that_matters_is_named(
     assert sides(found) == expected, found["race"]
 
 
+ITS_OWN_THREAD = """
+    #include <pthread.h>
+    typedef int launcher(unsigned long, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                         unsigned, unsigned long, void **, void **);
+    struct asked { launcher *launch; unsigned long kernel, stream; void **values; };
+    static void *queue(void *of) {
+        struct asked *one = of;
+        one->launch(one->kernel, 1, 1, 1, 1, 1, 1, 0, one->stream, one->values, 0);
+        return 0;
+    }
+    void on_its_own_thread(launcher *launch, unsigned long kernel, unsigned long stream,
+                           void **values) {
+        struct asked one = {launch, kernel, stream, values};
+        pthread_t thread;
+        pthread_create(&thread, 0, queue, &one);
+        pthread_join(thread, 0);
+    }
+    """
+
+
+def test_a_thread_that_runs_no_python_is_not_asked_while_who_waits_for_it_has_pythons_lock(
+    run: Perturb, tmp_path: Path
+) -> None:
+    source, library = tmp_path / "thread.c", tmp_path / "thread.so"
+    source.write_text(ITS_OWN_THREAD)
+    command = [str(CC), "-shared", "-fPIC", "-pthread", str(source), "-o", str(library)]
+    subprocess.run(command, check=True)
+    _, found = run(
+        f"""
+        {TWO}
+        fill = made("cuModuleGetFunction", 0, b"fill")
+        library = ctypes.PyDLL({str(library)!r})  # keeps Python's lock
+        for i in range(1, 4):
+            values = [c_uint64(x), c_uint64(i)]
+            addresses = (c_void_p * 2)(*[ctypes.addressof(one) for one in values])
+            library.on_its_own_thread(cuda.cuLaunchKernel, c_uint64(fill), c_uint64(a), addresses)
+            time.sleep(0.003)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+        named=True,
+    )
+    assert found["race"], found
+    assert found["race"]["late"]["kernel"] == "fill"
+    assert sides(found) == [None, 'launch("copy", b, y, x)'], found["race"]
+
+
 def test_no_name_of_the_programs_own_is_touched(run: Perturb) -> None:
     _, found = run(
         f"""
@@ -315,6 +369,35 @@ def test_no_name_of_the_programs_own_is_touched(run: Perturb) -> None:
         named=True,
     )
     assert sides(found) == ['launch("fill", a, x, _f(i))', 'launch("copy", b, y, x + 0 * _f(i))']
+
+
+@pytest.mark.usefixtures("run")
+def test_a_program_that_waits_for_itself_while_it_is_named_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no run that was ended for its time is an answer."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import os, time
+            from soft import *
+            {TWO}
+            if os.environ.get("CAI_BRIDGE_PERTURB_STACKS"):
+                time.sleep(100)
+            for i in range(1, 4):
+                launch("fill", a, x, i)
+                launch("copy", b, y, x)
+                print(read(y, b))
+                order(b, a)
+            """
+        )
+    )
+    monkeypatch.setattr(racing, "_PATIENCE", (1, 1))
+    asked = Program((sys.executable, str(program)), delay=0.02)
+    reference = perturbed.run(asked, "serial")
+    with pytest.raises(racing.UnnamedError, match=r"run \d+ of it was ended after \d s"):
+        racing.name(asked, reference, [0, 1], lambda _: None)
 
 
 def test_a_run_that_is_longer_as_its_delays_are_is_not_ended_for_its_time(run: Perturb) -> None:

@@ -213,11 +213,12 @@ def run(
         if verdict.seeds and named:
             total = len(verdict.rows)
             reference = verdict.rows[0].run
-            verdict.race = racing.name(
-                program, reference, verdict.seeds, lambda label: step(label, total + 20)
-            )
-            if verdict.race is None:
-                verdict.conclusion += _UNNAMED
+            try:
+                verdict.race = racing.name(
+                    program, reference, verdict.seeds, lambda label: step(label, total + 20)
+                )
+            except racing.UnnamedError as why:
+                verdict.conclusion += f"; the two operations could not be named: {why}"
     if as_json:
         text = output.as_json(verdict.to_dict(), to_file=path is not None)
     else:
@@ -243,7 +244,6 @@ def _check(
         raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
 
 
-_UNNAMED = "; the two operations could not be named: on an idle machine its runs may be more alike"
 _COLUMNS = ("run", "result", "time", "operations", "late", "gates", "opened", "not delayed")
 
 

@@ -26,7 +26,10 @@ LIBRARY = Path(__file__).parents[1] / "_perturb.so"
 """The library that is preloaded; `make perturb` builds it."""
 
 PREFIX = "CAI_BRIDGE_PERTURB_"
-_ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+_ENDING = (
+    *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU),
+)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNTS = ("seen", "late", "gates", "opened", "captured", "host_waits", "failed")
 
@@ -149,7 +152,7 @@ def run(program: Program, mode: str, **asked: object) -> Run:
                 )
             except OSError as error:
                 raise UsageError(f"{program.command[0]}: {error.strerror or error}") from error
-            status = ends.wait(child, program.timeout)
+            status = ends.wait(child, program.timeout, folder)
         seconds = time.monotonic() - began
         logs = [one for path in folder.glob("*.counts") if (one := _log(path.read_bytes()))]
         return Run(
@@ -230,19 +233,40 @@ class _Ends:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
 
-    def wait(self, child: subprocess.Popen[bytes], timeout: float | None) -> int | None:
-        """Wait for the program, and end what it started; None if it was ended for its time."""
+    def wait(
+        self, child: subprocess.Popen[bytes], timeout: float | None, folder: Path
+    ) -> int | None:
+        """Wait for the program, and end what it started; None if it was ended for its time.
+
+        Of what has a session of its own, as torchrun's workers have, nobody is left to end it if
+        the program was ended before it did so.
+        """
         self._child = child
         if self._came:
             self._end()
-        try:
-            return child.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            self._end()
-            child.wait()
-            self._child = None
+        status = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = child.wait(timeout)
+        self._end()
+        child.wait()
+        self._child = None
+        if status is None or self._came:
+            _end_all(f"{PREFIX}LOG={folder}".encode())
+        return status
+
+
+def _end_all(said: bytes) -> None:
+    """End all processes that have this in their environment, with those they start meanwhile."""
+    for _ in range(10):
+        found = False
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            # It has ended meanwhile, or is somebody else's.
+            with contextlib.suppress(OSError):
+                if said in path.read_bytes().split(b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+                    found = True
+        if not found:
+            return
 
 
 def _called(logs: Sequence[dict[str, int]]) -> dict[str, int]:

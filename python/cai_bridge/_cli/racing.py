@@ -30,6 +30,13 @@ _MANY = 100
 """For so many delays more than the program's time a run may take in which all are late."""
 _CONFIRMED = 2
 """In how many further runs what was found must hold."""
+_PATIENCE = 60, 10
+"""After so many seconds, and so many times the program's own, a run is ended, if the user gave no
+limit: what makes work late, and asks for stacks, may keep a program waiting for itself."""
+
+
+class UnnamedError(Exception):
+    """The two operations could not be named: the message says why."""
 
 
 class _Search:
@@ -43,15 +50,21 @@ class _Search:
         self.votes = 1
 
     def run(self, *, late: int | None = None, delay: float = 0, **asked: object) -> Run:
-        """Run it; tell how much is late, if not all, and by how long: the run takes longer."""
+        """Run it; tell how much is late, if not all, and by how long: the run takes longer.
+
+        Raises UnnamedError if it takes too long: what it printed until then is no answer.
+        """
         self.runs += 1
         self.step(f"naming it, run {self.runs}")
         delay = delay or self.program.delay
-        timeout = self.program.timeout
-        if timeout is not None:
-            timeout += (late or _MANY) * delay
+        least, times = _PATIENCE
+        timeout = self.program.timeout or least + times * self.reference.seconds
+        timeout += (late or _MANY) * delay
         program = replace(self.program, delay=delay, timeout=timeout)
-        return perturbed.run(program, "late", seed=self.seed, patient=1, **asked)
+        run = perturbed.run(program, "late", seed=self.seed, patient=1, **asked)
+        if run.status is None:
+            raise UnnamedError(f"run {self.runs} of it was ended after {timeout:.0f} s")
+        return run
 
     def run_with(self, low: int, high: int, **asked: object) -> Run:
         """Run it with only the operations from low to high late: the fewer, the longer each."""
@@ -121,8 +134,8 @@ def first(count: int, holds: Callable[[int], bool]) -> int:
 
 def name(
     program: Program, reference: Run, seeds: Sequence[int], step: Callable[[str], None]
-) -> Race | None:
-    """Find the two operations; None if the runs do not repeat well enough.
+) -> Race:
+    """Find the two operations.
 
     Parameters
     ----------
@@ -134,13 +147,18 @@ def name(
         The seeds under which it differs.
     step : callable
         Is told what is run next.
+
+    Raises
+    ------
+    UnnamedError
+        The runs do not repeat well enough, or one took too long.
     """
     search = _Search(program, reference, step)
     for search.votes, times in _ROUNDS:
         search.program = replace(program, delay=program.delay * times)
         if (traced := search.choose(seeds)) and (found := _search(search, traced)):
             return found
-    return None
+    raise UnnamedError("on an idle machine its runs may be more alike")
 
 
 def _search(search: _Search, traced: Run) -> Race | None:
