@@ -7,12 +7,16 @@ import gc
 import weakref
 from typing import Any
 
+import producers
 import pytest
+from broken_producers import kept
 from fakes import OnlyCai
-from producers import Library, speaking
+from producers import Array, Library, device, speaking
+from test_conformance_breaches import judged
 
 from cai_bridge.conformance import (
     ConsumerAdapter,
+    NotApplicableError,
     ProducerAdapter,
     UnmetError,
     check_consumer,
@@ -190,3 +194,66 @@ def test_a_consumer_whose_arrays_cannot_be_copied_or_read_says_what_it_lacks(lab
         found = check_consumer(kind, lab=lab, only=only)[only]
         assert (found.outcome, found.missing) == ("skipped", member)
         assert found.evidence.startswith(f"the adapter has no {more}")
+
+
+class NamesOne(Library):
+    """Its dicts name the legacy default stream, whatever is pending."""
+
+    array = speaking("NamesOne", ready_stream=lambda self: 1)
+
+
+def test_an_adapter_without_on_shows_nothing_of_streams():
+    class WithoutOn(NamesOne):
+        # What an adapter has that says stream() alone.
+        on = ProducerAdapter.on
+
+        def stream(self):
+            kept.append(device().stream())
+            return kept[-1].handle
+
+    report = check_producer(WithoutOn)
+    for name in ("cai-pending", "cai-pending-on-two", "dlpack-pending", "exchange-stream"):
+        assert report[name].outcome == "skipped"
+        assert report[name].evidence.startswith("the adapter has no on(), and its streams are no")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cai-pending", "cai-pending-on-two", "dlpack-pending", "dlpack-pending-on-two"],
+)
+def test_an_adapter_whose_on_does_nothing_is_told_so(name):
+    class Idle(NamesOne):
+        def on(self, stream):
+            return contextlib.nullcontext()
+
+    found = check_producer(Idle, only=name)[name]
+    assert found.outcome == "failed"
+    assert found.evidence.startswith("on(stream) does not make the stream the current one")
+
+
+def test_a_fill_of_another_form_is_asked_for():
+    class Filling(Array):
+        def fill(self, value, *, stream):
+            raise AssertionError
+
+    kind = type("Filling", (Library,), {"array": type("F", (producers.Cai, Filling), {})})
+    assert "the adapter has no fill()" in check_producer(kind)["cai-pending"].evidence
+
+
+def test_a_library_of_one_dimension_says_so():
+    class Flat(Library):
+        def make(self, shape, dtype):
+            if len(shape) != 1:
+                raise NotApplicableError("one dimension only")
+            return super().make(shape, dtype)
+
+    report = check_producer(Flat)
+    assert report.failed == ()
+    assert report.ok
+
+
+def test_an_adapter_without_lazy_arrays_says_what_it_lacks():
+    found = judged("cai-lazy")
+    assert found.outcome == "skipped"
+    assert found.evidence.startswith("the adapter has no lazy(), which gives arrays that are not")
+    assert found.missing == "lazy()"

@@ -1,25 +1,18 @@
-"""Further ways to break a requirement, and ways not to: unusual libraries that keep them all."""
+"""Further ways to break a requirement, and a library that breaks several at once."""
 
 from __future__ import annotations
-
-import contextlib
-import functools
 
 import producers
 import pytest
 import small_library
-from broken_producers import exporting, kept, pending, saying
+from broken_producers import exporting, pending, saying
 from producers import Array, Library, device, speaking
 
 from cai_bridge.conformance import (
     CaiArray,
-    ConsumerAdapter,
-    NotApplicableError,
-    ProducerAdapter,
     Report,
     UnmetError,
     Verdict,
-    check_consumer,
     check_producer,
     expect_copied,
     open_lab,
@@ -130,6 +123,28 @@ def test_other_items_are_not_taken_for_a_race():
     assert "saw other items" in found.evidence
 
 
+def test_a_slice_that_is_said_to_be_elsewhere_is_no_copy():
+    def interface(self):
+        data, flag = Array.interface(self)["data"]
+        shifted = data + 4 * (data != self._memory.ptr)
+        return {**Array.interface(self), "data": (shifted, flag)}
+
+    found = judged("cai-pending-on-two", doors=("cai",), interface=interface)
+    assert found.outcome == "failed"
+    assert found.evidence == "x[512:] is said to begin 2052 bytes behind x, and not 2048"
+
+
+def test_a_copy_on_the_host_that_nothing_wrote_is_told_without_its_numbers(monkeypatch):
+    numbers = iter(range(1 << 20))
+    monkeypatch.setattr(
+        "cai_bridge.conformance.producer.dlpack_arguments.on_host",
+        lambda said: [1e30 + next(numbers) * 1e25 for _ in range(said.size)],
+    )
+    found = check_producer(small_library.Producer, only="dlpack-host-copy")["dlpack-host-copy"]
+    assert found.outcome == "failed"
+    assert "it holds memory that nothing had written, and the array [" in found.evidence
+
+
 @pytest.mark.parametrize("made", [lambda *_: None, lambda *_: [1.0], lambda *_: 3])
 def test_what_makes_no_arrays_is_no_success(made):
     report = check_producer(made, name="nothing")
@@ -163,6 +178,21 @@ def test_an_exception_without_a_text_is_a_failure():
     assert found.evidence == "raised MuteError: its text raised ValueError"
 
 
+@pytest.mark.parametrize("picked", ["strided", "sliced", "reversed"])
+def test_what_indexing_raises_by_mistake_is_a_failure(picked):
+    class Mistaken(Library):
+        pass
+
+    def fail(self, index):
+        raise RuntimeError("out of luck")
+
+    Mistaken.array = speaking("Mistaken", __getitem__=fail)
+    name = {"strided": "cai-values", "sliced": "cai-offset", "reversed": "cai-reversed"}[picked]
+    found = check_producer(Mistaken, only=name)[name]
+    assert found.outcome == "failed"
+    assert found.evidence.startswith("raised RuntimeError: out of luck (")
+
+
 def test_what_was_found_before_is_not_forgotten():
     with simulated_cuda(check=False) as cuda:
         x, first, second = cuda.array([1.0]), cuda.stream(), cuda.stream()
@@ -179,95 +209,6 @@ def test_nothing_as_a_second_object_is_no_second_object_left_out():
         assert_equivalent(x)
         with pytest.raises(TypeError):
             assert_equivalent(x, None)
-
-
-# --- unusual, and right ---------------------------------------------------------------------------
-
-
-class Copying(Library):
-    """Slices of its arrays are arrays of their own."""
-
-    class Own(producers.Cai, producers.DLPack, Array):
-        def __getitem__(self, index):
-            part, stream = super().__getitem__(index), producers.current_stream()
-            copy = type(self).made(part._region.shape, part._region.dtype)
-            if part._region.size:
-                self._memory.order_before(stream)
-                stream.copy(copy._region, part._region)
-                stream.synchronize()
-            return copy
-
-        def tolist(self):
-            return tuple(map(tuple, super().tolist()))
-
-    array = Own
-
-
-def test_a_library_whose_slices_are_copies_and_whose_rows_are_tuples_fails_in_nothing():
-    report = check_producer(Copying)
-    assert {one.name: one.evidence for one in report.failed} == {}
-    assert report["cai-pending-on-two"].evidence == "slices of the arrays are copies"
-    for door in ("cai", "dlpack"):
-        for name in ("values", "offset", "reversed"):
-            assert report[f"{door}-{name}"].outcome == "passed"
-
-
-class Tuple(tuple):
-    """A tuple with more to it, such as a namedtuple."""
-
-
-class Dict(dict):
-    """A dict with more to it, such as an OrderedDict."""
-
-
-class Number(int):
-    """An integer with more to it, such as that of an IntEnum."""
-
-
-class Text(str):
-    """The same of a text."""
-
-
-class Subclasses(Library):
-    """What it hands out is of subclasses, which the specifications do not forbid."""
-
-    class Own(producers.Cai, producers.DLPack, Array):
-        def interface(self):
-            said = Array.interface(self)
-            for name in ("shape", "strides", "data"):
-                said[name] = said[name] and Tuple(said[name])
-            said["shape"] = Tuple(map(Number, said["shape"]))
-            said["data"] = Tuple((Number(said["data"][0]), said["data"][1]))
-            said["descr"] = [Tuple(field) for field in said["descr"]]
-            said["stream"] = said["stream"] and Number(said["stream"])
-            return Dict({**said, "version": Number(3), "typestr": Text(said["typestr"])})
-
-        def device(self):
-            return Tuple((Number(2), 0))
-
-    array = Own
-
-
-def test_subclasses_of_the_types_that_are_named_fail_in_nothing():
-    report = check_producer(Subclasses)
-    assert {one.name: one.evidence for one in report.failed} == {}
-    judged_here = {one.name for one in report.verdicts if one.outcome == "passed"}
-    assert {"cai-stream-lifetime", "cai-pending", "dlpack-device"} <= judged_here
-
-
-@pytest.mark.parametrize("picked", ["strided", "sliced", "reversed"])
-def test_what_indexing_raises_by_mistake_is_a_failure(picked):
-    class Mistaken(Library):
-        pass
-
-    def fail(self, index):
-        raise RuntimeError("out of luck")
-
-    Mistaken.array = speaking("Mistaken", __getitem__=fail)
-    name = {"strided": "cai-values", "sliced": "cai-offset", "reversed": "cai-reversed"}[picked]
-    found = check_producer(Mistaken, only=name)[name]
-    assert found.outcome == "failed"
-    assert found.evidence.startswith("raised RuntimeError: out of luck (")
 
 
 # --- six faults at once ---------------------------------------------------------------------------
@@ -332,131 +273,7 @@ def test_a_library_with_six_faults_fails_by_the_name_of_each():
     assert not report.ok
 
 
-# --- adapters that say less, or other than is so --------------------------------------------------
-
-
-class NamesOne(Library):
-    """Its dicts name the legacy default stream, whatever is pending."""
-
-    array = speaking("NamesOne", ready_stream=lambda self: 1)
-
-
-def test_an_adapter_without_on_shows_nothing_of_streams():
-    class WithoutOn(NamesOne):
-        # What an adapter has that says stream() alone.
-        on = ProducerAdapter.on
-
-        def stream(self):
-            kept.append(device().stream())
-            return kept[-1].handle
-
-    report = check_producer(WithoutOn)
-    for name in ("cai-pending", "cai-pending-on-two", "dlpack-pending", "exchange-stream"):
-        assert report[name].outcome == "skipped"
-        assert report[name].evidence.startswith("the adapter has no on(), and its streams are no")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["cai-pending", "cai-pending-on-two", "dlpack-pending", "dlpack-pending-on-two"],
-)
-def test_an_adapter_whose_on_does_nothing_is_told_so(name):
-    class Idle(NamesOne):
-        def on(self, stream):
-            return contextlib.nullcontext()
-
-    found = check_producer(Idle, only=name)[name]
-    assert found.outcome == "failed"
-    assert found.evidence.startswith("on(stream) does not make the stream the current one")
-
-
-def test_a_slice_that_is_said_to_be_elsewhere_is_no_copy():
-    def interface(self):
-        data, flag = Array.interface(self)["data"]
-        shifted = data + 4 * (data != self._memory.ptr)
-        return {**Array.interface(self), "data": (shifted, flag)}
-
-    found = judged("cai-pending-on-two", doors=("cai",), interface=interface)
-    assert found.outcome == "failed"
-    assert found.evidence == "x[512:] is said to begin 2052 bytes behind x, and not 2048"
-
-
-def halves(array, descr):
-    return [("x", "<f2", (2,))] if array._region.dtype == "float32" else descr
-
-
-def test_fields_with_shapes_are_a_descr():
-    found = judged("cai-descr", interface=saying(descr=halves))
-    assert found.outcome == "passed"
-
-
-def test_a_fill_of_another_form_is_asked_for():
-    class Filling(Array):
-        def fill(self, value, *, stream):
-            raise AssertionError
-
-    kind = type("Filling", (Library,), {"array": type("F", (producers.Cai, Filling), {})})
-    assert "the adapter has no fill()" in check_producer(kind)["cai-pending"].evidence
-
-
-def test_a_library_of_one_dimension_says_so():
-    class Flat(Library):
-        def make(self, shape, dtype):
-            if len(shape) != 1:
-                raise NotApplicableError("one dimension only")
-            return super().make(shape, dtype)
-
-    report = check_producer(Flat)
-    assert report.failed == ()
-    assert report.ok
-
-
-# --- what is given --------------------------------------------------------------------------------
-
-
-class WithArguments(Library):
-    def __init__(self, depth):
-        self.depth = depth
-
-    def make(self, shape, dtype):
-        raise ZeroDivisionError
-
-
-def fail(by, *_):
-    raise ZeroDivisionError(by)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda *_: 1 / 0, functools.partial(fail, "partial"), WithArguments(3)],
-    ids=["lambda", "partial", "instance"],
-)
-def test_a_program_of_what_has_no_name_says_where_to_put_it(make):
-    program = check_producer(make, only="cai-shape").failed[0].program
-    assert "p = as_producer(...)  # what you gave to check_producer" in program
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: check_producer(ConsumerAdapter), TypeError, "the class ConsumerAdapter"),
-        (lambda: check_producer(ConsumerAdapter()), TypeError, "got ConsumerAdapter"),
-        (lambda: check_consumer(Library), TypeError, "the class Library"),
-        (lambda: check_producer(WithArguments), TypeError, "which takes arguments"),
-        (lambda: check_producer(Library, only=3), TypeError, "only: got int"),
-        (lambda: check_producer(Library, only=b"cai-shape"), TypeError, "only: got bytes"),
-        (lambda: check_producer(Library, only=()), ValueError, "only: got no name"),
-    ],
-)
-def test_a_wrong_argument_is_refused_by_name(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
-
-
-def test_a_door_that_there_is_not_is_refused():
-    kind = type("Odd", (ConsumerAdapter,), {"doors": ("nope",)})
-    with pytest.raises(ValueError, match="doors: got 'nope'"):
-        check_consumer(kind)
+# --- one cause of several failures ----------------------------------------------------------------
 
 
 def test_what_fails_by_the_same_exception_is_one_cause():
@@ -482,21 +299,3 @@ def test_a_device_that_is_not_the_tensors_is_the_cause_of_what_fails_behind_it()
     ]
     report = Report("a library", "producer", "the device", tuple(failed))
     assert [one.name for one in report.causes] == ["dlpack-same-device"]
-
-
-def test_a_copy_on_the_host_that_nothing_wrote_is_told_without_its_numbers(monkeypatch):
-    numbers = iter(range(1 << 20))
-    monkeypatch.setattr(
-        "cai_bridge.conformance.producer.dlpack_arguments.on_host",
-        lambda said: [1e30 + next(numbers) * 1e25 for _ in range(said.size)],
-    )
-    found = check_producer(small_library.Producer, only="dlpack-host-copy")["dlpack-host-copy"]
-    assert found.outcome == "failed"
-    assert "it holds memory that nothing had written, and the array [" in found.evidence
-
-
-def test_an_adapter_without_lazy_arrays_says_what_it_lacks():
-    found = judged("cai-lazy")
-    assert found.outcome == "skipped"
-    assert found.evidence.startswith("the adapter has no lazy(), which gives arrays that are not")
-    assert found.missing == "lazy()"

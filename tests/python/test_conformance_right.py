@@ -6,7 +6,9 @@ from typing import Any
 
 import producers
 import pytest
+from broken_producers import saying
 from producers import Array, Library, current_stream, device, speaking
+from test_conformance_breaches import judged
 
 from cai_bridge.conformance import check_consumer, check_producer, open_lab
 from cai_bridge.conformance.libraries.simulated import Consumer
@@ -63,6 +65,86 @@ def test_a_library_that_is_right_passes(kind: str) -> None:
     assert {one.name: one.evidence for one in report.failed} == {}
 
 
+class Copying(Library):
+    """Slices of its arrays are arrays of their own."""
+
+    class Own(producers.Cai, producers.DLPack, Array):
+        def __getitem__(self, index):
+            part, stream = super().__getitem__(index), producers.current_stream()
+            copy = type(self).made(part._region.shape, part._region.dtype)
+            if part._region.size:
+                self._memory.order_before(stream)
+                stream.copy(copy._region, part._region)
+                stream.synchronize()
+            return copy
+
+        def tolist(self):
+            return tuple(map(tuple, super().tolist()))
+
+    array = Own
+
+
+def test_a_library_whose_slices_are_copies_and_whose_rows_are_tuples_fails_in_nothing():
+    report = check_producer(Copying)
+    assert {one.name: one.evidence for one in report.failed} == {}
+    assert report["cai-pending-on-two"].evidence == "slices of the arrays are copies"
+    for door in ("cai", "dlpack"):
+        for name in ("values", "offset", "reversed"):
+            assert report[f"{door}-{name}"].outcome == "passed"
+
+
+class Tuple(tuple):
+    """A tuple with more to it, such as a namedtuple."""
+
+
+class Dict(dict):
+    """A dict with more to it, such as an OrderedDict."""
+
+
+class Number(int):
+    """An integer with more to it, such as that of an IntEnum."""
+
+
+class Text(str):
+    """The same of a text."""
+
+
+class Subclasses(Library):
+    """What it hands out is of subclasses, which the specifications do not forbid."""
+
+    class Own(producers.Cai, producers.DLPack, Array):
+        def interface(self):
+            said = Array.interface(self)
+            for name in ("shape", "strides", "data"):
+                said[name] = said[name] and Tuple(said[name])
+            said["shape"] = Tuple(map(Number, said["shape"]))
+            said["data"] = Tuple((Number(said["data"][0]), said["data"][1]))
+            said["descr"] = [Tuple(field) for field in said["descr"]]
+            said["stream"] = said["stream"] and Number(said["stream"])
+            return Dict({**said, "version": Number(3), "typestr": Text(said["typestr"])})
+
+        def device(self):
+            return Tuple((Number(2), 0))
+
+    array = Own
+
+
+def test_subclasses_of_the_types_that_are_named_fail_in_nothing():
+    report = check_producer(Subclasses)
+    assert {one.name: one.evidence for one in report.failed} == {}
+    judged_here = {one.name for one in report.verdicts if one.outcome == "passed"}
+    assert {"cai-stream-lifetime", "cai-pending", "dlpack-device"} <= judged_here
+
+
+def halves(array, descr):
+    return [("x", "<f2", (2,))] if array._region.dtype == "float32" else descr
+
+
+def test_fields_with_shapes_are_a_descr():
+    found = judged("cai-descr", interface=saying(descr=halves))
+    assert found.outcome == "passed"
+
+
 class Circular(Consumer):
     """Its arrays are freed by the garbage collector alone."""
 
@@ -87,6 +169,3 @@ def test_a_consumer_that_is_right_passes(consumer: type[Consumer]) -> None:
     with open_lab("simulated") as lab:
         report = check_consumer(consumer, lab=lab)
     assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
-
-
-del producers
