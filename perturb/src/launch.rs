@@ -16,32 +16,31 @@ pub(crate) fn number(thread: u64, count: u64) -> u64 {
 /// What is asked of single operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The ones that may be late: the first of some, and the one behind the last. All if there are none.
-    ranges: Vec<(u64, u64)>,
-    /// From which operation on a thread's others wait for all that was queued before; one of each such thread.
-    serial: Vec<u64>,
+    /// The free ones, which run as they would, or late: the first of some, and the one behind the last.
+    /// Before and behind all others the host waits until everything is over. None: all are free.
+    free: Option<Vec<(u64, u64)>>,
+    /// Those behind which alone the host waits so.
+    settled: Vec<u64>,
 }
 
 impl Chosen {
-    /// Reads `low-high` and more of these with commas between them; all where it is not that.
-    pub(crate) fn read(ranges: &[u8], serial: &[u8]) -> Self {
+    /// Reads `low-high` and more of these with commas between them, and numbers with commas.
+    pub(crate) fn read(free: Option<&[u8]>, settled: &[u8]) -> Self {
         let range = |text: &[u8]| {
             let mut ends = text.split(|byte| *byte == b'-').map(decimal);
             Some((ends.next()??, ends.next()??))
         };
-        let ranges = ranges.split(|byte| *byte == b',').filter_map(range).collect();
-        Self { ranges, serial: list(serial) }
+        let ranges = |text: &[u8]| text.split(|byte| *byte == b',').filter_map(range).collect();
+        Self { free: free.map(ranges), settled: list(settled) }
     }
 
-    /// Whether the seed decides over this operation.
-    pub(crate) fn may_be_late(&self, number: u64) -> bool {
+    pub(crate) fn is_free(&self, number: u64) -> bool {
         let has = |range: &(u64, u64)| (range.0..range.1).contains(&number);
-        self.ranges.is_empty() || self.ranges.iter().any(has)
+        self.free.as_ref().is_none_or(|ranges| ranges.iter().any(has))
     }
 
-    pub(crate) fn is_serial(&self, number: u64) -> bool {
-        let is_behind = |from: &u64| from >> BITS == number >> BITS && number >= *from;
-        !self.may_be_late(number) && self.serial.iter().any(is_behind)
+    pub(crate) fn settles(&self, number: u64) -> bool {
+        self.settled.contains(&number)
     }
 }
 
@@ -73,30 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn ranges_leave_their_ends_out_and_what_may_be_late_is_never_serial() {
-        let chosen = Chosen::read(b"3-5,5-6", b"1");
-        let which = |asked: fn(&Chosen, u64) -> bool| -> Vec<u64> {
-            (0..9).filter(|one| asked(&chosen, *one)).collect()
+    fn ranges_leave_their_ends_out_and_without_any_all_is_free() {
+        let which = |free: Option<&[u8]>| -> Vec<u64> {
+            let chosen = Chosen::read(free, b"1,7");
+            assert!(chosen.settles(1) && chosen.settles(7) && !chosen.settles(3));
+            (0..9).filter(|one| chosen.is_free(*one)).collect()
         };
-        assert_eq!(which(Chosen::may_be_late), [3, 4, 5]);
-        assert_eq!(which(Chosen::is_serial), [1, 2, 6, 7, 8]);
-    }
-
-    #[test]
-    fn each_thread_is_serial_from_an_operation_of_its_own_on() {
-        let serial = [number(0, 4), number(2, 1)].map(|one| one.to_string()).join(",");
-        let chosen = Chosen::read(b"0-1", serial.as_bytes());
-        assert!(chosen.is_serial(number(0, 4)) && !chosen.is_serial(number(0, 3)));
-        assert!(chosen.is_serial(number(2, 7)) && !chosen.is_serial(number(2, 0)));
-        // Neither of these was asked for, and both have higher numbers than the first thread's.
-        assert!(!chosen.is_serial(number(1, 9)) && !chosen.is_serial(number(3, 9)));
-    }
-
-    #[test]
-    fn what_is_no_range_is_all() {
-        for text in [&b""[..], b"3", b"a-b", b"3-", b"99999999999999999999-3"] {
-            let chosen = Chosen::read(text, b"");
-            assert!((0..12).chain([number(9, 9)]).all(|one| chosen.may_be_late(one)));
+        assert_eq!(which(Some(b"3-5,5-6")), [3, 4, 5]);
+        assert_eq!(which(None), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        for none in [&b""[..], b"3", b"a-b", b"3-", b"99999999999999999999-3"] {
+            assert_eq!(which(Some(none)), []);
         }
     }
 }

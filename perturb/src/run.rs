@@ -7,7 +7,7 @@ use crate::entries::{ENTRIES, Entry, Kind};
 use crate::launch::number;
 use crate::log::{self, Count, Counts};
 use crate::settings::{Mode, Settings};
-use crate::streams::{Key, Launch, PER_THREAD, Streams};
+use crate::streams::{Delay, Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
 use crate::{design, driver, gate, serial, stack};
 
@@ -63,10 +63,18 @@ struct Call<'a> {
     settings: &'static Settings,
 }
 
+/// What a call queues on a stream.
+#[derive(Clone, Copy)]
+struct Work {
+    handle: u64,
+    /// Whether the host waits behind it until all is over.
+    settles: bool,
+}
+
 /// What a call needs when the driver has answered it.
 pub(crate) struct Called {
-    /// The stream, if the call queues work that runs.
-    work: Option<u64>,
+    /// What the call queues, if that runs.
+    work: Option<Work>,
     /// Whether the call ends a capture that is going on.
     ends: bool,
 }
@@ -141,8 +149,8 @@ impl<'a> Call<'a> {
             || (from && self.argument(2) > STAGED && driver::is_pageable(self.argument(1)))
     }
 
-    /// Returns the stream of an operation that runs, and does not go into a capture.
-    fn before(&self) -> Option<u64> {
+    /// Returns what runs, and does not go into a capture.
+    fn before(&self) -> Option<Work> {
         STATE.lock().counts.call(self.row);
         match self.kind {
             Kind::Stream => self.host_waits(Wait::Stream(self.handle(0))),
@@ -185,8 +193,10 @@ impl<'a> Call<'a> {
             }
             _ => {}
         }
-        if let Some(stream) = called.work.filter(|_| serial && code == 0) {
-            serial::worked(stream);
+        match called.work.filter(|_| code == 0) {
+            Some(work) if serial => serial::worked(work.handle),
+            Some(work) if work.settles => wait_for_all(self.settings.delay),
+            _ => {}
         }
     }
 
@@ -200,7 +210,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn operation(&self) -> Option<u64> {
+    fn operation(&self) -> Option<Work> {
         let (handle, kernel) = self.work()?;
         let count = sys::thread(|own| {
             own.count += 1;
@@ -218,7 +228,8 @@ impl<'a> Call<'a> {
         // SAFETY: the program is about to use the stream, and nothing captures it.
         let blocking = unsafe { driver::is_blocking(handle) };
         let set = self.settings;
-        if set.chosen.is_serial(operation) {
+        let is_serial = set.mode == Mode::Late && !set.chosen.is_free(operation);
+        if is_serial {
             wait_for_all(set.delay);
         }
         serial::works(handle);
@@ -228,10 +239,12 @@ impl<'a> Call<'a> {
             if blocks {
                 state.counts.add(Count::HostWaits);
             }
-            let able = set.mode == Mode::Late && !blocks;
-            let launch = state.streams.launch(key, blocking, now(), set.delay, |index| {
-                let by_seed = set.seed.is_some_and(|seed| design::is_late(seed, index));
-                able && by_seed && set.chosen.may_be_late(operation)
+            let able = set.mode == Mode::Late && !blocks && set.chosen.is_free(operation);
+            let most = if set.patient { u64::MAX } else { set.delay.saturating_mul(2) };
+            let delay = Delay { each: set.delay, most };
+            let launch = state.streams.launch(key, blocking, now(), delay, |index| {
+                let by_seed = || set.seed.is_some_and(|seed| design::is_late(seed, index));
+                able && set.stream.map_or_else(by_seed, |stream| stream == index)
             });
             let most = state.streams.most();
             state.counts.at_least(Count::Streams, most);
@@ -252,7 +265,7 @@ impl<'a> Call<'a> {
         if blocks {
             self.host_waits(Wait::Stream(handle));
         }
-        Some(handle)
+        Some(Work { handle, settles: is_serial || set.chosen.settles(operation) })
     }
 
     /// The host is about to wait. If that needs late work, all other work runs first, and then the gates
@@ -328,7 +341,8 @@ enum Wait {
 
 /// Waits until no stream has work left, or for a second: what is pending may wait for this thread.
 fn wait_for_all(delay: u64) {
-    let ends = now().saturating_add(delay.saturating_mul(2)).saturating_add(PATIENCE);
+    let opened = STATE.lock().streams.of_all().until.max(now());
+    let ends = opened.saturating_add(delay.saturating_mul(2)).saturating_add(PATIENCE);
     let mut current = 0;
     // SAFETY: the result is this function's.
     unsafe { driver::cuCtxGetCurrent(&raw mut current) };

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) mode: Mode,
     /// None: nothing is late.
     pub(crate) seed: Option<u64>,
+    /// The one stream whose work is late, whatever the seed says.
+    pub(crate) stream: Option<u64>,
     /// How late, in nanoseconds.
     pub(crate) delay: u64,
     /// The folder for logs.
@@ -71,13 +73,16 @@ impl Settings {
         };
         let text = |name| sys::variable(name).unwrap_or_default();
         let number = |name| decimal(text(name));
-        let serial = text(c"CAI_BRIDGE_PERTURB_SERIAL_FROM");
         Self {
             mode,
             seed: number(c"CAI_BRIDGE_PERTURB_SEED"),
             delay: number(c"CAI_BRIDGE_PERTURB_DELAY_US").unwrap_or(50_000).saturating_mul(1000),
             folder: sys::variable(c"CAI_BRIDGE_PERTURB_LOG"),
-            chosen: Chosen::read(text(c"CAI_BRIDGE_PERTURB_ONLY"), serial),
+            stream: number(c"CAI_BRIDGE_PERTURB_STREAM"),
+            chosen: Chosen::read(
+                sys::variable(c"CAI_BRIDGE_PERTURB_FREE"),
+                text(c"CAI_BRIDGE_PERTURB_SETTLED"),
+            ),
             trace: sys::variable(c"CAI_BRIDGE_PERTURB_TRACE").is_some(),
             patient: sys::variable(c"CAI_BRIDGE_PERTURB_PATIENT").is_some(),
             stacks: list(text(c"CAI_BRIDGE_PERTURB_STACKS")),

@@ -47,6 +47,22 @@ struct Stream {
     behind: Behind,
     gate: Behind,
     gated_at: u64,
+    /// Whether an event was recorded behind the gate: who waits for that does not wait for what comes now.
+    marked: bool,
+}
+
+/// Whether the legacy default stream, which is one of the two, orders a stream and another one.
+fn joined(one: &Stream, key: Key, blocking: bool) -> bool {
+    let both = one.key.context == key.context && one.blocking && blocking;
+    both && (key.handle == LEGACY || one.key.handle == LEGACY)
+}
+
+/// How late work is, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delay {
+    pub(crate) each: u64,
+    /// Beyond so many from now on, one gate opens at the time of the one before it.
+    pub(crate) most: u64,
 }
 
 /// What to do before an operation.
@@ -79,14 +95,14 @@ impl Streams {
         self.all.len() as u64
     }
 
-    /// An operation is about to be queued. `is_late` is asked with the stream's index; the gate opens
-    /// `delay` nanoseconds from `now` on.
+    /// An operation is about to be queued. `is_late` is asked with the stream's index; the gate opens by the
+    /// delay from `now` on, and later if one before it is to open by then.
     pub(crate) fn launch(
         &mut self,
         key: Key,
         blocking: bool,
         now: u64,
-        delay: u64,
+        delay: Delay,
         is_late: impl FnOnce(u64) -> bool,
     ) -> Launch {
         let upstream = self.upstream(key, blocking);
@@ -95,12 +111,21 @@ impl Streams {
         stream.behind = stream.behind.or(upstream);
         let (index, without) = (stream.index, stream.behind);
         let late = is_late(index);
+        let pending = stream.gate.ticket > opened;
         // Behind a gate that was queued a moment ago, the work is late as it is.
-        let held = stream.gate.ticket > opened && now - stream.gated_at.min(now) < delay / 16;
-        let gate = (late && !held).then(|| Behind { ticket, until: now.saturating_add(delay) });
+        let held = pending && !stream.marked && now - stream.gated_at.min(now) < delay.each / 16;
+        let gate = (late && !held).then(|| {
+            // What waits for an event between two gates has its time before the second one opens.
+            let apart = if stream.marked { delay.each / 8 } else { 0 };
+            let after = if pending { stream.gate.until } else { 0 };
+            let until = now.saturating_add(delay.each).max(after);
+            let most = now.saturating_add(delay.most);
+            Behind { ticket, until: until.max(after.saturating_add(apart).min(most)) }
+        });
         if let Some(new) = gate {
             stream.gate = new;
             stream.gated_at = now;
+            stream.marked = false;
             stream.behind = new;
             self.tickets = ticket;
         }
@@ -122,6 +147,9 @@ impl Streams {
     /// An event is recorded on the stream.
     pub(crate) fn record(&mut self, event: u64, key: Key, blocking: bool, now: u64) {
         let behind = self.upstream(key, blocking).or(self.stream(key, blocking, now).behind);
+        for one in self.all.iter_mut().filter(|one| one.key == key || joined(one, key, blocking)) {
+            one.marked = true;
+        }
         if self.events.len() >= EVENTS {
             let opened = self.opened;
             self.events.retain(|_, one| one.ticket > opened);
@@ -199,11 +227,8 @@ impl Streams {
 
     /// What work on this stream waits for by the rules of the legacy default stream.
     fn upstream(&self, key: Key, blocking: bool) -> Behind {
-        let joined = |one: &&Stream| {
-            let both = one.key.context == key.context && one.blocking;
-            both && blocking && (key.handle == LEGACY || one.key.handle == LEGACY)
-        };
-        self.live().filter(joined).fold(Behind::default(), |sum, one| sum.or(one.behind))
+        let joined = self.live().filter(|one| joined(one, key, blocking));
+        joined.fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
 
     /// The stream, with the lowest index that no living one has if it is new. A destroyed stream's place is taken
@@ -225,6 +250,7 @@ impl Streams {
                 behind: Behind::default(),
                 gate: Behind::default(),
                 gated_at: 0,
+                marked: false,
             };
             match gone.and_then(|place| self.all.get_mut(place)) {
                 Some(old) => *old = new,
@@ -250,7 +276,8 @@ mod tests {
 
     /// Work on a stream: the first that is seen has index 0. Stream 5 is non-blocking, 6 is blocking.
     fn work(streams: &mut Streams, handle: u64, now: u64, late: bool) -> Launch {
-        streams.launch(key(handle), handle != 5, now, DELAY, |_| late)
+        let delay = Delay { each: DELAY, most: 2 * DELAY };
+        streams.launch(key(handle), handle != 5, now, delay, |_| late)
     }
 
     fn holds(streams: &Streams, handle: u64) -> bool {
@@ -266,6 +293,30 @@ mod tests {
         assert!(work(&mut streams, 5, 100 + DELAY / 16, true).gate.is_some());
         streams.open(2);
         assert!(work(&mut streams, 5, 100 + DELAY / 16, true).gate.is_some());
+    }
+
+    #[test]
+    fn behind_an_event_late_work_has_a_gate_of_its_own_that_opens_later() {
+        let mut streams = Streams::new();
+        let mut until = DELAY;
+        work(&mut streams, 5, 0, true);
+        for ticket in 2..20 {
+            streams.record(70, key(5), false, 0);
+            until = (until + DELAY / 8).min(2 * DELAY);
+            assert_eq!(work(&mut streams, 5, 0, true).gate, Some(Behind { ticket, until }));
+            assert_eq!(work(&mut streams, 5, 0, true).gate, None);
+        }
+        assert_eq!(streams.of_event(70).ticket, 18);
+    }
+
+    #[test]
+    fn an_event_of_the_legacy_stream_is_one_of_each_blocking_stream() {
+        let mut streams = Streams::new();
+        work(&mut streams, 6, 0, true);
+        work(&mut streams, 5, 0, true);
+        streams.record(70, key(LEGACY), true, 0);
+        assert!(work(&mut streams, 6, 0, true).gate.is_some());
+        assert_eq!(work(&mut streams, 5, 0, true).gate, None);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 """The two operations that nothing orders, found by bisection over runs of the program.
 
-Under a seed in which the program differs, many operations are late. The first bisection finds the
-first late one that is enough for the difference. The second runs the program serially from some
-operation on: the last one from which on that makes it right again is the one that should have
-waited. Then the last operation before that one whose delay matters is looked for on each stream.
+Each question is of a window: a stretch of the operations in the order of their launches. In the
+window some streams are late; before and behind each operation outside it the host waits until
+everything is over, so nothing there races. The shortest window from the start that differs ends
+with the operation that should have waited, or the host reads too early behind it. The shortest one
+that ends there and differs begins with what it should have waited for.
 
 A racy program may differ by itself, on a busy GPU often; and where the host is slower than what is
 late, it is right by itself. So what is found has to hold in runs that no bisection saw, and where
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from . import perturbed
 from .perturbed import Program, Run
@@ -22,12 +25,12 @@ from .race import Race, Side
 _ROUNDS = ((1, 1), (2, 2), (3, 4))
 """In how many runs the program must differ for a yes, and by how many delays what is late is late:
 more, if the answers did not hold."""
+_SEEDS = 2
+"""Under so many seeds the two are looked for, if those found first do not have Python lines."""
 _DELAYS = 10
 """So many are shared by what is late, if it is less: no host takes so long between two calls."""
 _LONGER = 1.0
 """No delay is made longer than that, in seconds."""
-_MANY = 100
-"""For so many delays more than the program's time a run may take in which all are late."""
 _CONFIRMED = 2
 """In how many further runs what was found must hold."""
 _PATIENCE = 60, 10
@@ -39,88 +42,72 @@ class UnnamedError(Exception):
     """The two operations could not be named: the message says why."""
 
 
+class _Window(NamedTuple):
+    """A stretch of operations, and what is late in it."""
+
+    begin: int
+    end: int
+    settled: bool = False
+    """Whether the host waits behind the last one as well, until everything is over."""
+    stream: int | None = None
+    """The one stream that is late, and not those of the seed."""
+
+
 class _Search:
-    """Questions about runs, each a run or several."""
+    """Questions about runs, each a run or several, under one seed."""
 
-    def __init__(self, program: Program, reference: Run, step: Callable[[str], None]) -> None:
-        self.program, self.reference, self.step = program, reference, step
-        self.runs = 0
-        self.seed = 0
-        self.late: list[int] = []
+    def __init__(
+        self, program: Program, reference: Run, seed: int, step: Callable[[str], None], runs: int
+    ) -> None:
+        self.program, self.reference, self.seed, self.step = program, reference, seed, step
+        self.runs = runs
         self.votes = 1
+        self.traced = self._run(1, program.delay, trace=1)
+        self.order = self.traced.operations
 
-    def run(self, *, late: int | None = None, delay: float = 0, **asked: object) -> Run:
-        """Run it; tell how much is late, if not all, and by how long: the run takes longer.
+    def _run(self, late: int, delay: float, **asked: object) -> Run:
+        """Run it, with so many operations late by the delay: so much longer it may take.
 
         Raises UnnamedError if it takes too long: what it printed until then is no answer.
         """
         self.runs += 1
         self.step(f"naming it, run {self.runs}")
-        delay = delay or self.program.delay
         least, times = _PATIENCE
         timeout = self.program.timeout or least + times * self.reference.seconds
-        timeout += (late or _MANY) * delay
+        timeout += max(late, _DELAYS) * delay
         program = replace(self.program, delay=delay, timeout=timeout)
         run = perturbed.run(program, "late", seed=self.seed, patient=1, **asked)
         if run.status is None:
             raise UnnamedError(f"run {self.runs} of it was ended after {timeout:.0f} s")
         return run
 
-    def run_with(self, low: int, high: int, **asked: object) -> Run:
-        """Run it with only the operations from low to high late: the fewer, the longer each."""
-        late = [one for one in self.late if low <= one <= high] or [low]
+    def run(self, window: _Window, **asked: object) -> Run:
+        """Run it with only a window's operations free: the fewer are late, the longer each."""
+        free = self.order[window.begin : window.end]
+        if window.settled:
+            asked["settled"] = free[-1]
+        if window.stream is not None:
+            asked["stream"] = window.stream
+        late = sum(self.is_late(one, window.stream) for one in free)
         own = self.program.delay
-        delay = max(own, min(own * _DELAYS / len(late), _LONGER))
-        only = ",".join(f"{first}-{last + 1}" for first, last in _by_thread(late))
-        return self.run(late=len(late), delay=delay, only=only, **asked)
+        delay = max(own, min(own * _DELAYS / max(late, 1), _LONGER))
+        ranges = ",".join(f"{first}-{last + 1}" for first, last in _by_thread(free))
+        return self._run(late, delay, free=ranges, **asked)
 
-    def choose(self, seeds: Sequence[int]) -> Run | None:
-        """Take a seed under which it differs here too, and what is late; returns the run.
+    def is_late(self, operation: int, stream: int | None) -> bool:
+        """Whether it is late if the seed says so, or if one stream is."""
+        told = self.traced.told(operation)
+        return any(one.late if stream is None else one.stream == stream for one in told)
 
-        No wait of the host opens a gate in these runs, and where one waits until all are over the
-        program is right. What a library queues from a thread of its own has no line of the program,
-        so a seed is taken before others if the main thread's late operations do.
-        """
-        found = []
-        for self.seed in seeds:
-            traced = self.run(trace=1)
-            self.late = sorted(
-                one for one in traced.operations if any(told.late for told in traced.told(one))
-            )
-            if not self.late or not self.is_other(traced):
-                continue
-            main = [one for one in self.late if _thread(one) == 0]
-            if main and (main == self.late or self.differs(main[0], main[-1])):
-                self.late = main
-                return traced
-            found.append((self.seed, self.late, traced))
-        if not found:
-            return None
-        self.seed, self.late, traced = found[0]
-        return traced
-
-    def difference(self, run: Run) -> str | None:
-        return perturbed.difference(self.reference, run, self.program.tolerance)
+    def streams(self, operation: int) -> set[int]:
+        return {told.stream for told in self.traced.told(operation)}
 
     def is_other(self, run: Run) -> bool:
-        return self.difference(run) is not None
+        return perturbed.difference(self.reference, run, self.program.tolerance) is not None
 
-    def differs(self, low: int, high: int, **asked: object) -> bool:
-        """Whether the program differs if the seed delays only the operations from low to high."""
-        return self.differs_in(self.votes, low, high, **asked)
-
-    def what(self, operation: int) -> str | None:
-        """Tell in what the program differs if this operation alone is late."""
-        return self.difference(self.run_with(operation, operation))
-
-    def differs_by_itself(self, serial: str) -> bool:
-        """Whether it may if nothing is late."""
-        runs = (self.run(late=1, only="0-0", serial_from=serial) for _ in range(_CONFIRMED))
-        return any(map(self.is_other, runs))
-
-    def differs_in(self, runs: int, low: int, high: int, **asked: object) -> bool:
-        """Whether it does in so many runs."""
-        return all(self.is_other(self.run_with(low, high, **asked)) for _ in range(runs))
+    def differs(self, window: _Window, runs: int | None = None) -> bool:
+        """Whether the program differs, in each of so many runs; by default as this round asks."""
+        return all(self.is_other(self.run(window)) for _ in range(runs or self.votes))
 
 
 def first(count: int, holds: Callable[[int], bool]) -> int:
@@ -153,170 +140,130 @@ def name(
     UnnamedError
         The runs do not repeat well enough, or one took too long.
     """
-    search = _Search(program, reference, step)
-    for search.votes, times in _ROUNDS:
-        search.program = replace(program, delay=program.delay * times)
-        if (traced := search.choose(seeds)) and (found := _search(search, traced)):
+    runs, found = 0, None
+    for votes, times in _ROUNDS:
+        longer = replace(program, delay=program.delay * times)
+        searched = 0
+        for seed in seeds:
+            search = _Search(longer, reference, seed, step, runs)
+            # No wait of the host opens a gate here, and where one waits until all are over the
+            # program is right.
+            if search.order and search.is_other(search.traced):
+                search.votes, searched = votes, searched + 1
+                one = _search(search)
+                found = found or one
+                # What a library queues from a thread of its own has no line of the program.
+                if one and one.late.stack and (one.early is None or one.early.stack):
+                    return one
+            runs = search.runs
+            if searched == _SEEDS:
+                break
+        if found:
             return found
-    raise UnnamedError("on an idle machine its runs may be more alike")
+    raise UnnamedError(
+        "its runs are not alike, or the delay of one always delays the other; an idle machine "
+        "or --seeds 20 may help"
+    )
 
 
-def _search(search: _Search, traced: Run) -> Race | None:
-    late = search.late
-    high = first(len(late), lambda n: search.differs(late[0], late[n - 1])) - 1
-    low = high
-    if not search.differs(late[high], late[high]):
-        low = high - first(high, lambda n: search.differs(late[high - n], late[high]))
-    ends = late[low], late[high]
-    if not search.differs(*ends):
+def _search(search: _Search) -> Race | None:
+    order = search.order
+    end = first(len(order), lambda n: search.differs(_Window(0, n)))
+    # If a wait behind the last operation helps, it is the host that is early.
+    settled = search.differs(_Window(0, end, settled=True))
+    size = first(end, lambda n: search.differs(_Window(end - n, end, settled)))
+    window = _held_up(search, _Window(end - size, end, settled))
+    if not _holds(search, window):
         return None
-    ranges = _by_thread(late[low : high + 1])
-    rest = [
-        one for one in traced.operations if not any(begin <= one <= end for begin, end in ranges)
-    ]
-    other = _early(search, ends, rest)
-    # On one stream the second waits for the first: waiting there only helped the host.
-    is_host = other is None or _streams(traced, other) == _streams(traced, late[high])
-    if not _holds(search, ends, rest, other, is_host=is_host):
-        return None
-    if is_host:
-        other = None
-    if low == high:
-        ends = (_last(search, traced, late[low], other),) * 2
-        if ends[0] != late[low] and not search.differs_in(_CONFIRMED, *ends):
-            return None
-    asked = [ends[1]] if other is None else [ends[1], other]
+    late, early = order[window.begin], order[end - 1] if settled else None
+    asked = [late] if early is None else [late, early]
     stacks = ",".join(map(str, asked))
-    run = search.run_with(*ends, trace=1, stacks=stacks)
-    # Taking a stack takes longer than a gate is closed, so this run need not differ.
-    if any(_kernels(run, one) != _kernels(traced, one) for one in asked):
-        return None
-    late_side = _side(run, ends[1], late=True)
-    early_side = None if other is None else _side(run, other, late=False)
-    if late_side is None or (early_side is None) != (other is None):
-        return None
-    return Race(late_side, early_side, search.runs, len(run.processes))
+    # Taking a stack takes longer than a gate is closed, so these runs need not differ.
+    run, again = (search.run(window, trace=1, stacks=stacks) for _ in range(2))
+    for one in asked:
+        kernels = _kernels(search.traced, one)
+        if not kernels == _kernels(run, one) == _kernels(again, one):
+            return None
+        if _lines(run, one) != _lines(again, one):
+            return None
+    early_side = None if early is None else _side(run, early, late=False)
+    return Race(_side(run, late, late=True), early_side, search.runs, len(run.processes))
 
 
-def _last(search: _Search, traced: Run, late: int, early: int | None) -> int:
-    """Find the last operation before the early one whose delay alone makes the program differ.
+def _held_up(search: _Search, window: _Window) -> _Window:
+    """Find what races if the operation that is late only holds that one up, on another stream.
 
-    What is late holds up all that is behind it, on its stream and on those that wait for that one.
-    So the first that was found may only come before the one that races. Behind that one no delay
-    matters on its stream; on another, the last that matters is as near or nearer. All behind the
-    early one are serial, or a later round would differ. If the host is early, the last is asked for
-    under which it reads the same wrong values.
+    On its own stream nothing behind it matters, or the window would have begun there. So each other
+    one is asked: the last operation whose delay alone makes the program differ.
     """
-    order = traced.operations
-    end = len(order) if early is None else order.index(early)
-    between, serial = order[order.index(late) : end], _serial(order[end + 1 :])
-    streams: dict[int, list[int]] = {}
-    for one in between:
-        for told in traced.told(one):
-            streams.setdefault(told.stream, []).append(one)
-    own = {told.stream for told in traced.told(late if early is None else early)}
-    what = search.what(late) if early is None else None
-    known = found = late, search.seed
-    for stream, operations in streams.items():
-        if (stream in own) == (early is not None):
+    order = search.order
+    apart = search.streams(order[window.begin])
+    if window.settled:
+        apart |= search.streams(order[window.end - 1])
+    places: dict[int, list[int]] = {}
+    for place in range(window.begin + 1, window.end):
+        for stream in search.streams(order[place]) - apart:
+            places.setdefault(stream, []).append(place)
+    found = window
+    for stream, at in places.items():
+        if at[-1] < found.begin or search.is_late(order[at[0]], None):
             continue
-        # Seed 0 delays the streams of odd index, and seed 1 the others (perturb/src/design.rs).
-        search.seed = 1 - stream % 2
 
-        def matters(n: int, of: Sequence[int] = operations) -> bool:
-            if early is None:
-                return search.what(of[n]) == what
-            return search.differs(of[n], of[n], serial_from=serial)
+        def differs(n: int, at: Sequence[int] = at, stream: int = stream) -> bool:
+            return search.differs(window._replace(begin=at[-n], stream=stream))
 
-        if operations[0] == late or matters(0):
-            last = operations[first(len(operations), lambda n: not matters(n)) - 1]
-            if order.index(last) > order.index(found[0]):
-                found = last, search.seed
-    # What differs by itself says yes to anything.
-    if found != known and search.differs_by_itself(serial):
-        found = known
-    operation, search.seed = found
-    return operation
+        if differs(len(at)):
+            begin = at[-first(len(at), differs)]
+            if begin > found.begin:
+                found = window._replace(begin=begin, stream=stream)
+    return found
 
 
-def _thread(operation: int) -> int:
-    """Tell an operation's thread; 0 called the driver first, and is most often the main one.
+def _holds(search: _Search, window: _Window) -> bool:
+    """Whether what was found is so as often as the program is run.
 
-    A number is the thread's and a count of 40 bits (perturb/src/launch.rs).
+    It differs with both in the window, and never with one.
     """
-    return operation >> 40
+    shorter = [window._replace(begin=window.begin + 1)]
+    # A wait before the last one, or behind it, if it is the host that is early.
+    end = window.end - 1 if window.settled else window.end
+    shorter.append(window._replace(end=end, settled=not window.settled))
+    differs = partial(search.differs, runs=1)
+    return search.differs(window, _CONFIRMED) and not any(
+        differs(one) for one in shorter if one.begin < one.end
+    )
 
 
 def _by_thread(operations: Sequence[int]) -> list[tuple[int, int]]:
     """Find the first and the last of these of each thread."""
     ends: dict[int, tuple[int, int]] = {}
     for one in sorted(operations):
-        ends[_thread(one)] = ends.get(_thread(one), (one, one))[0], one
+        # A number is the thread's and a count of 40 bits (perturb/src/launch.rs).
+        thread = one >> 40
+        ends[thread] = ends.get(thread, (one, one))[0], one
     return list(ends.values())
-
-
-def _serial(operations: Sequence[int]) -> str:
-    """Ask for a run in which each of these threads is serial from its first one of these on."""
-    firsts: dict[int, int] = {}
-    for one in operations:
-        firsts.setdefault(_thread(one), one)
-    return ",".join(map(str, firsts.values()))
-
-
-def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int | None:
-    """Find the last operation from which on a serial run makes the program right again.
-
-    The last in time, over all threads: a thread that is held up earlier may hold up others.
-    None if that does not help: then it is the host that is early.
-    """
-
-    def still(n: int) -> bool:
-        return n >= len(rest) or search.differs(*ends, serial_from=_serial(rest[n:]))
-
-    return None if not rest or still(0) else rest[first(len(rest), still) - 1]
-
-
-def _holds(
-    search: _Search,
-    ends: tuple[int, int],
-    rest: Sequence[int],
-    other: int | None,
-    *,
-    is_host: bool,
-) -> bool:
-    """Whether what was found is so as often as the program is run.
-
-    It differs where only those of `rest` behind `other` are serial; where nobody is early, all of
-    them. Where they are serial from `other` on it does not, or not always, as it may differ by
-    itself; the host is named only if it never does.
-    """
-    at = -1 if other is None else rest.index(other)
-    if not search.differs_in(_CONFIRMED, *ends, serial_from=_serial(rest[at + 1 :])):
-        return False
-    if other is None:
-        return True
-    helps = (
-        not search.differs_in(1, *ends, serial_from=_serial(rest[at:])) for _ in range(_CONFIRMED)
-    )
-    return all(helps) if is_host else any(helps)
-
-
-def _streams(run: Run, operation: int) -> set[int]:
-    return {told.stream for told in run.told(operation)}
 
 
 def _kernels(run: Run, operation: int) -> set[tuple[str, str]]:
     return {(told.function, told.kernel) for told in run.told(operation)}
 
 
-def _side(run: Run, operation: int, *, late: bool) -> Side | None:
+def _lines(run: Run, operation: int) -> set[tuple[tuple[object, ...], ...]]:
+    """Find where the program queued it, in each process."""
+    stacks = [process.stacks.get(operation, []) for process in run.processes]
+    return {tuple(tuple(frame[:3]) for frame in stack) for stack in stacks}
+
+
+def _side(run: Run, operation: int, *, late: bool) -> Side:
     """Tell what an operation is, in each process that has it; of the late one, has it late."""
+    having = [one for one in run.processes if operation in one.traced]
+    if late:
+        having = [one for one in having if one.traced[operation].late] or having
     sides: list[Side] = []
-    for process in run.processes:
-        told = process.traced.get(operation)
-        if told and (told.late or not late):
-            stack = process.stacks.get(operation, [])
-            side = Side(operation, told.stream, told.function, told.kernel, stack)
-            if side not in sides:
-                sides.append(side)
-    return replace(sides[0], others=sides[1:]) if sides else None
+    for process in having:
+        told = process.traced[operation]
+        stack = process.stacks.get(operation, [])
+        side = Side(operation, told.stream, told.function, told.kernel, stack)
+        if side not in sides:
+            sides.append(side)
+    return replace(sides[0], others=sides[1:])
