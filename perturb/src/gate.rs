@@ -82,15 +82,9 @@ static GATES: Locked<Vec<Gate>> = Locked::new(Vec::new());
 ///
 /// # Safety
 /// The context and the stream are alive, and no capture is going on in the stream.
-pub(crate) unsafe fn queue(
-    context: u64,
-    stream: u64,
-    behind: Behind,
-    delay: u64,
-    beside: bool,
-) -> bool {
+pub(crate) unsafe fn queue(context: u64, stream: u64, behind: Behind, beside: bool) -> bool {
     // SAFETY: the caller says so.
-    let gate = unsafe { of(context, beside, |gate| launch_gate(gate, stream, behind, delay)) };
+    let gate = unsafe { of(context, beside, |gate| launch_gate(gate, stream, behind)) };
     gate == Some(true)
 }
 
@@ -103,9 +97,11 @@ pub(crate) unsafe fn prepare(context: u64) {
     unsafe { of(context, false, |_| ()) };
 }
 
-fn launch_gate(gate: Gate, stream: u64, behind: Behind, delay: u64) -> bool {
+fn launch_gate(gate: Gate, stream: u64, behind: Behind) -> bool {
     let until = behind.until.saturating_add_signed(gate.offset);
-    let arguments = [gate.word as u64, behind.ticket, until, delay];
+    // It begins now or later.
+    let limit = behind.until.saturating_sub(now());
+    let arguments = [gate.word as u64, behind.ticket, until, limit];
     // SAFETY: the kernel takes these four, and the stream is alive, as `queue`'s caller says.
     unsafe { launch(gate.kernel, stream, &arguments) }
 }

@@ -7,7 +7,7 @@ use crate::entries::{ENTRIES, Entry, Kind};
 use crate::launch::number;
 use crate::log::{self, Count, Counts};
 use crate::settings::{Mode, Settings};
-use crate::streams::{Delay, Key, Launch, PER_THREAD, Streams};
+use crate::streams::{Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
 use crate::{design, driver, gate, serial, stack};
 
@@ -240,9 +240,7 @@ impl<'a> Call<'a> {
                 state.counts.add(Count::HostWaits);
             }
             let able = set.mode == Mode::Late && !blocks && set.chosen.is_free(operation);
-            let most = if set.patient { u64::MAX } else { set.delay.saturating_mul(2) };
-            let delay = Delay { each: set.delay, most };
-            let launch = state.streams.launch(key, blocking, now(), delay, |index| {
+            let launch = state.streams.launch(key, blocking, now(), set.late(), |index| {
                 let by_seed = || set.seed.is_some_and(|seed| design::is_late(seed, index));
                 able && set.stream.map_or_else(by_seed, |stream| stream == index)
             });
@@ -250,7 +248,7 @@ impl<'a> Call<'a> {
             state.counts.at_least(Count::Streams, most);
             launch
         };
-        let late = launch.late && queued(key, launch, set.delay);
+        let late = launch.late && queued(key, launch);
         if late {
             STATE.lock().counts.add(Count::Late);
         }
@@ -316,11 +314,11 @@ fn this_thread() -> Option<u64> {
 }
 
 /// Queues the gate that a late operation needs. False where it could not be: the operation is not late.
-fn queued(key: Key, launch: Launch, delay: u64) -> bool {
+fn queued(key: Key, launch: Launch) -> bool {
     let Some(behind) = launch.gate else { return true };
     let beside = STATE.lock().captures > 0;
     // SAFETY: the program is about to use the stream, and nothing captures it.
-    let queued = unsafe { gate::queue(key.context, key.handle, behind, delay, beside) };
+    let queued = unsafe { gate::queue(key.context, key.handle, behind, beside) };
     let mut state = STATE.lock();
     if queued {
         state.counts.add(Count::Gates);

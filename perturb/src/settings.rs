@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::launch::{Chosen, decimal, list};
+use crate::streams::Delay;
 use crate::{run, sys};
 
 /// What to do with the program.
@@ -28,12 +29,15 @@ pub(crate) struct Settings {
     pub(crate) stream: Option<u64>,
     /// How late, in nanoseconds.
     pub(crate) delay: u64,
+    /// By how much later one gate opens than the one before it, in nanoseconds.
+    apart: Option<u64>,
     /// The folder for logs.
     pub(crate) folder: Option<&'static [u8]>,
     pub(crate) chosen: Chosen,
     /// Whether each operation is written down.
     pub(crate) trace: bool,
-    /// No gate opens before its time: what is late is late by one time.
+    /// No gate opens before its time, and all that is late has its own: what is late on several streams
+    /// runs in the order in which it was queued.
     pub(crate) patient: bool,
     /// The operations whose Python stack is written down.
     pub(crate) stacks: Vec<u64>,
@@ -65,6 +69,14 @@ impl Settings {
         unsafe { &*found }
     }
 
+    /// How late what is late is.
+    pub(crate) fn late(&self) -> Delay {
+        let each = self.delay;
+        let (shared, most) =
+            if self.patient { (0, u64::MAX) } else { (each / 16, each.saturating_mul(2)) };
+        Delay { each, apart: self.apart.unwrap_or(each / 8), shared, most }
+    }
+
     pub(crate) fn read() -> Self {
         let mode = match sys::variable(c"CAI_BRIDGE_PERTURB_MODE") {
             Some(b"serial") => Mode::Serial,
@@ -77,6 +89,7 @@ impl Settings {
             mode,
             seed: number(c"CAI_BRIDGE_PERTURB_SEED"),
             delay: number(c"CAI_BRIDGE_PERTURB_DELAY_US").unwrap_or(50_000).saturating_mul(1000),
+            apart: number(c"CAI_BRIDGE_PERTURB_APART_US").map(|apart| apart.saturating_mul(1000)),
             folder: sys::variable(c"CAI_BRIDGE_PERTURB_LOG"),
             stream: number(c"CAI_BRIDGE_PERTURB_STREAM"),
             chosen: Chosen::read(

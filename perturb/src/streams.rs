@@ -61,6 +61,10 @@ fn joined(one: &Stream, key: Key, blocking: bool) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delay {
     pub(crate) each: u64,
+    /// By so much later a gate opens than the one before, where that matters.
+    pub(crate) apart: u64,
+    /// For so long a gate is that of the work behind it as well.
+    pub(crate) shared: u64,
     /// Beyond so many from now on, one gate opens at the time of the one before it.
     pub(crate) most: u64,
 }
@@ -83,11 +87,20 @@ pub(crate) struct Streams {
     events: BTreeMap<u64, Behind>,
     tickets: u64,
     opened: u64,
+    latest: Latest,
+}
+
+/// The gate that was queued last: when it opens, and on which stream it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latest {
+    until: u64,
+    stream: u64,
 }
 
 impl Streams {
     pub(crate) const fn new() -> Self {
-        Self { all: Vec::new(), events: BTreeMap::new(), tickets: 0, opened: 0 }
+        let latest = Latest { until: 0, stream: 0 };
+        Self { all: Vec::new(), events: BTreeMap::new(), tickets: 0, opened: 0, latest }
     }
 
     /// The most streams that there were at a time.
@@ -107,20 +120,23 @@ impl Streams {
     ) -> Launch {
         let upstream = self.upstream(key, blocking);
         let (opened, ticket) = (self.opened, self.tickets + 1);
+        // No gate opens before one that was queued earlier, or what is late would overtake what is.
+        let after = if self.tickets > opened { self.latest } else { Latest::default() };
         let stream = self.stream(key, blocking, now);
         stream.behind = stream.behind.or(upstream);
         let (index, without) = (stream.index, stream.behind);
         let late = is_late(index);
         let pending = stream.gate.ticket > opened;
         // Behind a gate that was queued a moment ago, the work is late as it is.
-        let held = pending && !stream.marked && now - stream.gated_at.min(now) < delay.each / 16;
+        let held = pending && !stream.marked && now - stream.gated_at.min(now) < delay.shared;
         let gate = (late && !held).then(|| {
-            // What waits for an event between two gates has its time before the second one opens.
-            let apart = if stream.marked { delay.each / 8 } else { 0 };
-            let after = if pending { stream.gate.until } else { 0 };
-            let until = now.saturating_add(delay.each).max(after);
+            // What waits for an event between two gates has its time before the second one opens, and so
+            // has work that is late on another stream, where each has its own.
+            let next = (pending && stream.marked) || (delay.shared == 0 && after.stream != index);
+            let apart = if next { delay.apart } else { 0 };
+            let until = now.saturating_add(delay.each).max(after.until);
             let most = now.saturating_add(delay.most);
-            Behind { ticket, until: until.max(after.saturating_add(apart).min(most)) }
+            Behind { ticket, until: until.max(after.until.saturating_add(apart).min(most)) }
         });
         if let Some(new) = gate {
             stream.gate = new;
@@ -128,6 +144,7 @@ impl Streams {
             stream.marked = false;
             stream.behind = new;
             self.tickets = ticket;
+            self.latest = Latest { until: new.until, stream: index };
         }
         Launch { index, late, gate, without }
     }
@@ -276,7 +293,7 @@ mod tests {
 
     /// Work on a stream: the first that is seen has index 0. Stream 5 is non-blocking, 6 is blocking.
     fn work(streams: &mut Streams, handle: u64, now: u64, late: bool) -> Launch {
-        let delay = Delay { each: DELAY, most: 2 * DELAY };
+        let delay = Delay { each: DELAY, apart: DELAY / 8, shared: DELAY / 16, most: 2 * DELAY };
         streams.launch(key(handle), handle != 5, now, delay, |_| late)
     }
 
@@ -307,6 +324,23 @@ mod tests {
             assert_eq!(work(&mut streams, 5, 0, true).gate, None);
         }
         assert_eq!(streams.of_event(70).ticket, 18);
+    }
+
+    #[test]
+    fn no_gate_opens_before_one_that_was_queued_earlier() {
+        let mut streams = Streams::new();
+        let mut until = |handle: u64, delay: Delay| {
+            let launch = streams.launch(key(handle), false, 0, delay, |_| true);
+            launch.gate.map(|gate| gate.until)
+        };
+        let late = |each: u64| Delay { each, apart: each / 8, shared: each / 16, most: 2 * each };
+        assert_eq!(until(5, late(DELAY)), Some(DELAY));
+        assert_eq!(until(6, late(DELAY / 2)), Some(DELAY));
+        // Where each has its own, what is late on one stream is over when it begins on the other.
+        let own = Delay { each: DELAY, apart: DELAY / 8, shared: 0, most: u64::MAX };
+        assert_eq!(until(5, own), Some(DELAY + DELAY / 8));
+        assert_eq!(until(5, own), Some(DELAY + DELAY / 8));
+        assert_eq!(until(6, own), Some(DELAY + DELAY / 4));
     }
 
     #[test]

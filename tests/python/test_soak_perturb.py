@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from cai_bridge._cli.perturbed import LIBRARY
-from soak_perturb.drawing import draw, racy
+from soak_perturb.drawing import draw, races
 from soak_perturb.judging import LEAST, judge
+from soak_perturb.naming import name
 
 pytestmark = pytest.mark.skipif(
     not (LIBRARY.exists() and shutil.which("cc")),
@@ -25,9 +26,16 @@ def test_most_racy_programs_differ_and_no_other_one_does() -> None:
     assert 20 <= found.racy <= 90
 
 
+def test_the_two_operations_that_are_named_are_a_race_of_the_models() -> None:
+    named = name(range(8))
+    assert not named.wrong, named
+    assert named.right >= 3, named
+
+
 def test_the_model_calls_a_wait_that_is_missing_a_race_and_none_else() -> None:
     missing = [["fill", 2, 0, 1], ["copy", 3, 1, 0]]
     there = [["fill", 2, 0, 1], ["order", 2, 3], ["copy", 3, 1, 0]]
     by_the_host = [["fill", 2, 0, 1], ["sync", 2], ["copy", 3, 1, 0]]
     blocking = [["fill", 1, 0, 1], ["copy", 0, 1, 0]]
-    assert racy([missing, there, by_the_host, blocking]) == [True, False, False, False]
+    found = races([missing, there, by_the_host, blocking])
+    assert found == [{(0, 1)}, set(), set(), set()]

@@ -9,6 +9,8 @@ from cai_bridge.testing import simulated_cuda
 
 STREAMS = ("legacy", "blocking", "first", "second")
 WORDS = 3
+WORK = {"fill", "copy"}
+"""The kinds of steps that are operations."""
 Program = list[list[Any]]
 
 
@@ -32,25 +34,39 @@ def draw(seed: int) -> Program:
     return steps
 
 
-def racy(programs: list[Program]) -> list[bool]:
-    """Tell which of them the happens-before check finds a race in."""
+def is_race(program: Program, first: int, second: int) -> bool:
+    """Tell whether two steps race, whatever else does."""
+    # What the check says of others may say it of these as well: it leaves that out.
+    return bool(races([program], {first, second})[0])
+
+
+def races(programs: list[Program], only: set[int] | None = None) -> list[set[tuple[int, int]]]:
+    """Find races of each, by the happens-before check: pairs of steps, in their order.
+
+    If it is given, only these steps touch the words.
+    """
     found = []
     with simulated_cuda(check=False) as cuda:
         streams = [cuda.default_stream(0), cuda.stream("blocking", blocking=True)]
         streams += [cuda.stream(name) for name in STREAMS[2:]]
         for program in programs:
             words = [cuda.array([0], dtype="int64", name=f"word {n}") for n in range(WORDS)]
+            kept: list[Any] = []
             before = len(cuda.reports)
-            for kind, stream, *rest in program:
+            for at, (kind, stream, *rest) in enumerate(program):
                 one = streams[stream]
-                if kind == "fill":
-                    one.fill(words[rest[0]], rest[1])
+                if only is not None and at not in only and kind in WORK:
+                    kept.append(cuda.array([0], dtype="int64"))
+                    one.fill(kept[-1], 0, name=str(at))
+                elif kind == "fill":
+                    one.fill(words[rest[0]], rest[1], name=str(at))
                 elif kind == "copy":
-                    one.copy(words[rest[0]], words[rest[1]])
+                    one.copy(words[rest[0]], words[rest[1]], name=str(at))
                 elif kind == "order":
                     streams[rest[0]].wait(one.record())
                 else:
                     one.synchronize()
             cuda.synchronize()
-            found.append(len(cuda.reports) > before)
+            sides = [(one.first, one.second) for one in cuda.reports[before:]]
+            found.append({(int(a.operation), int(b.operation)) for a, b in sides if a})
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cai_bridge._cli import perturb, perturbed
 
-from .drawing import STREAMS, draw, racy
+from .drawing import STREAMS, draw, races
 
 HERE = Path(__file__).parent
 SOFTWARE = HERE.parent / "software_driver"
@@ -83,7 +83,7 @@ def driver() -> Iterator[None]:
 def judge(numbers: Sequence[int]) -> Found:
     """Judge the programs of these numbers."""
     programs = [draw(number) for number in numbers]
-    has_race = racy(programs)
+    has_race = [bool(one) for one in races(programs)]
     with driver(), tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.writelines(f"{json.dumps(one)}\n" for one in programs)
         file.flush()

@@ -31,6 +31,11 @@ _DELAYS = 10
 """So many are shared by what is late, if it is less: no host takes so long between two calls."""
 _LONGER = 1.0
 """No delay is made longer than that, in seconds."""
+_APART = 0.0002
+"""What is late on two streams is so many seconds apart at least; more, as long as a run does not
+take twice its time for that."""
+_SHORTENED = 2
+"""So often a window is shortened: one race may hide another one in the longer window."""
 _CONFIRMED = 2
 """In how many further runs what was found must hold."""
 _PATIENCE = 60, 10
@@ -62,19 +67,23 @@ class _Search:
         self.program, self.reference, self.seed, self.step = program, reference, seed, step
         self.runs = runs
         self.votes = 1
-        self.traced = self._run(1, program.delay, trace=1)
+        self.traced = self._run(reference.counts["seen"], trace=1)
         self.order = self.traced.operations
 
-    def _run(self, late: int, delay: float, **asked: object) -> Run:
-        """Run it, with so many operations late by the delay: so much longer it may take.
+    def _run(self, late: int, **asked: object) -> Run:
+        """Run it, with so many operations late: the fewer, the longer each.
 
         Raises UnnamedError if it takes too long: what it printed until then is no answer.
         """
         self.runs += 1
         self.step(f"naming it, run {self.runs}")
+        own = self.program.delay
+        delay = max(own, min(own * _DELAYS / max(late, 1), _LONGER))
+        apart = min(delay / 8, max(_APART, max(1, self.reference.seconds) / max(late, 1)))
         least, times = _PATIENCE
         timeout = self.program.timeout or least + times * self.reference.seconds
         timeout += max(late, _DELAYS) * delay
+        asked["apart_us"] = round(apart * 1e6)
         program = replace(self.program, delay=delay, timeout=timeout)
         run = perturbed.run(program, "late", seed=self.seed, patient=1, **asked)
         if run.status is None:
@@ -89,10 +98,8 @@ class _Search:
         if window.stream is not None:
             asked["stream"] = window.stream
         late = sum(self.is_late(one, window.stream) for one in free)
-        own = self.program.delay
-        delay = max(own, min(own * _DELAYS / max(late, 1), _LONGER))
         ranges = ",".join(f"{first}-{last + 1}" for first, last in _by_thread(free))
-        return self._run(late, delay, free=ranges, **asked)
+        return self._run(late, free=ranges, **asked)
 
     def is_late(self, operation: int, stream: int | None) -> bool:
         """Whether it is late if the seed says so, or if one stream is."""
@@ -167,15 +174,17 @@ def name(
 
 
 def _search(search: _Search) -> Race | None:
-    order = search.order
-    end = first(len(order), lambda n: search.differs(_Window(0, n)))
-    # If a wait behind the last operation helps, it is the host that is early.
-    settled = search.differs(_Window(0, end, settled=True))
-    size = first(end, lambda n: search.differs(_Window(end - n, end, settled)))
-    window = _held_up(search, _Window(end - size, end, settled))
-    if not _holds(search, window):
+    begin, end = 0, len(search.order)
+    for _ in range(_SHORTENED):
+        shortest = _shortest(search, begin, end)
+        window = _held_up(search, shortest)
+        if _holds(search, window):
+            break
+        begin, end = shortest.begin, shortest.end
+    else:
         return None
-    late, early = order[window.begin], order[end - 1] if settled else None
+    late = search.order[window.begin]
+    early = search.order[window.end - 1] if window.settled else None
     asked = [late] if early is None else [late, early]
     stacks = ",".join(map(str, asked))
     # Taking a stack takes longer than a gate is closed, so these runs need not differ.
@@ -188,6 +197,15 @@ def _search(search: _Search) -> Race | None:
             return None
     early_side = None if early is None else _side(run, early, late=False)
     return Race(_side(run, late, late=True), early_side, search.runs, len(run.processes))
+
+
+def _shortest(search: _Search, begin: int, end: int) -> _Window:
+    """Find the window that differs: the shortest from its begin, then the shortest to that end."""
+    end = begin + first(end - begin, lambda n: search.differs(_Window(begin, begin + n)))
+    # If a wait behind the last operation helps, it is the host that is early.
+    settled = search.differs(_Window(begin, end, settled=True))
+    size = first(end - begin, lambda n: search.differs(_Window(end - n, end, settled)))
+    return _Window(end - size, end, settled)
 
 
 def _held_up(search: _Search, window: _Window) -> _Window:
