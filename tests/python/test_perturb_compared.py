@@ -96,6 +96,7 @@ HANDED_OVER = """
         ("v = cai_bridge.to_dlpack(X(y, b))", "to_dlpack"),
         ("v = cai_bridge.convert([X(y, b)], 'cai')", "convert"),
         ("take(X(y, b))", "adapt take"),
+        ("from cai_bridge.testing import checkpoint; checkpoint('my 1', X(y, b))", "my"),
     ],
 )
 def test_what_the_bridge_hands_over_is_a_checkpoint_of_itself(

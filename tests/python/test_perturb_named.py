@@ -279,6 +279,62 @@ CHAINS = {
         """,
         ['launch("copy", b, y, x)', 'launch("fill", a, x, 99)'],
     ),
+    "right work before it": (
+        """
+        a, b, x, y, z = stream(), stream(), word(), word(), word()
+        for i in range(1, 10):
+            launch("fill", a, x, i)
+            order(a, b)
+            launch("add", b, y, x)
+            order(b, a)
+        launch("fill", a, z, 500)
+        launch("add", b, y, z)
+        print(read(y, b))
+        """,
+        ['launch("fill", a, z, 500)', 'launch("add", b, y, z)'],
+    ),
+    "an event that is recorded too early, behind other work": (
+        """
+        a, b, w, x, y, e = stream(), stream(), word(), word(), word(), event()
+        for i in range(1, 9):
+            launch("fill", a, w, i, pause=0)
+            call("cuEventRecord", e, a)
+            launch("fill", a, x, i, pause=0)
+            call("cuStreamWaitEvent", b, e, 0)
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+        ['launch("fill", a, x, i, pause=0)', 'launch("copy", b, y, x)'],
+    ),
+    "a host that reads at once": (
+        """
+        a, x, h = stream(), word(), pinned()
+        out = []
+        for i in range(1, 5):
+            launch("fill", a, x, i)
+            call("cuMemcpyAsync", h, x, 8, a)
+            out.append(peek(h))
+        call("cuCtxSynchronize")
+        print(out)
+        """,
+        ['call("cuMemcpyAsync", h, x, 8, a)', None],
+    ),
+    "a host that waits for an event before the copy": (
+        """
+        a, x, h, e = stream(), word(), pinned(), event()
+        out = []
+        for i in range(1, 5):
+            launch("fill", a, x, i)
+            call("cuEventRecord", e, a)
+            call("cuMemcpyAsync", h, x, 8, a)
+            call("cuEventSynchronize", e)
+            out.append(peek(h))
+        call("cuCtxSynchronize")
+        print(out)
+        """,
+        ['call("cuMemcpyAsync", h, x, 8, a)', None],
+    ),
     "a stream that waits as it should for the late one": (
         """
         c, b, a, x, y, z = stream(), stream(), stream(), word(), word(), word()
@@ -453,6 +509,30 @@ BETWEEN = {
         """,
         "z = cupy.asarray(x)",
     ),
+    "beside one of values of the host's": (
+        """
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            labels = torch.as_tensor([1, 2, 3])
+            z = cupy.asarray(x)
+            launch("copy", b, y, z)
+            print(read(y, b))
+            order(b, a)
+        """,
+        "z = cupy.asarray(x)",
+    ),
+    "one of two": (
+        """
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            w = torch.as_tensor(y)
+            z = cupy.asarray(x)
+            launch("copy", b, y, z)
+            print(read(y, b))
+            order(b, a)
+        """,
+        "w = torch.as_tensor(y), or z = cupy.asarray(x)",
+    ),
     "before the write, in a loop whose next turn reads": (
         """
         for i in range(1, 4):
@@ -472,7 +552,7 @@ def test_a_hand_over_is_between_them_in_the_function_that_called_both(
     name: str, run: Perturb
 ) -> None:
     text, expected = BETWEEN[name]
-    own = "class cupy:\n    asarray = staticmethod(lambda x: x)\n"
+    own = "class cupy:\n    asarray = as_tensor = staticmethod(lambda x: x)\ntorch = cupy\n"
     _, found = run(f"{own}{TWO}\n{textwrap.dedent(text)}", named=True)
     said = re.match(r"between them: (.*)", found["race"]["advice"])
     assert (said and said[1]) == expected, found["race"]

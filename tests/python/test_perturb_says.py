@@ -54,7 +54,9 @@ def test_a_program_that_differs_from_itself_cannot_be_judged(run: Perturb) -> No
 def test_a_program_that_fails_cannot_be_judged(run: Perturb) -> None:
     status, found = run("x, s = word(), stream()\nlaunch('fill', s, x, 1)\nraise SystemExit('why')")
     assert status == 2
-    assert found["conclusion"].endswith("exit status 1, as without the command: why")
+    assert found["conclusion"].endswith(
+        "exit status 1, as without the command if stdin is empty: why"
+    )
 
 
 def test_a_program_that_fails_under_the_command_alone_is_said_to(run: Perturb) -> None:
@@ -84,7 +86,7 @@ def test_a_program_that_ends_without_a_word_is_said_to(
     from cai_bridge._cli.command import main
 
     assert main(["perturb", "--", *program]) == 2
-    told = f"the serial run {how}, as without the command: nothing on stderr\n"
+    told = f"the serial run {how}, as without the command if stdin is empty: nothing on stderr\n"
     assert capsys.readouterr().out.endswith(told)
 
 
@@ -129,7 +131,7 @@ def test_what_follows_the_program_is_its_own(
     text = "import sys; sys.exit(str(sys.argv[1:]))"
     program = [sys.executable, "-c", text, "--seeds", "x", "--", "--json"]
     assert main(["perturb", "--seeds", "2", *before, *program]) == 2
-    assert "nd: ['--seeds', 'x', '--', '--json']" in capsys.readouterr().out
+    assert "ty: ['--seeds', 'x', '--', '--json']" in capsys.readouterr().out
 
 
 def test_a_program_without_output_cannot_be_judged(run: Perturb) -> None:

@@ -140,7 +140,7 @@ def _alone(run: Run, program: Program) -> str:
     """Say how the program ends without the command: which of the two is to blame."""
     alone = perturbed.run(program, "off")
     if alone.status == run.status:
-        return "as without the command"
+        return "as without the command if stdin is empty"
     return f"but without the command it {_ended(alone)}"
 
 
@@ -175,7 +175,8 @@ def _verdict(rows: list[Row]) -> Verdict:
     if not sum(one.counts["gates"] for one in runs):
         why = "each was in a capture, or one that the host waits for, or its gate failed"
         return Verdict(rows, USAGE, f"no operation could be delayed: {why}")
-    return Verdict(rows, OK, f"the same under {len(runs)} seeds: evidence, not proof")
+    many = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    return Verdict(rows, OK, f"the same under {many}: evidence, not proof")
 
 
 def run(
@@ -238,7 +239,7 @@ def _check(
     except re.error as error:
         raise UsageError(f"--match: got {match!r} ({error}); allowed: an expression") from error
     if not 0 <= tolerance < 1:
-        raise UsageError(f"--tolerance: got {tolerance}; allowed: 0 to 1")
+        raise UsageError(f"--tolerance: got {tolerance}; allowed: 0 or more, and less than 1")
     if not 0.001 <= delay <= 10:
         raise UsageError(f"--delay: got {delay}; allowed: 0.001 to 10 seconds")
     if timeout is not None and not 0 < timeout < math.inf:

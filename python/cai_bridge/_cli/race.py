@@ -22,6 +22,8 @@ _HAND_OVERS = {
     "as_cuda_array(": "CAI",
     "__cuda_array_interface__": "CAI",
 }
+_LITERALS = set("[({'\"-0123456789")
+"""With what a literal begins."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,13 @@ class Race:
     processes: int = 1
     """How many processes used the GPU: none is ordered with another one here."""
 
-    def hand_over(self) -> tuple[str, str] | None:
-        """Find a call between the two lines that hands an array over, and its protocol.
+    def hand_overs(self) -> dict[str, str]:
+        """Find the calls between the two lines that may hand the array over, and their protocols.
 
         The lines are those of the function from which both were reached.
         """
         if self.early is None or self.late.others or self.early.others:
-            return None
+            return {}
         found = None
         for one, other in zip(self.late.stack, self.early.stack, strict=False):
             if (one[0], one[2]) != (other[0], other[2]):
@@ -88,15 +90,15 @@ class Race:
             found = one[0], one[1], other[1]
             if one[1] != other[1]:
                 break
-        return _handed_over(*found) if found else None
+        return _handed_over(*found) if found else {}
 
     def advice(self) -> str:
         """Say what to write instead."""
-        if found := self.hand_over():
-            source, protocol = found
+        if found := self.hand_overs():
+            protocols = " or ".join(sorted(set(found.values())))
             return (
-                f"between them: {source}\n"
-                f"    an array is handed over by {protocol}, and nobody waits: use "
+                f"between them: {', or '.join(found)}\n"
+                f"    an array is handed over by {protocols}, and nobody waits: use "
                 "cai_bridge.convert(x, library), which waits there and at the end"
             )
         if self.early is None:
@@ -124,15 +126,19 @@ class Race:
         )
 
 
-def _handed_over(path: str, first: int, last: int) -> tuple[str, str] | None:
-    """Find the first hand-over in these lines of a file."""
+def _handed_over(path: str, first: int, last: int) -> dict[str, str]:
+    """Find the hand-overs in these lines of a file: the code, and its protocol."""
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:
-        return None
+        return {}
+    found: dict[str, str] = {}
     for text in lines[first - 1 : last]:
         code = text.strip()
         for call, protocol in _HAND_OVERS.items():
-            if call in code and not code.startswith("#"):
-                return code, protocol
-    return None
+            if call not in code or code.startswith("#"):
+                continue
+            # A literal is a value of the host's, and no array.
+            if not (call.endswith("(") and code.partition(call)[2][:1] in _LITERALS):
+                found.setdefault(code, protocol)
+    return found

@@ -218,7 +218,7 @@ def _arrays(tree: Any) -> Iterator[Any]:
 def _on_gpu(x: Any) -> bool:
     if hasattr(x, "__dlpack_device__"):
         return x.__dlpack_device__()[0] in {2, 13}
-    return hasattr(type(x), "__cuda_array_interface__")
+    return hasattr(x, "__cuda_array_interface__")
 
 
 def _handle(stream: int) -> ctypes.c_void_p:
