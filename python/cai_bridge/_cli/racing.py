@@ -189,12 +189,14 @@ def _search(search: _Search) -> Race | None:
     stacks = ",".join(map(str, asked))
     # Taking a stack takes longer than a gate is closed, so these runs need not differ.
     run, again = (search.run(window, trace=1, stacks=stacks) for _ in range(2))
-    for one in asked:
+    # In a run that did something else before, a number is another operation's.
+    for one in search.order[: window.end]:
         kernels = _kernels(search.traced, one)
-        if not kernels == _kernels(run, one) == _kernels(again, one):
+        is_theirs = _thread(one) in map(_thread, asked)
+        if is_theirs and not kernels == _kernels(run, one) == _kernels(again, one):
             return None
-        if _lines(run, one) != _lines(again, one):
-            return None
+    if any(_lines(run, one) != _lines(again, one) for one in asked):
+        return None
     early_side = None if early is None else _side(run, early, late=False)
     return Race(_side(run, late, late=True), early_side, search.runs, len(run.processes))
 
@@ -252,13 +254,16 @@ def _holds(search: _Search, window: _Window) -> bool:
     )
 
 
+def _thread(operation: int) -> int:
+    """Tell an operation's thread, which its number begins with (perturb/src/launch.rs)."""
+    return operation >> 40
+
+
 def _by_thread(operations: Sequence[int]) -> list[tuple[int, int]]:
     """Find the first and the last of these of each thread."""
     ends: dict[int, tuple[int, int]] = {}
     for one in sorted(operations):
-        # A number is the thread's and a count of 40 bits (perturb/src/launch.rs).
-        thread = one >> 40
-        ends[thread] = ends.get(thread, (one, one))[0], one
+        ends[_thread(one)] = ends.get(_thread(one), (one, one))[0], one
     return list(ends.values())
 
 
