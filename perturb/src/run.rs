@@ -228,8 +228,8 @@ impl<'a> Call<'a> {
         // SAFETY: the program is about to use the stream, and nothing captures it.
         let blocking = unsafe { driver::is_blocking(handle) };
         let set = self.settings;
-        let is_serial = set.mode == Mode::Late && !set.chosen.is_free(operation);
-        if is_serial {
+        let is_free = set.chosen.is_free(operation);
+        if !is_free {
             wait_for_all(set.delay);
         }
         serial::works(handle);
@@ -239,7 +239,7 @@ impl<'a> Call<'a> {
             if blocks {
                 state.counts.add(Count::HostWaits);
             }
-            let able = set.mode == Mode::Late && !blocks && set.chosen.is_free(operation);
+            let able = set.mode == Mode::Late && !blocks && is_free;
             let launch = state.streams.launch(key, blocking, now(), set.late(), |index| {
                 let by_seed = || set.seed.is_some_and(|seed| design::is_late(seed, index));
                 able && set.stream.map_or_else(by_seed, |stream| stream == index)
@@ -263,7 +263,7 @@ impl<'a> Call<'a> {
         if blocks {
             self.host_waits(Wait::Stream(handle));
         }
-        Some(Work { handle, settles: is_serial || set.chosen.settles(operation) })
+        Some(Work { handle, settles: !is_free || set.chosen.settles(operation) })
     }
 
     /// The host is about to wait. If that needs late work, all other work runs first, and then the gates

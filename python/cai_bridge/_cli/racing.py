@@ -26,7 +26,7 @@ _ROUNDS = ((1, 1), (2, 2), (3, 4))
 """In how many runs the program must differ for a yes, and by how many delays what is late is late:
 more, if the answers did not hold."""
 _SEEDS = 2
-"""Under so many seeds the two are looked for, if those found first do not have Python lines."""
+"""Under so many seeds the two are looked for, if they are not found, or have no Python lines."""
 _DELAYS = 10
 """So many are shared by what is late, if it is less: no host takes so long between two calls."""
 _LONGER = 1.0
@@ -184,6 +184,9 @@ def _search(search: _Search) -> Race | None:
     else:
         return None
     late = search.order[window.begin]
+    # What differs though it is not late does so by itself: another seed tells more.
+    if not search.is_late(late, window.stream):
+        return None
     early = search.order[window.end - 1] if window.settled else None
     asked = [late] if early is None else [late, early]
     stacks = ",".join(map(str, asked))
