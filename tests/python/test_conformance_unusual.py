@@ -16,6 +16,7 @@ from producers import (
     DLPack,
     Library,
     current_stream,
+    in_a_circle,
     judged,
     speaking,
     working_on,
@@ -116,14 +117,6 @@ def test_the_newest_version_that_is_asked_for_is_the_one_that_is_read(lab: Any) 
 
     judged(lab, "dlpack-dtype", DLPACK, capsule=capsule)
     assert asked == {(1, 3)}
-
-
-@classmethod  # type: ignore[misc]
-def in_a_circle(cls: type[Array], shape: Any, dtype: Any) -> Array:
-    """Make an array that the garbage collector frees, whoever has its tensor."""
-    array = Array.made.__func__(cls, shape, dtype)
-    array.itself = array
-    return array
 
 
 def test_memory_that_is_collected_before_the_deleter_is_called_is_found(lab: Any) -> None:

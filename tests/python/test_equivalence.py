@@ -86,6 +86,13 @@ def test_views_are_equivalent_to_their_source_and_to_each_other(cuda):
     cuda.synchronize()
 
 
+def test_nothing_as_a_second_object_is_no_second_object_left_out(cuda):
+    x = cuda.array([1.0], speaks=("dlpack", "cai"))
+    assert_equivalent(x)
+    with pytest.raises(TypeError):
+        assert_equivalent(x, None)
+
+
 def test_objects_of_the_cpu():
     x = np.zeros((2, 3))
     assert_equivalent(x, x.__dlpack__(max_version=(1, 0)))
