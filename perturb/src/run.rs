@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::entries::{ENTRIES, Entry, Kind};
 use crate::launch::number;
 use crate::log::{self, Count, Counts};
+use crate::marks::Marks;
 use crate::settings::{Mode, Settings};
-use crate::streams::{Key, Launch, PER_THREAD, Streams};
+use crate::streams::{Behind, Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
 use crate::{design, driver, gate, serial, stack};
 
@@ -17,12 +18,10 @@ const STAGED: u64 = 65_536;
 /// For how long the host waits for the device on the library's own account, in nanoseconds.
 pub(crate) const PATIENCE: u64 = 1_000_000_000;
 
-/// In so many nanoseconds what a gate held up is over, if it is short.
-const OPENING: u64 = 2_000_000;
-
 /// All that the library keeps in mind, and counts.
 pub(crate) struct State {
     streams: Streams,
+    marks: Marks,
     counts: Counts,
     /// The captures that are going on.
     pub(crate) captures: u64,
@@ -35,6 +34,7 @@ pub(crate) struct State {
 impl State {
     const NEW: Self = Self {
         streams: Streams::new(),
+        marks: Marks::NEW,
         counts: Counts::NONE,
         captures: 0,
         events: Vec::new(),
@@ -66,7 +66,8 @@ struct Call<'a> {
 /// What a call queues on a stream.
 #[derive(Clone, Copy)]
 struct Work {
-    handle: u64,
+    key: Key,
+    behind: Behind,
     /// Whether the host waits behind it until all is over.
     settles: bool,
 }
@@ -162,7 +163,11 @@ impl<'a> Call<'a> {
             Kind::Wait => Self::mark(self.handle(0), |state, key, blocking| {
                 state.streams.wait(key, blocking, self.argument(1), now());
             }),
-            Kind::Destroy => STATE.lock().streams.destroy(self.argument(0)),
+            Kind::Destroy => {
+                let mut state = STATE.lock();
+                state.streams.destroy(self.argument(0));
+                state.marks.destroy(self.argument(0));
+            }
             Kind::DestroyContext => forget(self.argument(0)),
             Kind::Begin => self.begin(),
             _ => return self.operation(),
@@ -194,9 +199,14 @@ impl<'a> Call<'a> {
             _ => {}
         }
         match called.work.filter(|_| code == 0) {
-            Some(work) if serial => serial::worked(work.handle),
-            Some(work) if work.settles => wait_for_all(self.settings.delay),
-            _ => {}
+            Some(work) if serial => serial::worked(work.key.handle),
+            Some(work) => {
+                mark(work.key, work.behind);
+                if work.settles {
+                    wait_for_all(self.settings.delay);
+                }
+            }
+            None => {}
         }
     }
 
@@ -263,11 +273,12 @@ impl<'a> Call<'a> {
         if blocks {
             self.host_waits(Wait::Stream(handle));
         }
-        Some(Work { handle, settles: !is_free || set.chosen.settles(operation) })
+        let behind = if launch.late && !late { launch.without } else { launch.behind };
+        Some(Work { key, behind, settles: !is_free || set.chosen.settles(operation) })
     }
 
-    /// The host is about to wait. If that needs late work, all other work runs first, and then the gates
-    /// open: that is the least helpful order that the program allows.
+    /// The host is about to wait. If that needs late work, the gates open one by one, and before each all
+    /// work runs that none holds up: that is the least helpful order that the program allows.
     fn host_waits(&self, wait: Wait) {
         if self.settings.mode != Mode::Late || self.settings.patient {
             return;
@@ -284,18 +295,20 @@ impl<'a> Call<'a> {
                 Wait::All => state.streams.of_all(),
             }
         };
-        let mut current = 0;
-        // SAFETY: the result is this function's.
-        unsafe { driver::cuCtxGetCurrent(&raw mut current) };
-        while STATE.lock().streams.is_pending(needed, now()) && some_run(current, now()) {
-            sys::rest();
-        }
-        let mut state = STATE.lock();
-        if state.streams.is_pending(needed, now()) {
-            state.counts.add(Count::Opened);
-            state.streams.open(needed.ticket);
-            let ticket = state.streams.opened();
-            drop(state);
+        let is_pending = || STATE.lock().streams.is_pending(needed, now());
+        let mut has_opened = false;
+        while is_pending() {
+            if some_run(now()) {
+                sys::rest();
+                continue;
+            }
+            let ticket = {
+                let mut state = STATE.lock();
+                if !core::mem::replace(&mut has_opened, true) {
+                    state.counts.add(Count::Opened);
+                }
+                state.streams.open_first(now())
+            };
             gate::open(ticket);
         }
     }
@@ -341,36 +354,40 @@ enum Wait {
 fn wait_for_all(delay: u64) {
     let opened = STATE.lock().streams.of_all().until.max(now());
     let ends = opened.saturating_add(delay.saturating_mul(2)).saturating_add(PATIENCE);
-    let mut current = 0;
-    // SAFETY: the result is this function's.
-    unsafe { driver::cuCtxGetCurrent(&raw mut current) };
-    let destroyed_run = || STATE.lock().streams.holds_destroyed(now().saturating_sub(OPENING));
-    // With an end of time no gate is pending: every stream is asked.
-    while now() < ends && (destroyed_run() || some_run(current, u64::MAX)) {
+    // At an end of time no gate is closed: all work is asked for.
+    while now() < ends && some_run(u64::MAX) {
         sys::rest();
     }
 }
 
-/// Whether a stream that no gate holds up has work left. During a capture the driver is not asked.
-fn some_run(current: u64, at: u64) -> bool {
-    // The lock is held, so that no other thread destroys a stream meanwhile.
-    let state = STATE.lock();
-    if state.captures > 0 {
-        return false;
+/// Marks work that was queued.
+fn mark(key: Key, behind: Behind) {
+    let kept = STATE.lock().marks.take(key, behind);
+    // SAFETY: the context is that of the stream, which the program has just used.
+    let Some(event) = kept.or_else(|| unsafe { driver::new_event(key.context) }) else { return };
+    // SAFETY: as above; nothing captured the stream before the call.
+    let is_marked = unsafe { driver::record(event, key.handle) };
+    let State { streams, marks, .. } = &mut *STATE.lock();
+    if is_marked {
+        marks.put(key, behind, event, |one| streams.is_pending(one, now()));
+    } else {
+        marks.give_back(key, event);
     }
-    // A default stream is found in the current context alone, and a thread's own one by that thread.
-    let own = this_thread().unwrap_or(0);
-    let asked = |key: &Key| {
-        key.handle > PER_THREAD || (key.context == current && [0, own].contains(&key.thread))
-    };
-    let free: Vec<Key> = state.streams.free(at).filter(asked).collect();
-    // SAFETY: a stream is forgotten before it is destroyed.
-    free.iter().any(|key| unsafe { driver::is_busy(key.handle) })
+}
+
+/// Whether work goes on that no gate holds up at that time. During a capture the driver is not asked.
+fn some_run(at: u64) -> bool {
+    // The lock is held, so that no other thread destroys a context meanwhile.
+    let State { streams, marks, captures, .. } = &mut *STATE.lock();
+    // SAFETY: the events live as long as their contexts, which are forgotten before.
+    let is_pending = |event| unsafe { driver::is_pending(event) };
+    *captures == 0 && marks.some_run(|one| streams.is_pending(one, at), is_pending)
 }
 
 fn forget(context: u64) {
     let mut state = STATE.lock();
     state.streams.forget(context);
+    state.marks.forget(context);
     state.events.retain(|one| one.0 != context);
     state.last = None;
     drop(state);

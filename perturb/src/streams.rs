@@ -4,7 +4,7 @@
 //! itself when its time is up. So of everything that a stream waits for, the highest ticket says
 //! whether it is held up. Events and the legacy default stream carry tickets from stream to stream.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 /// The legacy default stream's handle.
@@ -76,8 +76,9 @@ pub(crate) struct Launch {
     pub(crate) late: bool,
     /// A gate to queue.
     pub(crate) gate: Option<Behind>,
-    /// What the work stands behind if the gate cannot be queued.
-    without: Behind,
+    /// What the work stands behind, and what if the gate cannot be queued.
+    pub(crate) behind: Behind,
+    pub(crate) without: Behind,
 }
 
 /// All streams of the process.
@@ -85,6 +86,8 @@ pub(crate) struct Launch {
 pub(crate) struct Streams {
     all: Vec<Stream>,
     events: BTreeMap<u64, Behind>,
+    /// The gates that may be closed, in order.
+    closed: VecDeque<Behind>,
     tickets: u64,
     opened: u64,
     latest: Latest,
@@ -99,8 +102,14 @@ struct Latest {
 
 impl Streams {
     pub(crate) const fn new() -> Self {
-        let latest = Latest { until: 0, stream: 0 };
-        Self { all: Vec::new(), events: BTreeMap::new(), tickets: 0, opened: 0, latest }
+        Self {
+            all: Vec::new(),
+            events: BTreeMap::new(),
+            closed: VecDeque::new(),
+            tickets: 0,
+            opened: 0,
+            latest: Latest { until: 0, stream: 0 },
+        }
     }
 
     /// The most streams that there were at a time.
@@ -138,6 +147,7 @@ impl Streams {
             let most = now.saturating_add(delay.most);
             Behind { ticket, until: until.max(after.until.saturating_add(apart).min(most)) }
         });
+        let behind = gate.unwrap_or(without);
         if let Some(new) = gate {
             stream.gate = new;
             stream.gated_at = now;
@@ -145,13 +155,16 @@ impl Streams {
             stream.behind = new;
             self.tickets = ticket;
             self.latest = Latest { until: new.until, stream: index };
+            self.first_closed(now);
+            self.closed.push_back(new);
         }
-        Launch { index, late, gate, without }
+        Launch { index, late, gate, behind, without }
     }
 
     /// The gate of this launch could not be queued: neither its work is late, nor what waits for that.
     pub(crate) fn failed(&mut self, launch: Launch) {
         let Some(gate) = launch.gate else { return };
+        self.closed.retain(|one| *one != gate);
         for stream in self.all.iter_mut().filter(|one| one.gate == gate) {
             stream.gate = Behind::default();
         }
@@ -202,24 +215,21 @@ impl Streams {
         behind.ticket > self.opened && now < behind.until
     }
 
-    /// The streams that no gate holds up.
-    pub(crate) fn free(&self, now: u64) -> impl Iterator<Item = Key> {
-        let free = move |one: &&Stream| !self.is_pending(self.of_stream(one.key), now);
-        self.live().filter(free).map(|one| one.key)
-    }
-
-    /// Whether a gate holds up work of a stream that is destroyed, of which the driver cannot be asked.
-    pub(crate) fn holds_destroyed(&self, now: u64) -> bool {
-        self.all.iter().any(|one| one.destroyed && self.is_pending(one.behind, now))
-    }
-
-    /// The host opens the gates up to this ticket.
-    pub(crate) fn open(&mut self, ticket: u64) {
-        self.opened = self.opened.max(ticket);
-    }
-
-    pub(crate) fn opened(&self) -> u64 {
+    /// The host opens the first gate that is closed. Returns the ticket up to which all are open.
+    pub(crate) fn open_first(&mut self, now: u64) -> u64 {
+        let first = self.first_closed(now).unwrap_or_default();
+        self.opened = self.opened.max(first.ticket);
         self.opened
+    }
+
+    fn first_closed(&mut self, now: u64) -> Option<Behind> {
+        while let Some(first) = self.closed.front().copied() {
+            if self.is_pending(first, now) {
+                return Some(first);
+            }
+            self.closed.pop_front();
+        }
+        None
     }
 
     /// The stream is destroyed: its handle may come back as another stream's.
@@ -308,7 +318,7 @@ mod tests {
         assert_eq!(work(&mut streams, 5, 100, true).gate, Some(gate));
         assert_eq!(work(&mut streams, 5, 100 + DELAY / 16 - 1, true).gate, None);
         assert!(work(&mut streams, 5, 100 + DELAY / 16, true).gate.is_some());
-        streams.open(2);
+        assert_eq!([streams.open_first(100), streams.open_first(100)], [1, 2]);
         assert!(work(&mut streams, 5, 100 + DELAY / 16, true).gate.is_some());
     }
 
@@ -366,7 +376,7 @@ mod tests {
         let gate = work(&mut streams, 5, 0, true).gate.unwrap();
         assert!(streams.is_pending(gate, DELAY - 1));
         assert!(!streams.is_pending(gate, DELAY));
-        streams.open(gate.ticket);
+        streams.open_first(0);
         assert!(!streams.is_pending(gate, 0));
     }
 
@@ -413,12 +423,15 @@ mod tests {
     }
 
     #[test]
-    fn free_are_the_streams_that_no_gate_holds_up() {
+    fn gates_open_one_by_one_in_their_order() {
         let mut streams = Streams::new();
-        work(&mut streams, 5, 0, true);
-        work(&mut streams, 7, 0, false);
-        assert_eq!(streams.free(0).map(|one| one.handle).collect::<Vec<_>>(), [7]);
-        assert_eq!(streams.free(DELAY).count(), 2);
+        let mut gate = |handle, now| work(&mut streams, handle, now, true);
+        let launches = [gate(5, 0), gate(6, 1), gate(5, DELAY / 2), gate(6, DELAY - 1)];
+        streams.failed(launches[2]);
+        // The first one's time is up.
+        assert_eq!([streams.open_first(DELAY), streams.open_first(DELAY)], [2, 4]);
+        assert_eq!(streams.open_first(DELAY), 4);
+        assert!(!holds(&streams, 6));
     }
 
     #[test]
@@ -428,13 +441,12 @@ mod tests {
         work(&mut streams, 6, 0, false);
         streams.destroy(5);
         let beside = work(&mut streams, 5, 0, false);
-        assert!(streams.holds_destroyed(DELAY - 1) && !streams.holds_destroyed(DELAY));
         let again = work(&mut streams, 7, DELAY, false);
         assert_eq!((first.index, beside.index, again.index), (0, 2, 0));
         assert!(!holds(&streams, 5) && !holds(&streams, 7));
         assert_eq!(streams.most(), 3);
         streams.forget(9);
-        assert_eq!(streams.free(0).count(), 0);
+        assert_eq!(streams.live().count(), 0);
     }
 
     #[test]

@@ -91,6 +91,33 @@ RACY = {
             print(read(y, b))
             call("cuStreamDestroy_v2", b)
         """,
+    "one of eight batches that are all queued before the host waits": """
+        a, b, y = stream(), stream(), word()
+        x = [word() for _ in range(8)]
+        for i in range(8):
+            launch("fill", a, x[i], i + 1, pause=0.001)
+            if i != 4:
+                order(a, b)
+            else:
+                {wait}
+            launch("add", b, y, x[i], pause=0.001)
+        print(read(y, b))
+        """,
+    "two threads, each on its own default stream": """
+        import threading
+        x, y, wrote, ready = word(), word(), event(), threading.Event()
+        def writer():
+            launch("fill", PER_THREAD, x, 7)
+            call("cuEventRecord", wrote, PER_THREAD)
+            ready.set()
+        def reader():
+            ready.wait()
+            {event}
+            launch("copy", PER_THREAD, y, x)
+            print(read(y, PER_THREAD))
+        for thread in [threading.Thread(target=one) for one in (writer, reader)]:
+            thread.start()
+        """,
 }
 
 
@@ -101,6 +128,7 @@ WAITS = {
     "legacy": "order(a, LEGACY)",
     "own": "order(a, PER_THREAD)",
     "late": "order(PER_THREAD, b)",
+    "event": 'call("cuStreamWaitEvent", PER_THREAD, wrote, 0)',
 }
 
 
@@ -138,6 +166,14 @@ NAMES = {
     "a stream that is destroyed before the next one is used": (
         'launch("fill", a, x, i)',
         'launch("copy", b, y, x)',
+    ),
+    "one of eight batches that are all queued before the host waits": (
+        'launch("fill", a, x[i], i + 1, pause=0.001)',
+        'launch("add", b, y, x[i], pause=0.001)',
+    ),
+    "two threads, each on its own default stream": (
+        'launch("fill", PER_THREAD, x, 7)',
+        'launch("copy", PER_THREAD, y, x)',
     ),
 }
 
