@@ -132,6 +132,7 @@ WAITS = {
 }
 
 
+SIDES = "late", "early"
 NO_WAITS = dict.fromkeys(WAITS, "pass")
 
 
@@ -186,6 +187,13 @@ def test_the_two_operations_are_named_with_their_lines(name: str, run: Perturb) 
     late, early = NAMES[name]
     assert source(race["early"]) == early, race
     assert source(race["late"]) == late, race
+
+
+def test_it_is_told_which_of_its_launches_each_of_the_two_was(run: Perturb) -> None:
+    text = RACY["one of eight batches that are all queued before the host waits"]
+    _, found = run(text.format(**NO_WAITS), named=True)
+    places = [(found["race"][side]["place"], found["race"][side]["count"]) for side in SIDES]
+    assert places == [(5, 8), (5, 8)]
 
 
 @pytest.mark.parametrize("name", RACY)

@@ -40,6 +40,10 @@ class Side:
     """The kernel, or the function once more."""
     stack: list[list[Any]]
     """The Python frames, outermost first: file, line, function, source."""
+    place: int
+    """Which one it was of the same on that stream, from 1 on."""
+    count: int
+    """How many of the same there were on that stream."""
     others: list[Side] = field(default_factory=list)
     """The same operation of other processes, where it is another one: it may be one of these."""
 
@@ -50,7 +54,7 @@ class Side:
         return (own or self.stack)[::-1]
 
     def __str__(self) -> str:
-        lines = [f"{self.kernel[:120]} on stream {self.stream}"]
+        lines = [f"{self.kernel[:120]} on stream {self.stream}, {self.place} of {self.count} there"]
         for path, number, function, source in self.frames[:_FRAMES]:
             lines.append(f"    {path}:{number} in {function}: {source or ''}")
         if not self.frames:

@@ -148,11 +148,13 @@ def name(
         The runs do not repeat well enough, or one took too long.
     """
     runs, found = 0, None
+    threads: set[int] = set()
     for votes, times in _ROUNDS:
         longer = replace(program, delay=program.delay * times)
         searched = 0
         for seed in seeds:
             search = _Search(longer, reference, seed, step, runs)
+            threads.update(map(_thread, search.order))
             # No wait of the host opens a gate here, and where one waits until all are over the
             # program is right.
             if search.order and search.is_other(search.traced):
@@ -167,9 +169,12 @@ def name(
                 break
         if found:
             return found
+    unlike = "its runs are not alike"
+    if len(threads) > 1:
+        unlike += ", maybe as its threads come to the GPU in another order each time"
     raise UnnamedError(
-        "its runs are not alike, or the delay of one always delays the other; an idle machine "
-        "or --seeds 20 may help"
+        f"{unlike}; or the delay of one always delays the other; an idle machine or --seeds 20 "
+        "may help"
     )
 
 
@@ -289,7 +294,13 @@ def _side(run: Run, operation: int, *, late: bool) -> Side:
     for process in having:
         told = process.traced[operation]
         stack = process.stacks.get(operation, [])
-        side = Side(operation, told.stream, told.function, told.kernel, stack)
+        alike = [
+            number
+            for number, one in process.traced.items()
+            if (one.stream, one.kernel) == (told.stream, told.kernel)
+        ]
+        place = alike.index(operation) + 1, len(alike)
+        side = Side(operation, told.stream, told.function, told.kernel, stack, *place)
         if side not in sides:
             sides.append(side)
     return replace(sides[0], others=sides[1:])
