@@ -3,7 +3,8 @@
 //! It stands between the program and the CUDA driver (`symbols`, `entries`). Before work on a late stream
 //! it queues a gate (`gate`), so that the work runs later than anything that need not wait for it. Which
 //! streams are late is a design of the seeds (`design`); what stands behind which gate is known from
-//! streams and events (`streams`), and whether work is over by events of the library's own (`marks`). A program whose values change with the seed lacks a wait.
+//! streams and events (`streams`), and whether work is over from events of the library's own (`marks`). A
+//! program whose values change with the seed lacks a wait.
 //!
 //! There is no standard library in it: it is loaded into every process of the program, and what needs no
 //! CUDA should not notice. Nothing unwinds; what cannot be had is counted, and the program goes on.

@@ -48,12 +48,8 @@ impl Marks {
         is_held: impl Fn(Behind) -> bool,
     ) {
         let free = |one: &Mark| one.key == Some(key) && !is_held(one.behind);
-        let last = self.all.iter().rposition(free).filter(|_| is_held(behind));
-        let mut place = 0;
-        self.keep(|one| {
-            place += 1;
-            !free(one) || Some(place - 1) == last
-        });
+        let last = self.all.iter().rfind(|one| free(one)).copied().filter(|_| is_held(behind));
+        self.keep(|one| !free(one) || Some(*one) == last);
         self.all.push(Mark { key: Some(key), context: key.context, behind, event });
     }
 

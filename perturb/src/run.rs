@@ -273,7 +273,7 @@ impl<'a> Call<'a> {
         if blocks {
             self.host_waits(Wait::Stream(handle));
         }
-        let behind = if launch.late && !late { launch.without } else { launch.behind };
+        let behind = launch.gate.filter(|_| late).unwrap_or(launch.without);
         Some(Work { key, behind, settles: !is_free || set.chosen.settles(operation) })
     }
 

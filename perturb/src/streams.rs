@@ -76,8 +76,7 @@ pub(crate) struct Launch {
     pub(crate) late: bool,
     /// A gate to queue.
     pub(crate) gate: Option<Behind>,
-    /// What the work stands behind, and what if the gate cannot be queued.
-    pub(crate) behind: Behind,
+    /// What the work stands behind without it.
     pub(crate) without: Behind,
 }
 
@@ -147,7 +146,6 @@ impl Streams {
             let most = now.saturating_add(delay.most);
             Behind { ticket, until: until.max(after.until.saturating_add(apart).min(most)) }
         });
-        let behind = gate.unwrap_or(without);
         if let Some(new) = gate {
             stream.gate = new;
             stream.gated_at = now;
@@ -158,7 +156,7 @@ impl Streams {
             self.first_closed(now);
             self.closed.push_back(new);
         }
-        Launch { index, late, gate, behind, without }
+        Launch { index, late, gate, without }
     }
 
     /// The gate of this launch could not be queued: neither its work is late, nor what waits for that.

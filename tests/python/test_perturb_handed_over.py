@@ -32,6 +32,15 @@ def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
     assert "handed over by CAI" in found["race"]["advice"]
 
 
+TURNS = """
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        {}
+        z = cupy.asarray(x)
+        launch("copy", b, y, z)
+        print(read(y, b))
+        order(b, a)
+    """
 # What is called between a write and a read, and the hand-over that there is.
 BETWEEN = {
     "in a function that neither is in": (
@@ -67,27 +76,11 @@ BETWEEN = {
         "z = cupy.asarray(x)",
     ),
     "beside one of values of the host's": (
-        """
-        for i in range(1, 4):
-            launch("fill", a, x, i)
-            labels = torch.as_tensor([1, 2, 3])
-            z = cupy.asarray(x)
-            launch("copy", b, y, z)
-            print(read(y, b))
-            order(b, a)
-        """,
+        TURNS.format("labels = torch.as_tensor([1, 2, 3])"),
         "z = cupy.asarray(x)",
     ),
     "one of two": (
-        """
-        for i in range(1, 4):
-            launch("fill", a, x, i)
-            w = torch.as_tensor(y)
-            z = cupy.asarray(x)
-            launch("copy", b, y, z)
-            print(read(y, b))
-            order(b, a)
-        """,
+        TURNS.format("w = torch.as_tensor(y)"),
         "w = torch.as_tensor(y), or z = cupy.asarray(x)",
     ),
     "before the write, in a loop whose next turn reads": (

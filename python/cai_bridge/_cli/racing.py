@@ -198,10 +198,10 @@ def _search(search: _Search) -> Race | None:
     # Taking a stack takes longer than a gate is closed, so these runs need not differ.
     run, again = (search.run(window, trace=1, stacks=stacks) for _ in range(2))
     # In a run that did something else before, a number is another operation's.
+    threads = set(map(_thread, asked))
     for one in search.order[: window.end]:
         kernels = _kernels(search.traced, one)
-        is_theirs = _thread(one) in map(_thread, asked)
-        if is_theirs and not kernels == _kernels(run, one) == _kernels(again, one):
+        if _thread(one) in threads and not kernels == _kernels(run, one) == _kernels(again, one):
             return None
     if any(_lines(run, one) != _lines(again, one) for one in asked):
         return None
