@@ -51,6 +51,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 static START: extern "C" fn() = {
     extern "C" fn start() {
         sys::make_thread_key();
+        settings::Settings::load();
+        log::begin();
     }
     start
 };

@@ -5,6 +5,7 @@
 
 use alloc::string::String;
 use core::fmt::Write;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::entries::{COUNT, ENTRIES};
 use crate::settings::{Mode, Settings};
@@ -66,10 +67,7 @@ impl Counts {
 
 fn map() -> Option<&'static mut [u64; WORDS]> {
     let settings = Settings::get();
-    // A process that runs another program in its place keeps its number: the time tells the two apart.
-    let mut unique = String::new();
-    let _ = write!(unique, "{}-{}.counts", sys::process(), sys::now());
-    let file = sys::create(settings.folder?, unique.as_bytes())?;
+    let file = sys::create(settings.folder?, name("counts").as_bytes())?;
     sys::write(file, head(settings).as_bytes());
     let words = sys::map(file, AT + size_of::<[u64; WORDS]>());
     sys::close(file);
@@ -105,22 +103,44 @@ fn list<'a>(to: &mut String, names: impl Iterator<Item = &'a &'static str>) {
     }
 }
 
+/// An operation, as it is written down.
+pub(crate) struct Operation<'a> {
+    pub(crate) number: u64,
+    /// The index of its stream, its handle, and whether the legacy default stream waits for it.
+    pub(crate) stream: u64,
+    pub(crate) handle: u64,
+    pub(crate) blocking: bool,
+    pub(crate) late: bool,
+    pub(crate) function: &'a str,
+    pub(crate) name: &'a [u8],
+}
+
 /// Writes an operation, in a line of its own.
-pub(crate) fn trace(operation: u64, stream: u64, late: bool, function: &str, name: &[u8]) {
+pub(crate) fn trace(one: &Operation<'_>) {
     let Some(folder) = Settings::get().folder else { return };
     let Some(file) = sys::create(folder, self::name("trace").as_bytes()) else { return };
     let mut line = String::new();
-    let kernel = String::from_utf8_lossy(name);
-    let late = u8::from(late);
-    let _ = writeln!(line, "{operation}\t{stream}\t{late}\t{function}\t{kernel}");
+    let kernel = String::from_utf8_lossy(one.name);
+    let Operation { number, stream, handle, function, .. } = one;
+    let (late, blocking) = (u8::from(one.late), u8::from(one.blocking));
+    let _ =
+        writeln!(line, "{number}\t{stream}\t{handle}\t{blocking}\t{late}\t{function}\t{kernel}");
     sys::write(file, line.as_bytes());
     sys::close(file);
 }
 
-/// The name of one of this process's files.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
+
+/// Notes when the library was loaded, for [`name`].
+pub(crate) fn begin() {
+    BEGAN.store(sys::now(), Relaxed);
+}
+
+/// The name of one of this process's files. A process that runs another program in its place (`execv`) keeps its
+/// number, so the name has the time at which the program was loaded as well.
 pub(crate) fn name(end: &str) -> String {
     let mut name = String::new();
-    let _ = write!(name, "{}.{end}", sys::process());
+    let _ = write!(name, "{}-{}.{end}", sys::process(), BEGAN.load(Relaxed));
     name
 }
 

@@ -265,7 +265,15 @@ impl<'a> Call<'a> {
         if set.trace || set.stacks.contains(&operation) {
             let name = driver::name_of(kernel).filter(|_| kernel != 0);
             let name = name.unwrap_or(self.entry.symbol.as_bytes());
-            log::trace(operation, launch.index, late, self.entry.symbol, name);
+            log::trace(&log::Operation {
+                number: operation,
+                stream: launch.index,
+                handle,
+                blocking,
+                late,
+                function: self.entry.symbol,
+                name,
+            });
         }
         if set.stacks.contains(&operation) {
             stack::write(operation);

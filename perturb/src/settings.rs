@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::launch::{Chosen, decimal, list};
 use crate::streams::Delay;
@@ -44,29 +44,30 @@ pub(crate) struct Settings {
 }
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether the process has called the driver.
+static STARTED: AtomicBool = AtomicBool::new(false);
 
 impl Settings {
-    /// What the environment said when the process first called the driver.
+    /// Reads the environment. Called once, when the library is loaded: a program may clear its environment before it
+    /// calls the driver, and no other thread runs yet.
+    pub(crate) fn load() {
+        SETTINGS.store(Box::into_raw(Box::new(Self::read())), Ordering::Release);
+    }
+
+    /// What the environment said when the library was loaded.
     pub(crate) fn get() -> &'static Self {
-        let mut found = SETTINGS.load(Ordering::Acquire);
+        let found = SETTINGS.load(Ordering::Acquire);
         if found.is_null() {
-            let new = Box::into_raw(Box::new(Self::read()));
-            let none = core::ptr::null_mut();
-            match SETTINGS.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    // SAFETY: it was made above, and is never freed.
-                    start(unsafe { &*new });
-                    found = new;
-                }
-                Err(other) => {
-                    // SAFETY: it was made above, and no other thread has seen it.
-                    drop(unsafe { Box::from_raw(new) });
-                    found = other;
-                }
-            }
+            // A constructor of another library called the driver before this one was loaded.
+            Self::load();
+            return Self::get();
         }
         // SAFETY: it is never freed, nor written again.
-        unsafe { &*found }
+        let settings = unsafe { &*found };
+        if !STARTED.load(Ordering::Relaxed) && !STARTED.swap(true, Ordering::Relaxed) {
+            start(settings);
+        }
+        settings
     }
 
     /// How late what is late is.
@@ -103,7 +104,8 @@ impl Settings {
     }
 }
 
-/// Once a process: what has to happen at forks and at the end.
+/// Registers what has to happen at forks and at the end. Called at the first call of the driver: what is registered
+/// later runs earlier, and the driver ends after the program's own handlers.
 fn start(settings: &Settings) {
     if settings.mode == Mode::Off {
         return;

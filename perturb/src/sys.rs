@@ -144,17 +144,19 @@ pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     Some(call(unsafe { &mut *own }))
 }
 
-/// An environment variable; None if it is unset or empty.
+/// A copy of an environment variable; None if it is unset or empty.
+///
+/// The environment's own memory is the program's: `setproctitle` writes over it.
 pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: the name ends with a zero. What is found lives until the variable changes, and
-    // this library's are never changed.
+    // SAFETY: the name ends with a zero. The text is copied before anything can change the variable: no other thread
+    // runs yet when the library is loaded.
     let found = unsafe { libc::getenv(name.as_ptr()) };
     if found.is_null() {
         return None;
     }
     // SAFETY: the C library's strings end with a zero.
     let text = unsafe { CStr::from_ptr(found) }.to_bytes();
-    (!text.is_empty()).then_some(text)
+    (!text.is_empty()).then(|| &*Vec::leak(text.to_vec()))
 }
 
 /// Opens a file for writing, beside what is there or in its place.

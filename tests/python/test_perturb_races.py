@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from perturbing import TWO, Perturb, driver, needs, run, seeds, source
 
-from cai_bridge._cli import perturb
+from cai_bridge._cli import schedule
 
 __all__ = ["driver", "run"]
 
@@ -103,6 +103,19 @@ RACY = {
             launch("add", b, y, x[i], pause=0.001)
         print(read(y, b))
         """,
+    "one of five streams that a join waits for": """
+        c, y, s = stream(), word(), [stream() for _ in range(5)]
+        x = [word() for _ in s]
+        for i in range(5):
+            launch("fill", s[i], x[i], i + 1)
+            if i != 2:
+                order(s[i], c)
+            else:
+                {join}
+        for i in range(5):
+            launch("add", c, y, x[i])
+        print(read(y, c))
+        """,
     "two threads, each on its own default stream": """
         import threading
         x, y, wrote, ready = word(), word(), event(), threading.Event()
@@ -128,6 +141,7 @@ WAITS = {
     "legacy": "order(a, LEGACY)",
     "own": "order(a, PER_THREAD)",
     "late": "order(PER_THREAD, b)",
+    "join": "order(s[i], c)",
     "event": 'call("cuStreamWaitEvent", PER_THREAD, wrote, 0)',
 }
 
@@ -172,6 +186,10 @@ NAMES = {
         'launch("fill", a, x[i], i + 1, pause=0.001)',
         'launch("add", b, y, x[i], pause=0.001)',
     ),
+    "one of five streams that a join waits for": (
+        'launch("fill", s[i], x[i], i + 1)',
+        'launch("add", c, y, x[i])',
+    ),
     "two threads, each on its own default stream": (
         'launch("fill", PER_THREAD, x, 7)',
         'launch("copy", PER_THREAD, y, x)',
@@ -187,6 +205,28 @@ def test_the_two_operations_are_named_with_their_lines(name: str, run: Perturb) 
     late, early = NAMES[name]
     assert source(race["early"]) == early, race
     assert source(race["late"]) == late, race
+
+
+def test_a_block_that_is_used_again_too_early_shows_where_its_user_is_late_from_the_middle_on(
+    run: Perturb,
+) -> None:
+    """Its user's own write is late with the read, and puts right what the read finds."""
+    text = f"""
+        {TWO}
+        launch("fill", a, x, 1)
+        launch("copy", a, y, x)
+        {{back}}
+        launch("fill", b, x, 777)
+        print(read(y, a))
+        """
+    racy, right = text.format(back="pass"), text.format(back="order(a, b)")
+    assert run(racy)[0] == 0
+    _, found = run(racy, "--thorough", named=True)
+    assert found["race"], found
+    named = [source(found["race"][side]) for side in SIDES]
+    assert named == ['launch("copy", a, y, x)', 'launch("fill", b, x, 777)'], found["race"]
+    status, found = run(right, "--thorough")
+    assert (status, [one["verdict"] for one in found["runs"][2:]]) == (0, ["same"] * 4), found
 
 
 def test_it_is_told_which_of_its_launches_each_of_the_two_was(run: Perturb) -> None:
@@ -207,10 +247,12 @@ def test_seeds_cover_as_many_streams_as_the_program_has(run: Perturb) -> None:
     text = "x = word()\nfor s in [stream() for _ in range(5)]: launch('fill', s, x, 1)\nprint(1)"
     status, found = run(text)
     assert (status, len(seeds(found))) == (0, 6), found
+    alone = [one["run"] for one in found["runs"][8:]]
+    assert alone == [f"stream {index}" for index in range(5)]
 
 
 @pytest.mark.parametrize(
     ("streams", "seeds"), [(0, 2), (1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (64, 12), (1000, 12)]
 )
 def test_the_number_of_covering_seeds(streams: int, seeds: int) -> None:
-    assert perturb.covering(streams) == seeds
+    assert schedule.covering(streams) == seeds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from perturbing import DRIVER, Perturb, driver, needs, run, seeds
 
-from cai_bridge._cli import perturbed
+from cai_bridge._cli import perturb, perturbed
 
 __all__ = ["driver", "run"]
 
@@ -31,6 +32,7 @@ def test_the_output_is_as_on_the_page(
     # On a busy machine a gate's time may be up before the host's wait opens it.
     out = re.sub(r"(?m)^(seed 1 .* 3 +3 +)\d", r"\g<1>1", out)
     out = re.sub(r"named by \d+ runs", "named by 9 runs", out)
+    out = re.sub(r"stream 0x[0-9a-f]+", "stream 0x7f0000000010", out)
     out = out.replace(f"{DRIVER}/", "").replace("./soft.py", "soft.py")
     page = DRIVER / "race.txt"
     if os.environ.get("PERTURB_WRITE"):
@@ -195,3 +197,21 @@ def test_without_its_library_the_command_says_how_to_build_it(
     monkeypatch.setattr(perturbed, "LIBRARY", tmp_path / "none.so")
     assert main(["perturb", "--", "true"]) == 2
     assert "make perturb" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("run")
+def test_a_program_that_hangs_with_late_work_alone_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, time\nfrom soft import *\nlaunch('fill', stream(), word(), 1)\nprint(1)\n"
+        "if os.environ['CAI_BRIDGE_PERTURB_MODE'] == 'late': time.sleep(100)\n"
+    )
+    monkeypatch.setattr(perturbed, "_PATIENCE", (1, 1))
+    asked = perturbed.Program((sys.executable, str(program)))
+    verdict = perturb.judge(asked, 1, lambda *_: None)
+    assert (verdict.status, verdict.rows[-1].verdict) == (1, "hangs")
+    assert re.match("under seed 0 it twice ran for longer than .* s, where", verdict.conclusion)
+    limited = perturb.judge(dataclasses.replace(asked, timeout=1), 1, lambda *_: None)
+    assert (limited.status, limited.rows[-1].verdict) == (2, "timed out")

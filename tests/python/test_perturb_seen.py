@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from perturbing import CC, DRIVER, Perturb, driver, needs, run
+from perturbing import CC, DRIVER, TWO, Perturb, driver, needs, run, sides, source
 
 from cai_bridge._cli import perturbed
 from cai_bridge._cli.perturbed import LIBRARY, Program
@@ -148,6 +148,51 @@ def test_a_worker_that_is_killed_when_the_program_ends_is_counted(run: Perturb) 
     )
     assert status == 0, found
     assert [one["seen"] for one in found["runs"]] == [2, 2, 2, 2]
+
+
+OVERWRITTEN = """
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_void_p
+for name in [one for one in os.environ if one.startswith("CAI_BRIDGE_PERTURB_")]:
+    ctypes.memset(getenv(name.encode()), ord("7"), len(os.environ[name]))
+"""
+
+
+@pytest.mark.parametrize("change", ["os.environ.clear()", OVERWRITTEN], ids=["cleared", "title"])
+def test_a_program_that_changes_its_environment_is_seen(change: str, run: Perturb) -> None:
+    """As `setproctitle` does, which writes its title over it."""
+    program = f"import ctypes, os\n{change}\n{TWO}\n" + (
+        "launch('fill', a, x, 7)\nlaunch('copy', b, y, x)\nprint(read(y, b))"
+    )
+    status, found = run(program, named=True)
+    assert (status, found["runs"][0]["seen"]) == (1, 3), found
+    assert sides(found) == ["launch('fill', a, x, 7)", "launch('copy', b, y, x)"], found["race"]
+
+
+def test_the_program_that_a_process_goes_on_with_is_told_from_the_one_before(run: Perturb) -> None:
+    """Both have the same process number, and the same numbers for their operations."""
+    _, found = run(
+        f"""
+        import os, sys
+        {TWO}
+        if len(sys.argv) == 1:
+            launch("fill", a, x, 1)
+            order(a, b)
+            launch("copy", b, y, x)
+            read(y, b)
+            os.execv(sys.executable, [sys.executable, __file__, "again"])
+        launch("fill", a, x, 7)
+        launch("copy", b, y, x)
+        print(read(y, b))
+        """,
+        named=True,
+    )
+    race = found["race"]
+    assert race, found
+    for side, line in (("late", 'launch("fill", a, x, 7)'), ("early", 'launch("copy", b, y, x)')):
+        told = {source(one) for one in (race[side], *race[side]["others"])}
+        assert line in told, race
+        assert all(len(one["stack"]) < 4 for one in (race[side], *race[side]["others"])), race
 
 
 TESTS = """

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cai_bridge._cli import perturb, perturbed
+from cai_bridge._cli import perturbed, schedule
 
 from .drawing import STREAMS, draw, races
 
@@ -92,7 +92,7 @@ def judge(numbers: Sequence[int]) -> Found:
         serial = values(perturbed.run(asked, "serial"), len(programs))
         late = [
             values(perturbed.run(asked, "late", seed=seed), len(programs))
-            for seed in range(perturb.covering(len(STREAMS)))
+            for seed in range(schedule.covering(len(STREAMS)))
         ]
     differs = [any(run[at] != line for run in late) for at, line in enumerate(serial)]
     both = list(zip(numbers, has_race, differs, strict=True))

@@ -70,10 +70,10 @@ def _named(program: Program) -> Race | str | None:
         command = (sys.executable, str(HERE / "child.py"), file.name)
         asked = perturbed.Program(command, delay=DELAY)
         verdict = perturb.judge(asked, None, lambda *_: None)
-        if not verdict.seeds:
+        if not verdict.schedules:
             return None
         try:
-            return racing.name(asked, verdict.rows[0].run, verdict.seeds, lambda _: None)
+            return racing.name(asked, verdict.rows[0].run, verdict.schedules, lambda _: None)
         except racing.UnnamedError as why:
             return str(why)
 

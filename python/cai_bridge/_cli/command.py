@@ -176,6 +176,11 @@ def _add_perturb(made: argparse.ArgumentParser) -> None:
         help="how many choices of late streams to try; by default as many as its streams need",
     )
     made.add_argument(
+        "--thorough",
+        action="store_true",
+        help="also run it with each stream late from the middle of its work on",
+    )
+    made.add_argument(
         "--compare",
         choices=("stdout", "checkpoints"),
         default="stdout",

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import output, perturbed, racing
@@ -16,10 +16,9 @@ from .exits import FAILED, OK, USAGE, UsageError
 from .perturbed import Program, Run
 from .progress import Progress
 from .race import Race
+from .schedule import Schedule, begun, chosen
 from .text import escaped, line
 
-_MOST = 12
-"""The seeds of the covering design for 64 streams."""
 _WRITE = "cai-bridge perturb [options] --"
 
 
@@ -30,19 +29,22 @@ class Row:
     Attributes
     ----------
     name : str
-        ``"serial"``, or the seed.
+        ``"serial"``, or what is late.
     verdict : str
-        ``"reference"``, ``"same"``, ``"differs"`` or ``"timed out"``.
+        ``"reference"``, ``"same"``, ``"differs"``, ``"hangs"`` or ``"timed out"``.
     what : str
         In what it differs.
     run : Run
         What came of it.
+    schedule : Schedule or None
+        What was late; None in a serial run.
     """
 
     name: str
     verdict: str
     what: str
     run: Run
+    schedule: Schedule | None = None
 
 
 @dataclass
@@ -57,8 +59,8 @@ class Verdict:
         0 same, 1 differs, 2 could not judge.
     conclusion : str
         The same in words.
-    seeds : list of int
-        The seeds under which the program differs.
+    schedules : list of Schedule
+        What was late in the runs that differ.
     race : Race or None
         The two operations that nothing orders, if they were named.
     """
@@ -66,7 +68,7 @@ class Verdict:
     rows: list[Row]
     status: int
     conclusion: str
-    seeds: list[int] = field(default_factory=list)
+    schedules: list[Schedule] = field(default_factory=list)
     race: Race | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,22 +89,26 @@ class Verdict:
         return {"status": self.status, "conclusion": self.conclusion, "race": race, "runs": rows}
 
 
-def covering(streams: int) -> int:
-    """Tell how many seeds delay each of so many streams against each other one."""
-    return min(_MOST, max(2, 2 * math.ceil(math.log2(max(streams, 2)))))
-
-
-def judge(program: Program, seeds: int | None, step: Callable[[str, int], None]) -> Verdict:
-    """Run the program serially twice, then under each seed.
+def judge(
+    program: Program,
+    seeds: int | None,
+    step: Callable[[str, int], None],
+    *,
+    thorough: bool = False,
+) -> Verdict:
+    """Run the program serially twice, then with some of its work late.
 
     Parameters
     ----------
     program : Program
         What to run.
     seeds : int or None
-        How many seeds; None: as many as cover the streams that were seen.
+        How many seeds; None: as many as the streams need, and then each stream alone.
     step : callable
         Is told what is run next, and of how many runs.
+    thorough : bool
+        Whether a program that is the same is also run with each stream late from the middle of its
+        work on.
     """
     rows: list[Row] = []
     count = 2 + (seeds or 2)
@@ -112,11 +118,17 @@ def judge(program: Program, seeds: int | None, step: Callable[[str, int], None])
         if reason := _unjudged(rows[-1].run, rows[0].run, program):
             rows[-1].verdict, rows[-1].what = "cannot be judged", reason
             return Verdict(rows, USAGE, reason)
-    reference = rows[0].run
-    asked = covering(reference.streams) if seeds is None else seeds
-    for seed in range(asked):
-        step(f"seed {seed}", 2 + asked)
-        rows.append(_row(f"seed {seed}", perturbed.run(program, "late", seed=seed), rows, program))
+
+    def run_all(schedules: Sequence[Schedule]) -> None:
+        total = len(rows) + len(schedules)
+        for one in schedules:
+            step(str(one), total)
+            rows.append(_row(one, rows, program))
+
+    run_all(chosen(rows[0].run.streams, seeds))
+    if thorough and all(one.verdict in {"reference", "same"} for one in rows):
+        step("serial, written down", len(rows) + 1)
+        run_all(begun(perturbed.run(program, "serial", trace=1)))
     return _verdict(rows)
 
 
@@ -128,12 +140,29 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
         end = line(run.errors.strip()[-300:]) or "nothing on stderr"
         return f"the serial run {_ended(run)}, {_alone(run, program)}: {end}"
     if not run.counts["seen"]:
-        return "0 operations seen: the program queued no work by the CUDA driver"
+        return f"0 operations seen: {_nothing_seen(run)}"
     if not run.lines:
         return f"there is nothing to compare: it wrote no {_compared(program)}"
     if what := perturbed.difference(first, run, program.tolerance):
-        return f"two serial runs differ from each other, in {what}"
+        return (
+            f"two serial runs differ from each other, in {what}; set seeds and deterministic "
+            "modes, or choose the lines that must stay the same by --match"
+        )
     return ""
+
+
+def _nothing_seen(run: Run) -> str:
+    """Say why no work was seen."""
+    from cai_bridge.conformance.lab import cuda
+
+    if any(run.functions.values()):
+        return "the program called the CUDA driver, and queued no work"
+    if why := cuda.why_no_gpu():
+        return f"there is no GPU to use here ({why}); `cai-bridge doctor` looks at the driver"
+    return (
+        "the program did not call the CUDA driver, or it is linked statically, or it started its "
+        "work with LD_PRELOAD removed from the environment"
+    )
 
 
 def _alone(run: Run, program: Program) -> str:
@@ -155,27 +184,41 @@ def _compared(program: Program) -> str:
     return f"{what} that has {program.match!r}" if program.match else what
 
 
-def _row(name: str, run: Run, rows: Sequence[Row], program: Program) -> Row:
+def _row(schedule: Schedule, rows: Sequence[Row], program: Program) -> Row:
+    reference, name = rows[0].run, str(schedule)
+    most = perturbed.limit(program, reference) + program.delay * reference.counts["seen"]
+    limited = program if program.timeout else replace(program, timeout=most)
+    run = perturbed.run(limited, "late", **schedule.asked())
+    if run.status is None and not program.timeout:
+        # A machine that was busy for a while is not, in the second run.
+        run = perturbed.run(limited, "late", **schedule.asked())
     if run.status is None:
-        return Row(name, "timed out", f"after {program.timeout} s", run)
-    what = perturbed.difference(rows[0].run, run, program.tolerance)
+        verdict = "timed out" if program.timeout else "hangs"
+        return Row(name, verdict, f"after {limited.timeout:.0f} s", run, schedule)
+    what = perturbed.difference(reference, run, program.tolerance)
     run.lines.clear()  # a program may print much, and run under many seeds
-    return Row(name, "differs" if what else "same", what or "", run)
+    return Row(name, "differs" if what else "same", what or "", run, schedule)
 
 
 def _verdict(rows: list[Row]) -> Verdict:
     differing = [one for one in rows if one.verdict == "differs"]
     if differing:
         text = f"a wait is missing: {differing[0].name} differs in {differing[0].what}"
-        seeds = [int(one.name.removeprefix("seed ")) for one in differing]
-        return Verdict(rows, FAILED, text, seeds)
+        return Verdict(rows, FAILED, text, [one.schedule for one in differing if one.schedule])
+    if hangs := [one for one in rows if one.verdict == "hangs"]:
+        text = (
+            f"under {hangs[0].name} it twice ran for longer than {hangs[0].what[6:]}, where the "
+            f"serial run took {rows[0].run.seconds:.1f} s: it may wait for a value that late work "
+            "is to write, without a wait of the driver; look with a debugger, or set --timeout"
+        )
+        return Verdict(rows, FAILED, text)
     if late := [one for one in rows if one.verdict == "timed out"]:
         return Verdict(rows, USAGE, f"{late[0].name} was ended for its time: raise --timeout")
     runs = [one.run for one in rows if one.verdict == "same"]
     if not sum(one.counts["gates"] for one in runs):
         why = "each was in a capture, or one that the host waits for, or its gate failed"
         return Verdict(rows, USAGE, f"no operation could be delayed: {why}")
-    many = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    many = f"{len(runs)} choice{'s' if len(runs) > 1 else ''} of late work"
     return Verdict(rows, OK, f"the same under {many}: evidence, not proof")
 
 
@@ -189,6 +232,7 @@ def run(
     delay: float,
     timeout: float | None,
     named: bool,
+    thorough: bool,
     as_json: bool,
     path: str | None,
 ) -> int:
@@ -211,13 +255,13 @@ def run(
             done += 1
             progress.done(done, total, name)
 
-        verdict = judge(program, seeds, step)
-        if verdict.seeds and named:
+        verdict = judge(program, seeds, step, thorough=thorough)
+        if verdict.schedules and named:
             total = len(verdict.rows)
             reference = verdict.rows[0].run
             try:
                 verdict.race = racing.name(
-                    program, reference, verdict.seeds, lambda label: step(label, total + 20)
+                    program, reference, verdict.schedules, lambda label: step(label, total + 20)
                 )
             except racing.UnnamedError as why:
                 verdict.conclusion += f"; the two operations could not be named: {why}"
@@ -283,7 +327,7 @@ def _rich(rows: Sequence[Sequence[str]]) -> str | None:
         from rich import box, console, table
     except ImportError:
         return None
-    colours = {"differs": "red", "same": "green", "timed out": "yellow"}
+    colours = {"differs": "red", "same": "green", "hangs": "red", "timed out": "yellow"}
     made = table.Table(*_COLUMNS, box=box.SIMPLE)
     for row in rows:
         made.add_row(*row, style=colours.get(row[1]))

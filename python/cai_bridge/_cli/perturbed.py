@@ -30,6 +30,11 @@ _ENDING = (
     *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU),
 )
+_DEFAULTS = {1: "legacy", 2: "per-thread"}
+"""The handles of the default streams."""
+_PATIENCE = 60, 10
+"""After so many seconds, and so many times the program's own, a late run is ended, if the user gave
+no limit: what makes work late may keep a program waiting for itself."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNTS = ("seen", "late", "gates", "opened", "captured", "host_waits", "failed")
 
@@ -58,6 +63,8 @@ class Told:
 
     stream: int
     """The index of its stream, in the order in which the process first used its streams."""
+    stream_name: str
+    """The kind of its stream, and the handle: ``"non-blocking stream 0x55..."``."""
     late: bool
     """Whether it was late."""
     function: str
@@ -168,6 +175,12 @@ def run(program: Program, mode: str, **asked: object) -> Run:
                 for path in sorted(folder.glob("*.trace"))
             ],
         )
+
+
+def limit(program: Program, reference: Run) -> float:
+    """Tell for how long a late run may take, beside what its delays take."""
+    least, times = _PATIENCE
+    return program.timeout or least + times * reference.seconds
 
 
 def _environment(
@@ -302,9 +315,16 @@ def _compared(program: Program, folder: Path) -> list[str]:
 def _traced(path: Path) -> dict[int, Told]:
     traced = {}
     for one in path.read_text(errors="replace").splitlines():
-        number, stream, late, function, kernel = one.split("\t")
-        traced[int(number)] = Told(int(stream), late == "1", function, kernel)
+        number, stream, handle, blocking, late, function, kernel = one.split("\t")
+        name = _stream_name(int(handle), blocking == "1")
+        traced[int(number)] = Told(int(stream), name, late == "1", function, kernel)
     return traced
+
+
+def _stream_name(handle: int, blocking: bool) -> str:
+    if handle in _DEFAULTS:
+        return f"the {_DEFAULTS[handle]} default stream"
+    return f"{'blocking' if blocking else 'non-blocking'} stream {handle:#x}"
 
 
 def _stacks(path: Path) -> dict[int, list[list[Any]]]:

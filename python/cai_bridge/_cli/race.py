@@ -34,6 +34,8 @@ class Side:
     """Its number."""
     stream: int
     """The index of its stream, in the order in which streams were first used."""
+    stream_name: str = field(compare=False)
+    """The kind of its stream, and the handle, which is another one in each process."""
     function: str
     """The driver's function."""
     kernel: str
@@ -54,7 +56,8 @@ class Side:
         return (own or self.stack)[::-1]
 
     def __str__(self) -> str:
-        lines = [f"{self.kernel[:120]} on stream {self.stream}, {self.place} of {self.count} there"]
+        where = f"{self.stream_name}, {self.place} of {self.count} there"
+        lines = [f"{self.kernel[:120]} on {where}"]
         for path, number, function, source in self.frames[:_FRAMES]:
             lines.append(f"    {path}:{number} in {function}: {source or ''}")
         if not self.frames:

@@ -21,12 +21,13 @@ from typing import NamedTuple
 from . import perturbed
 from .perturbed import Program, Run
 from .race import Race, Side
+from .schedule import Schedule, ranges, thread
 
 _ROUNDS = ((1, 1), (2, 2), (3, 4))
 """In how many runs the program must differ for a yes, and by how many delays what is late is late:
 more, if the answers did not hold."""
-_SEEDS = 2
-"""Under so many seeds the two are looked for, if they are not found, or have no Python lines."""
+_SCHEDULES = 2
+"""Under so many schedules the two are looked for, if they are not found or have no Python lines."""
 _DELAYS = 10
 """So many are shared by what is late, if it is less: no host takes so long between two calls."""
 _LONGER = 1.0
@@ -38,9 +39,6 @@ _SHORTENED = 2
 """So often a window is shortened: one race may hide another one in the longer window."""
 _CONFIRMED = 2
 """In how many further runs what was found must hold."""
-_PATIENCE = 60, 10
-"""After so many seconds, and so many times the program's own, a run is ended, if the user gave no
-limit: what makes work late, and asks for stacks, may keep a program waiting for itself."""
 
 
 class UnnamedError(Exception):
@@ -55,20 +53,27 @@ class _Window(NamedTuple):
     settled: bool = False
     """Whether the host waits behind the last one as well, until everything is over."""
     stream: int | None = None
-    """The one stream that is late, and not those of the seed."""
+    """The one stream that is late, and not those of the schedule."""
 
 
 class _Search:
-    """Questions about runs, each a run or several, under one seed."""
+    """Questions about runs, each a run or several, under one schedule."""
 
     def __init__(
-        self, program: Program, reference: Run, seed: int, step: Callable[[str], None], runs: int
+        self,
+        program: Program,
+        reference: Run,
+        schedule: Schedule,
+        step: Callable[[str], None],
+        runs: int,
     ) -> None:
-        self.program, self.reference, self.seed, self.step = program, reference, seed, step
+        self.program, self.reference, self.schedule, self.step = program, reference, schedule, step
         self.runs = runs
         self.votes = 1
         self.traced = self._run(reference.counts["seen"], trace=1)
         self.order = self.traced.operations
+        begin = schedule.free[0] if schedule.free else None
+        self.begin = self.order.index(begin) if begin in self.order else 0
 
     def _run(self, late: int, **asked: object) -> Run:
         """Run it, with so many operations late: the fewer, the longer each.
@@ -80,12 +85,10 @@ class _Search:
         own = self.program.delay
         delay = max(own, min(own * _DELAYS / max(late, 1), _LONGER))
         apart = min(delay / 8, max(_APART, max(1, self.reference.seconds) / max(late, 1)))
-        least, times = _PATIENCE
-        timeout = self.program.timeout or least + times * self.reference.seconds
-        timeout += max(late, _DELAYS) * delay
-        asked["apart_us"] = round(apart * 1e6)
+        timeout = perturbed.limit(self.program, self.reference) + max(late, _DELAYS) * delay
+        asked = self.schedule.asked() | asked | {"apart_us": round(apart * 1e6)}
         program = replace(self.program, delay=delay, timeout=timeout)
-        run = perturbed.run(program, "late", seed=self.seed, patient=1, **asked)
+        run = perturbed.run(program, "late", patient=1, **asked)
         if run.status is None:
             raise UnnamedError(f"run {self.runs} of it was ended after {timeout:.0f} s")
         return run
@@ -98,11 +101,10 @@ class _Search:
         if window.stream is not None:
             asked["stream"] = window.stream
         late = sum(self.is_late(one, window.stream) for one in free)
-        ranges = ",".join(f"{first}-{last + 1}" for first, last in _by_thread(free))
-        return self._run(late, free=ranges, **asked)
+        return self._run(late, free=ranges(free), **asked)
 
     def is_late(self, operation: int, stream: int | None) -> bool:
-        """Whether it is late if the seed says so, or if one stream is."""
+        """Whether it is late if the schedule says so, or if one stream is."""
         told = self.traced.told(operation)
         return any(one.late if stream is None else one.stream == stream for one in told)
 
@@ -127,7 +129,10 @@ def first(count: int, holds: Callable[[int], bool]) -> int:
 
 
 def name(
-    program: Program, reference: Run, seeds: Sequence[int], step: Callable[[str], None]
+    program: Program,
+    reference: Run,
+    schedules: Sequence[Schedule],
+    step: Callable[[str], None],
 ) -> Race:
     """Find the two operations.
 
@@ -137,8 +142,8 @@ def name(
         What differs.
     reference : Run
         The serial run.
-    seeds : sequence of int
-        The seeds under which it differs.
+    schedules : sequence of Schedule
+        Those under which it differs.
     step : callable
         Is told what is run next.
 
@@ -152,9 +157,9 @@ def name(
     for votes, times in _ROUNDS:
         longer = replace(program, delay=program.delay * times)
         searched = 0
-        for seed in seeds:
-            search = _Search(longer, reference, seed, step, runs)
-            threads.update(map(_thread, search.order))
+        for schedule in schedules:
+            search = _Search(longer, reference, schedule, step, runs)
+            threads.update(map(thread, search.order))
             # No wait of the host opens a gate here, and where one waits until all are over the
             # program is right.
             if search.order and search.is_other(search.traced):
@@ -165,7 +170,7 @@ def name(
                 if one and one.late.stack and (one.early is None or one.early.stack):
                     return one
             runs = search.runs
-            if searched == _SEEDS:
+            if searched == _SCHEDULES:
                 break
         if found:
             return found
@@ -179,7 +184,7 @@ def name(
 
 
 def _search(search: _Search) -> Race | None:
-    begin, end = 0, len(search.order)
+    begin, end = search.begin, len(search.order)
     for _ in range(_SHORTENED):
         shortest = _shortest(search, begin, end)
         window = _held_up(search, shortest)
@@ -189,7 +194,7 @@ def _search(search: _Search) -> Race | None:
     else:
         return None
     late = search.order[window.begin]
-    # What differs though it is not late does so by itself: another seed tells more.
+    # What differs though it is not late does so by itself: another schedule tells more.
     if not search.is_late(late, window.stream):
         return None
     early = search.order[window.end - 1] if window.settled else None
@@ -198,10 +203,10 @@ def _search(search: _Search) -> Race | None:
     # Taking a stack takes longer than a gate is closed, so these runs need not differ.
     run, again = (search.run(window, trace=1, stacks=stacks) for _ in range(2))
     # In a run that did something else before, a number is another operation's.
-    threads = set(map(_thread, asked))
+    threads = set(map(thread, asked))
     for one in search.order[: window.end]:
         kernels = _kernels(search.traced, one)
-        if _thread(one) in threads and not kernels == _kernels(run, one) == _kernels(again, one):
+        if thread(one) in threads and not kernels == _kernels(run, one) == _kernels(again, one):
             return None
     if any(_lines(run, one) != _lines(again, one) for one in asked):
         return None
@@ -262,19 +267,6 @@ def _holds(search: _Search, window: _Window) -> bool:
     )
 
 
-def _thread(operation: int) -> int:
-    """Tell an operation's thread, which its number begins with (perturb/src/launch.rs)."""
-    return operation >> 40
-
-
-def _by_thread(operations: Sequence[int]) -> list[tuple[int, int]]:
-    """Find the first and the last of these of each thread."""
-    ends: dict[int, tuple[int, int]] = {}
-    for one in sorted(operations):
-        ends[_thread(one)] = ends.get(_thread(one), (one, one))[0], one
-    return list(ends.values())
-
-
 def _kernels(run: Run, operation: int) -> set[tuple[str, str]]:
     return {(told.function, told.kernel) for told in run.told(operation)}
 
@@ -300,7 +292,8 @@ def _side(run: Run, operation: int, *, late: bool) -> Side:
             if (one.stream, one.kernel) == (told.stream, told.kernel)
         ]
         place = alike.index(operation) + 1, len(alike)
-        side = Side(operation, told.stream, told.function, told.kernel, stack, *place)
+        what = told.stream, told.stream_name, told.function, told.kernel
+        side = Side(operation, *what, stack, *place)
         if side not in sides:
             sides.append(side)
     return replace(sides[0], others=sides[1:])
