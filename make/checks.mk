@@ -24,6 +24,7 @@ CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py
 test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of JAX and Warp with the real libraries, on CPUs
 	$(BIN)/python -m pip install --quiet --group clients
 	$(BIN)/python -m pytest -q $(CLIENTS)
+	MYPYPATH=python $(BIN)/mypy --config-file /dev/null --strict --follow-imports silent tests/typing/clients.py
 
 soak: $(IMPORTABLE) $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0, and a few over stand-ins
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)

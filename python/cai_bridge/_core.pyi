@@ -4,7 +4,12 @@ from typing import Any, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, fina
 
 from typing_extensions import CapsuleType
 
-from cai_bridge._protocols import SupportsCudaArrayInterface, SupportsCudaStream, SupportsDLPack
+from cai_bridge._protocols import (
+    ExportsDLPack,
+    SupportsCudaArrayInterface,
+    SupportsCudaStream,
+    SupportsDLPack,
+)
 
 __all__ = [
     "CaiView",
@@ -50,6 +55,8 @@ __version__: Final[str]
 
 _Stream: TypeAlias = int | SupportsCudaStream | None
 _T = TypeVar("_T")
+
+_Array: TypeAlias = SupportsDLPack | ExportsDLPack | SupportsCudaArrayInterface | CapsuleType
 
 class DriverError(RuntimeError):
     """A call of the CUDA driver failed, or there is no driver.
@@ -252,7 +259,7 @@ class DLPackView(_View):
         """``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory."""
 
 def to_cai(
-    x: SupportsDLPack | SupportsCudaArrayInterface | CapsuleType,
+    x: _Array,
     stream: _Stream = None,
     readonly: bool | None = None,
 ) -> CaiView:
@@ -358,7 +365,7 @@ def from_cai(
     """
 
 def to_dlpack(
-    x: SupportsDLPack | SupportsCudaArrayInterface | CapsuleType,
+    x: _Array,
     stream: _Stream = None,
     readonly: bool | None = None,
 ) -> DLPackView:
@@ -390,8 +397,6 @@ def to_dlpack(
     -----
     DLPack 1.3, "Python Specification".
     """
-
-_Array: TypeAlias = SupportsDLPack | SupportsCudaArrayInterface | CapsuleType
 
 @overload
 def convert(

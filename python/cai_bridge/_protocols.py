@@ -16,13 +16,24 @@ class SupportsDLPack(Protocol):
         ...
 
 
+class ExportsDLPack(Protocol):
+    """What JAX's stub says of its arrays: ``__dlpack__`` without parameters, and no device."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a capsule."""
+        ...
+
+
 @runtime_checkable
 class SupportsCudaArrayInterface(Protocol):
     """An array that speaks the CUDA Array Interface, version 0 to 3."""
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The dict with ``shape``, ``typestr``, ``data``, ``version`` and optional entries."""
+    def __cuda_array_interface__(self) -> Any:
+        """The dict with ``shape``, ``typestr``, ``data``, ``version`` and optional entries.
+
+        No narrower type: what torch's property returns is a union for a type checker.
+        """
         ...
 
 

@@ -68,8 +68,10 @@ class Library:
         """
         return None
 
-    def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
-        """Make an array from a view. The array must hold the view; its memory is ready.
+    def make(self, view: Any, stream: Any) -> Any:
+        """Make an array from a view, of the class that `view` names. The array must hold the view.
+
+        The memory is ready on the stream.
 
         `stream` is the caller's, or else that of `current_stream`.
         """
@@ -133,7 +135,7 @@ class Routed(Library):
         """Give the two routes; the library is imported for that."""
         raise NotImplementedError
 
-    def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
+    def make(self, view: Any, stream: Any) -> Any:
         # From here on arrays are made by the route itself.
         routes = self.routes()
         made = routes(view, stream)
