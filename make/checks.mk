@@ -5,7 +5,7 @@ NIGHT := $(shell date +%s)
 NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak soak-perturb fuzz docs asan loom mutants-py-layer mutants-python mutants
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
-.PHONY: soak soak-perturb counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
+.PHONY: golden soak soak-perturb counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
 .PHONY: test-serial test-shuffled test-no-habits test-clients link
 
 # pytest freezes what is there before each test, so that collections are quick.
@@ -31,6 +31,9 @@ soak: $(IMPORTABLE) $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on th
 	for manner in $(MANNERS); do \
 		$(BIN)/python -m tests.soak --place simulated --manner $$manner --programs $$(( $(PROGRAMS) / 30 )) --seed $(SEED) || exit 1; \
 	done
+
+golden: $(IMPORTABLE) $(VENV)/.tools  ## Compare all that happens in 4000 random programs with what is committed; WRITE=1 writes it
+	$(BIN)/python -m tests.golden $(if $(WRITE),--write)
 
 soak-perturb: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random programs under perturb, over a driver in software, from SEED=0
 	$(BIN)/python -m tests.soak_perturb --seed $(SEED)

@@ -149,6 +149,7 @@ class Hands(Objects):
             self.cuda.clear_faults()
             del made
         except DriverError as error:
+            self.heard(error)
             if error.call != step.call:
                 raise Wrong(
                     "error", f"{step.call} failed, and the error names {error.call}"
@@ -168,6 +169,7 @@ class Hands(Objects):
         try:
             made = step.step.method(self)(step.step)
         except DriverError as error:
+            self.heard(error)
             if "graph capture" not in str(error):
                 raise
             return

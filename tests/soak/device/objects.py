@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,9 @@ class Wrong(Exception):
 
 class Objects:
     """The objects, by the names that the program has for them."""
+
+    # Is told of each exception of the bridge's that a step expects.
+    heard: Callable[[Exception], object] = staticmethod(lambda error: None)
 
     def __init__(self, cuda: Any, model: Bridge) -> None:
         self.cuda, self.model = cuda, model
@@ -85,8 +89,10 @@ class Objects:
         strangers.change(self.objects[step.array], step.speaks)
 
     def _lie(self, step: s.Lie) -> None:
-        if not strangers.lied(self.objects[step.array]):
+        found_out = strangers.lied(self.objects[step.array])
+        if found_out is None:
             raise Wrong("not refused", f"{step}: nothing was raised, or another error")
+        self.heard(found_out)
 
     def _fill(self, step: s.Fill) -> None:
         array = self.objects[step.array]

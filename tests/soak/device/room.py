@@ -24,7 +24,7 @@ from .machine import Machine
 from .planted import FAULTS as PLANTED
 from .planted import NOTHING
 
-__all__ = ["FAULTS", "first", "is_right", "program", "ready", "run", "setup", "why_not"]
+__all__ = ["FAULTS", "first", "is_right", "model", "program", "ready", "run", "setup", "why_not"]
 
 STEPS = steps.expressed(Bridge, Machine)
 FAULTS = {"device": tuple(PLANTED)}
@@ -57,10 +57,10 @@ def first(setup: World) -> None:
 def program(seed: int, setup: World | None = None) -> Program:
     """Draw the program of a seed."""
     world = setup or World("device")
-    return Program("", (), 1, generate.program(seed, _model(world)))
+    return Program("", (), 1, generate.program(seed, model(world)))
 
 
-def _model(world: World) -> Bridge:
+def model(world: World) -> Bridge:
     """Make the model to draw and judge by, where the bridge knows as many libraries as it does."""
     if world.strangers:
         know_nobody()
@@ -69,14 +69,14 @@ def _model(world: World) -> Bridge:
 
 def is_right(drawn: Program, world: World) -> bool:
     """Whether the model refuses nothing in a program."""
-    model = _model(world)
+    judged = model(world)
     try:
         for step in drawn.steps:
-            model.take(step)
+            judged.take(step)
     except (Refused, KeyError):
         # A key is missing where a step needs what another, now left out, had made.
         return False
-    return model.capture is None
+    return judged.capture is None
 
 
 def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) -> None:
@@ -95,7 +95,7 @@ def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) ->
             progress[0] = number
 
     with PLANTED.get(world.fault, NOTHING).planted():
-        failure = execute.run(drawn.steps, _model(world), watch)
+        failure = execute.run(drawn.steps, model(world), watch)
     outcome.outcome = "right"
     if failure is not None:
         outcome.outcome, outcome.raised, outcome.text = "wrong", failure.kind, failure.text

@@ -147,10 +147,10 @@ class Liar:
         ).capsule()
 
 
-def lied(array: Any) -> bool:
-    """Tell whether the lie was found out."""
+def lied(array: Any) -> ValueError | None:
+    """Give the error by which the lie was found out."""
     try:
         to_cai(Liar(array))
     except ValueError as error:
-        return "device: got" in str(error)
-    return False
+        return error if "device: got" in str(error) else None
+    return None
