@@ -10,7 +10,6 @@ import logging
 import re
 import sys
 import warnings
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,12 +34,12 @@ class Program:
     ----------
     lines : list of str
         The steps, which begin with ``>``, and what came of each, in order.
-    messages : Counter of str
+    messages : set of str
         Every text of a log record, a warning and an exception, its numbers left out.
     """
 
     lines: list[str] = field(default_factory=list)
-    messages: Counter[str] = field(default_factory=Counter)
+    messages: set[str] = field(default_factory=set)
 
 
 class Recorder(logging.Handler):
@@ -93,7 +92,7 @@ class Recorder(logging.Handler):
         self.program.lines.append(line)
         if message:
             kind = " ".join(line.split()[:2])
-            self.program.messages[f"{kind}: {_NUMBER.sub('N', message)}"] += 1
+            self.program.messages.add(f"{kind}: {_NUMBER.sub('N', message)}")
 
 
 def programs(group: str) -> list[Program]:

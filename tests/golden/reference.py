@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections import Counter
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -39,13 +38,11 @@ def hashes(groups: Groups) -> str:
 
 
 def messages(groups: Groups) -> str:
-    """Write every message, and how often it is said."""
-    said = Counter[str]()
-    for programs in groups.values():
-        for one in programs:
-            said.update(one.messages)
-    lines = ["# All that is said in the programs, and how often. WRITE=1 writes it."]
-    return "\n".join([*lines, *(f"{said[text]:6} {text}" for text in sorted(said))]) + "\n"
+    """Write every message once."""
+    said = {text for programs in groups.values() for one in programs for text in one.messages}
+    return (
+        "\n".join(["# All that is said in the programs. WRITE=1 writes it.", *sorted(said)]) + "\n"
+    )
 
 
 def read(text: str) -> dict[tuple[str, int], str]:
