@@ -19,9 +19,10 @@ test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  #
 	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-habits
 
 # Libraries that run on CPUs, and are too large for every push.
-CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py program_of_warp.py)
+CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py program_of_warp.py \
+	hosts_decoded.py)
 
-test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of JAX and Warp with the real libraries, on CPUs
+test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of JAX, Paddle, pyarrow, PyTorch and Warp with the real libraries, on CPUs
 	$(BIN)/python -m pip install --quiet --group clients
 	$(BIN)/python -m pytest -q $(CLIENTS)
 	MYPYPATH=python $(BIN)/mypy --config-file /dev/null --strict --follow-imports silent tests/typing/clients.py

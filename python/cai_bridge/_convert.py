@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import _hosts, _libraries
-from ._core import DLPackView, _goes_on, _ready_on, to_dlpack
-from ._hosts import on_host
+from . import _libraries
+from ._core import DLPackView, _goes_on, _is_on_host, _ready_on, to_dlpack
 from ._libraries import Library
 from ._libraries._views import ANY
 
@@ -30,14 +29,15 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     detach: bool | None = None,
 ) -> Any:
     """Convert whatever `convert` takes besides trees; most arrays do not come by here."""
-    if _is_own(x, library):
+    is_own = _is_own(x, library)
+    if detach and (copy or not is_own):
+        x = detached(x)
+    if is_own:
         if _asks(library, stream, readonly):
             library.maker.admit([x], stream, readonly)
         return _own([x], library, stream, copy, readonly)[0]
-    if detach:
-        x = detached(x)
-    if on_host(x):
-        return _hosts.convert(x, library, stream, copy, readonly)
+    if _is_on_host(x):
+        return library.maker.of_host_array(x, stream, copy, readonly)
     given, later = [x], list[Callable[[], None]]()
     try:
         if copy is not None:
@@ -71,10 +71,15 @@ def leaves(
     among them. With `made_on` their pending work is on that stream, whatever stream their library
     has now. With `lent` they are for one call, at whose end what was added to that list is called.
     """
+    if detach:
+        kept = () if copy else own
+        arrays = [x if number in kept else detached(x) for number, x in enumerate(arrays)]
+    if hosts:
+        library.maker.admit([], stream, readonly)
     made: dict[int, Any] = {}
     for number in hosts:
         try:
-            made[number] = _hosts.convert(arrays[number], library, stream, copy, readonly)
+            made[number] = library.maker.of_host_array(arrays[number], stream, copy, readonly)
         except Exception as error:
             error.__dict__[ITEM] = number
             raise
@@ -89,8 +94,6 @@ def leaves(
     item = None
     try:
         given = [arrays[number] for number in foreign]
-        if detach:
-            given = [detached(array) for array in given]
         if copy is not None:
             given = _copies(given, library, copy, stream, readonly, later)
         if made_on is not None:
@@ -168,12 +171,12 @@ def _own(  # noqa: PLR0917
 ) -> list[Any]:
     """Give arrays of the library itself as they are, ordered if a stream is said, or copied."""
     if library.name == "numpy":
-        return [_hosts.of_numpy(array, copy, readonly) for array in arrays]
+        return [library.maker.of_host_array(array, stream, copy, readonly) for array in arrays]
     if copy:
         hosts = {
-            at: _hosts.convert(array, library, stream, copy, readonly)
+            at: library.maker.of_host_array(array, stream, copy, readonly)
             for at, array in enumerate(arrays)
-            if on_host(array)
+            if _is_on_host(array)
         }
         others = [array for at, array in enumerate(arrays) if at not in hosts]
         copies = [_copied(array, library, copy, stream) for array in others]

@@ -64,9 +64,8 @@ mod _core {
     use super::doors::convert::convert;
     use super::doors::from_cai::_ready_on;
     use super::doors::from_cai::from_cai;
-    use super::doors::from_host::{_check_host, _gpu_for, _host_copy, _host_to_gpu};
     use super::doors::to_cai::to_cai;
-    use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
+    use super::doors::to_dlpack::{_is_on_host, to_dlpack};
     use super::doors::walk::_plain_types;
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
@@ -121,7 +120,7 @@ mod _core {
         module.add_class::<CallArgument>()?;
         module.add_class::<Maker>()?;
         module.add_class::<Ndarrays>()?;
-        module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
+        module.add_function(wrap_pyfunction!(_is_on_host, module)?)?;
         module.add_function(wrap_pyfunction!(_shown, module)?)?;
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
@@ -136,10 +135,6 @@ mod _core {
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_forget_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_to_numpy, module)?)?;
-        module.add_function(wrap_pyfunction!(_check_host, module)?)?;
-        module.add_function(wrap_pyfunction!(_gpu_for, module)?)?;
-        module.add_function(wrap_pyfunction!(_host_copy, module)?)?;
-        module.add_function(wrap_pyfunction!(_host_to_gpu, module)?)?;
         module.add_class::<Recording>()?;
         module.add_function(wrap_pyfunction!(_start_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;

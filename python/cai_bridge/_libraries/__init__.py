@@ -75,30 +75,6 @@ def register(library: Library) -> None:
     del before, found
 
 
-def from_host(library: Library) -> Callable[[Any], Any] | None:
-    """Give what makes its arrays of others' arrays on the host; None for GPU libraries."""
-    if library._from_host is None:
-        return None
-    return _as_numpy if library.name == "numpy" else functools.partial(_made, library._from_host)
-
-
-def _made(function: str, x: Any) -> Any:
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(x)
-
-
-def _as_numpy(x: Any) -> Any:
-    import numpy as np
-
-    try:
-        return np.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError):
-        # Of bfloat16 and 8-bit floats NumPy knows nothing; their own library may.
-        if not hasattr(x, "__array__"):
-            raise
-        return np.asarray(x)
-
-
 def ask_for_streams() -> None:
     """Name the libraries whose current streams are asked for where a user of memory is not named.
 

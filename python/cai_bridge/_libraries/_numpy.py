@@ -10,7 +10,7 @@ from ._library import Any, DLPackView, Library
 class Numpy(Library):
     name = "numpy"
     arrays = ("numpy:ndarray",)
-    _from_host = "numpy:from_dlpack"
+    _from_host = "numpy:asarray"
     view = DLPackView
     writes = False
 

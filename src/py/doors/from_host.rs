@@ -1,126 +1,157 @@
-//! Copies of arrays in the host's memory: on a GPU, made on the consumer's stream, or on the host.
+//! Arrays in the host's memory, for a library: shared with one that has arrays there, copied there, or copied to a GPU.
 //!
-//! The driver has read the host's bytes when the call returns, so that the array may change and go at once. For larger
-//! ones it may wait for the stream's work first (CUDA driver API, "API synchronization behavior"). Refused here are copies
-//! in a graph capture.
+//! A copy on a GPU is made on the consumer's stream. The driver has read the host's bytes when the call returns, so that the
+//! array may change and go at once. For larger ones it may wait for the stream's work first (CUDA driver API, "API
+//! synchronization behavior"). Refused here are copies in a graph capture.
 
 use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::PyBool;
 
+use super::Optional;
+use super::consumer_stream::ConsumerStream;
+use super::library::ToLibrary;
+use super::maker::Maker;
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::host::HostTensor;
 use crate::driver::host::HostMemory;
 use crate::driver::{self, Handle};
-use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::order;
-use crate::py::flag;
-use crate::py::habits::Habit;
-use crate::py::interpreter::{Answer, act, detach, entry};
+use crate::py::interpreter::detach;
 use crate::py::lease::look;
+use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::producers::device::{check_exists, current_ordinal};
-use crate::py::producers::guards;
-use crate::py::producers::types::facts;
+use crate::py::producers::host::{self, HostArray};
 use crate::py::streams::Argument;
-use crate::py::text::{an_object, refused};
-use crate::py::views::{CAPTURED, capsule_of, capsule_of_copy, copy_held, copy_is_for};
-use crate::stream::{Alive, Stream};
+use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
+use crate::stream::{Alive, Request, Stream};
 
-/// The GPU that a copy for `stream` is made on: that of the stream, else the current one.
-#[pyfunction]
-#[pyo3(signature = (stream=None))]
-pub(crate) fn _gpu_for<'py>(py: Python<'py>, stream: Option<&Bound<'py, PyAny>>) -> Answer<'py> {
-    entry(py, || {
-        let driver = driver::prepared(|call| detach(py, call))?;
-        let argument = Argument::parse(stream)?;
-        if let Some(ordinal) = argument.ordinal() {
-            return Ok(ordinal);
-        }
-        let ordinal = current_ordinal(&driver)?;
-        match argument.alive(Place::gpu(ordinal)) {
-            Some(stream) if matches!(stream.stream(), Stream::Handle(_)) => {
-                Ok::<_, PyErr>(order::place_of(driver.get()?, stream)?.ordinal)
-            }
-            _ => Ok(ordinal),
-        }
-    })
-}
-
-/// Refuses to share an array on the host that has a mask; or one that may not be written with a library that `writes`,
-/// unless the caller vouches for it.
-#[pyfunction]
-pub(crate) fn _check_host<'py>(
-    x: &Bound<'py, PyAny>,
-    writes: bool,
-    readonly: Option<&Bound<'py, PyAny>>,
-) -> Answer<'py> {
-    act(x.py(), || {
-        let readonly = flag::parse("readonly", readonly)?;
-        check_mask(x)?;
-        if !writes || readonly == Some(false) {
-            return Ok(());
-        }
-        if readonly == Some(true) {
+impl Maker {
+    /// The library's array of `x`, which is on the host, or of a copy of it.
+    #[cold]
+    pub(super) fn of_host<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        (stream, asked): (Optional<'_, 'py>, Option<bool>),
+        copy: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = x.py();
+        let to_library = self.to_library(py)?;
+        Argument::parse(stream)?;
+        if to_library.writes && asked == Some(true) {
             return Err(Error::new(Kind::ReadOnlyAsked, "True for a library that may write").into());
         }
-        if facts(x)?.has(Habit::Immutable) || host_tensor(x)?.readonly {
-            return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());
-        }
-        Ok(())
-    })
-}
+        let Some(from_host) = &to_library.from_host else {
+            if copy {
+                let tensor = host::take_in(x)?;
+                return self.of_copy_on_gpu(py, to_library, &tensor, (stream, asked));
+            }
+            return Err(Error::new(Kind::CpuConverted, "CPU memory").into());
+        };
+        let is_own = x.is_instance(to_library.types.bind(py))?;
+        let made = if is_own && (to_library.is_numpy || !copy) {
+            x.clone()
+        } else {
+            let tensor = host::take_in(x)?;
+            // NumPy copies below.
+            let tensor = if copy && !to_library.is_numpy { tensor.copy()? } else { tensor };
+            made_of(py, to_library, from_host, tensor, asked)?
+        };
+        if to_library.is_numpy { as_asked(made, copy, asked) } else { Ok(made) }
+    }
 
-/// A capsule with a copy of an array on the host, in memory of the host. `name` is the element type, where the array's
-/// own protocol has no word for it.
-#[pyfunction]
-#[pyo3(signature = (x, versioned, name=None))]
-pub(crate) fn _host_copy<'py>(
-    x: &Bound<'py, PyAny>,
-    versioned: bool,
-    name: Option<&str>,
-) -> Answer<'py> {
-    let py = x.py();
-    entry(py, || {
-        let tensor = host_tensor(x)?;
-        let array = named(&tensor.array, name)?;
-        let plan = buffer::plan(&tensor.array)?;
-        let memory = plan.map(|plan| tensor.copied(&plan)).transpose()?.map(Arc::new);
-        let address = memory.as_ref().map_or(0, |memory| memory.address());
-        let copy = buffer::described(&array, address, array.device())?;
-        capsule_of(py, &copy, true, versioned, Box::new(memory))
-    })
-}
-
-/// A capsule with a copy of an array on the host, in memory of the GPU `ordinal`, usable on `stream`.
-#[pyfunction]
-#[pyo3(signature = (x, ordinal, stream, name=None))]
-pub(crate) fn _host_to_gpu<'py>(
-    x: &Bound<'py, PyAny>,
-    ordinal: i32,
-    stream: &Bound<'py, PyAny>,
-    name: Option<&str>,
-) -> Answer<'py> {
-    let py = x.py();
-    entry(py, || {
-        let argument = Argument::parse(Some(stream))?;
+    /// The library's array of a copy of an array on the host, on the GPU of `stream`, else on the current one.
+    fn of_copy_on_gpu<'py>(
+        &self,
+        py: Python<'py>,
+        to_library: &ToLibrary,
+        tensor: &HostTensor,
+        (stream, asked): (Optional<'_, 'py>, Option<bool>),
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let said = Argument::parse(stream)?;
+        // With -1 the copy is ordered all the same.
+        let named = stream.filter(|_| said.request() != Request::NoOrder);
         let driver = driver::prepared(|call| detach(py, call))?;
+        let ordinal = ordinal_for(&driver, &Argument::parse(named)?)?;
+        let library = self.library.bind(py);
+        let on = ConsumerStream::of(library, to_library, ordinal, named)?;
+        let argument = on.argument().map_err(|error| on.explain(library, error))?.or_legacy();
         driver.open(ordinal, |call| detach(py, call));
         check_exists(&driver, ordinal, "device", format_args!("(2, {ordinal})"))?;
-        let tensor = host_tensor(x)?;
-        let array = named(&tensor.array, name)?;
-        let plan = buffer::plan(&tensor.array)?;
-        let memory = plan.map(|plan| tensor.compact(&plan)).transpose()?.map(Arc::new);
-        uploaded(py, &driver, (&array, memory.as_ref()), (&argument, Place::gpu(ordinal)))
-    })
+        let memory = tensor.compact()?;
+        let copied = (&tensor.array, memory.as_ref());
+        let capsule = uploaded(py, &driver, copied, (&argument, Place::gpu(ordinal)))?;
+        let asked = asked.map(|flag| PyBool::new(py, flag).to_owned().into_any());
+        let mut made = self.several(py, &[capsule], (stream, asked.as_ref()), None, None)?;
+        made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())
+    }
 }
 
-/// That copy.
+/// The library's array over the memory of `tensor`.
+fn made_of<'py>(
+    py: Python<'py>,
+    to_library: &ToLibrary,
+    from_host: &str,
+    mut tensor: HostTensor,
+    asked: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // What does not say whether it may be written may not: NumPy's arrays can say that.
+    if to_library.is_numpy && !tensor.says_readonly {
+        tensor.array.set_readonly(Some(true));
+    }
+    to_library.wanted.check_dtype(tensor.array.dtype())?;
+    to_library.admit(&mut tensor.array, asked.or(to_library.readonly))?;
+    let dtype = tensor.array.dtype();
+    let (module, name) = from_host.split_once(':').unwrap_or((from_host, ""));
+    let made = py.import(module)?.getattr(name)?.call1((HostArray(tensor),))?;
+    if to_library.is_numpy && dtype.is_opaque() {
+        return made.call_method1(intern!(py, "view"), (numpy::dtype(py, dtype)?,));
+    }
+    Ok(made)
+}
+
+/// An array of NumPy's itself, a copy of it, or what may not be written.
+fn as_asked(
+    array: Bound<'_, PyAny>,
+    copy: bool,
+    readonly: Option<bool>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let (py, flags, writeable) =
+        (array.py(), intern!(array.py(), "flags"), intern!(array.py(), "writeable"));
+    let made = if copy {
+        array.call_method0(intern!(py, "copy"))?
+    } else if readonly == Some(true) && array.getattr(flags)?.getattr(writeable)?.is_truthy()? {
+        array.call_method0(intern!(py, "view"))?
+    } else {
+        array
+    };
+    if readonly == Some(true) {
+        made.getattr(flags)?.setattr(writeable, false)?;
+    }
+    Ok(made)
+}
+
+/// The GPU that a copy for that stream is made on: that of the stream, else the current one.
+fn ordinal_for(driver: &Handle, argument: &Argument<'_, '_>) -> PyResult<i32> {
+    if let Some(ordinal) = argument.ordinal() {
+        return Ok(ordinal);
+    }
+    let ordinal = current_ordinal(driver)?;
+    match argument.alive(Place::gpu(ordinal)) {
+        Some(stream) if matches!(stream.stream(), Stream::Handle(_)) => {
+            Ok(order::place_of(driver.get()?, stream)?.ordinal)
+        }
+        _ => Ok(ordinal),
+    }
+}
+
+/// A capsule with a copy of an array on the host, in memory of the GPU at `at`, usable on the stream of `argument`.
 fn uploaded<'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -147,41 +178,4 @@ fn uploaded<'py>(
     }
     let array = buffer::described(array, ptr, Device::cuda(at.ordinal))?;
     capsule_of_copy(py, &array, true, copied)
-}
-
-/// The tensor of an array on the host.
-fn host_tensor(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
-    let py = x.py();
-    check_mask(x)?;
-    guards::check(x, &*facts(x)?, None)?;
-    let newest = PyDict::new(py);
-    newest.set_item(intern!(py, "max_version"), (1, 3))?;
-    let method = x.getattr(intern!(py, "__dlpack__"))?;
-    let answer = match method.call((), Some(&newest)) {
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
-            method.call0()?
-        }
-        answer => answer?,
-    };
-    let capsule = answer.cast::<PyCapsule>();
-    HostTensor::take(capsule.map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?)
-}
-
-/// Refuses a masked array, as NumPy's are: its `__dlpack__` gives the values without the mask.
-fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
-    let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
-    match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
-        Some(mask) => Err(Error::new(Kind::Mask, an_object(&mask)?).into()),
-        None => Ok(()),
-    }
-}
-
-/// The same array with elements of that type, which have as many bytes.
-fn named(array: &Descriptor, name: Option<&str>) -> PyResult<Descriptor> {
-    let Some(name) = name else { return Ok(array.clone()) };
-    let dtype = Dtype::from_name(name).filter(|dtype| {
-        dtype.element_size() == array.dtype().element_size() && array.dtype().lanes() == 1
-    });
-    let dtype = dtype.ok_or_else(|| Error::new(Kind::DtypeArgument, format!("{name:?}")))?;
-    Ok(array.clone().of(dtype))
 }

@@ -7,9 +7,10 @@ use pyo3::types::{PyCapsule, PyTuple, PyType};
 
 use super::to_cai::take_in;
 use super::to_dlpack::is_on_gpu;
+use crate::descriptor::Descriptor;
 use crate::dlpack::encode::{self, Keep};
 use crate::dlpack::exchange::Table;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use crate::py::interpreter::answered;
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{CallSpan, End, HandOver};
@@ -34,11 +35,11 @@ pub(super) struct ToLibrary {
     pub(super) is_registered: bool,
     /// Whether it is NumPy, whose arrays are copies.
     pub(super) is_numpy: bool,
-    /// Whether it makes arrays of others' on the host.
-    pub(super) takes_host: bool,
+    /// Its function that makes arrays of others' on the host, as "module:name"; `None` for libraries of GPUs alone.
+    pub(super) from_host: Option<String>,
     strides: Strides,
     /// Which protocol has to have a word for what it gets.
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
     /// Whether it gets no read-only memory, unless the caller vouches.
     pub(super) writes: bool,
     /// The default of `readonly=`.
@@ -118,7 +119,7 @@ impl ToLibrary {
             current,
             is_registered: !ours,
             is_numpy: name.eq("numpy")?,
-            takes_host: !library.getattr(intern!(py, "_from_host"))?.is_none(),
+            from_host: library.getattr(intern!(py, "_from_host"))?.extract()?,
             strides: if matches!(method, Method::Table(_)) || name.eq("torch")? {
                 Strides::NotNegative
             } else if name.eq("jax")? {
@@ -160,22 +161,28 @@ impl ToLibrary {
         let mut source = take_in(DOOR, x, &*facts(x)?, arguments, self.wanted)
             .map_err(|error| self.explain_host(x, error))?;
         self.wanted.check(x.py(), &source)?;
-        source.array.set_readonly(readonly);
-        if self.writes && source.array.readonly() {
+        self.admit(&mut source.array, readonly)?;
+        Ok(source)
+    }
+
+    /// Refuses an array that the library cannot have.
+    pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
+        array.set_readonly(readonly);
+        if self.writes && array.readonly() {
             let (kind, got) = match readonly {
                 Some(_) => (Kind::ReadOnlyAsked, "True for a library that may write"),
                 None => (Kind::ReadOnlyConverted, "read-only memory"),
             };
-            return Err(Error::new(kind, got).into());
+            return Err(Error::new(kind, got));
         }
-        let strides = source.array.layout().strides();
-        if self.strides == Strides::Compact && !source.array.layout().is_compact() {
-            return Err(Error::new(Kind::StridesNotCompact, tuple_text(strides)).into());
+        let strides = array.layout().strides();
+        if self.strides == Strides::Compact && !array.layout().is_compact() {
+            return Err(Error::new(Kind::StridesNotCompact, tuple_text(strides)));
         }
         if self.strides == Strides::NotNegative && strides.iter().any(|step| *step < 0) {
-            return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
+            return Err(Error::new(Kind::StrideNegative, tuple_text(strides)));
         }
-        Ok(source)
+        Ok(())
     }
 
     /// What is said of an array on the host, which a copy of goes to the GPU.
@@ -183,7 +190,7 @@ impl ToLibrary {
     fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = x.py();
         let is_host = || -> PyResult<bool> {
-            let may = !self.takes_host && error.is_instance_of::<PyBufferError>(py);
+            let may = self.from_host.is_none() && error.is_instance_of::<PyBufferError>(py);
             Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
         };
         // If the array cannot say where it is, the first refusal stands.

@@ -17,7 +17,7 @@ use super::hand_over::export;
 use super::item::at_item;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
-use super::to_dlpack::is_on_gpu;
+use super::to_dlpack::is_on_host;
 use super::tree::{Converted, How, Root};
 use crate::error::{Error, Kind};
 use crate::py::flag;
@@ -154,6 +154,21 @@ impl Maker {
         })
     }
 
+    /// The library's array of one in the host's memory, or of a copy of it.
+    #[pyo3(signature = (x, stream=None, copy=None, readonly=None))]
+    fn of_host_array<'py>(
+        slf: &Bound<'py, Self>,
+        x: &Bound<'py, PyAny>,
+        stream: Optional<'_, 'py>,
+        copy: Option<bool>,
+        readonly: Optional<'_, 'py>,
+    ) -> Answer<'py> {
+        entry(slf.py(), || {
+            let readonly = flag::parse("readonly", readonly)?;
+            slf.get().of_host(x, (stream, readonly), copy == Some(true))
+        })
+    }
+
     /// The stream that the library works on, on a GPU: the caller's, or its current one; `None` if it has none.
     #[pyo3(signature = (ordinal, stream=None))]
     fn works_on<'py>(
@@ -203,16 +218,16 @@ impl Maker {
             }
             return Ok(Some(x.clone()));
         }
-        let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
+        let asked = flag::parse("readonly", readonly)?;
+        let readonly = asked.or(to_library.readonly);
         let said = Argument::parse(stream)?;
         let source = match to_library.take(x, readonly, &said) {
-            // An array on the host is handed over by the library itself.
             Err(error)
-                if to_library.takes_host
+                if to_library.from_host.is_some()
                     && error.is_instance_of::<PyBufferError>(py)
-                    && !is_on_gpu(x)? =>
+                    && is_on_host(x)? =>
             {
-                return Ok(None);
+                return self.of_host(x, (stream, asked), false).map(Some);
             }
             taken => taken?,
         };

@@ -4,7 +4,7 @@ mod call_argument;
 mod consumer_stream;
 pub(crate) mod convert;
 pub(crate) mod from_cai;
-pub(crate) mod from_host;
+mod from_host;
 mod hand_over;
 mod item;
 mod library;

@@ -12,7 +12,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry, is_interrupt};
 use crate::py::lease::{Holding, look};
 use crate::py::observe::CallSpan;
-use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
+use crate::py::producers::types::{Facts, ProducerKind, facts, speaks, stands_for};
 use crate::py::producers::{Wanted, cai, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, shown};
@@ -228,17 +228,6 @@ const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arr
 /// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
-}
-
-/// The array whose `__dlpack__` an object has for its own, as flax's variables have: it says what the object cannot.
-fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = x.py();
-    let method = x.getattr(intern!(py, "__dlpack__"))?;
-    let Some(array) = answered(py, method.getattr(intern!(py, "__self__")))? else {
-        return Ok(None);
-    };
-    let other = !array.is(x) && facts(&array)?.is_array();
-    Ok(other.then_some(array))
 }
 
 /// The same for the other protocol.

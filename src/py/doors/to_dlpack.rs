@@ -60,11 +60,16 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether an array, of a type that speaks either protocol, is on a GPU rather than on the host. Of capsules DLPack's
-/// alone are arrays.
+/// Whether what `convert` is given is an array in the host's memory.
 #[pyfunction]
-pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
-    entry(x.py(), || is_on_gpu(x))
+pub(crate) fn _is_on_host<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
+    entry(x.py(), || is_on_host(x))
+}
+
+/// The same. A class has what its arrays have, and is none; capsules of the host's memory are refused.
+pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let may_be = facts(x)?.producer == ProducerKind::Foreign;
+    Ok(may_be && !is_on_gpu(x)?)
 }
 
 /// Whether an array is asked where it is by being taken in, which says so sooner than a question of its own: those on the
@@ -75,7 +80,8 @@ pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
-/// The same. What is of another accelerator, or does not say where it is, is refused as it is taken in.
+/// Whether an array, of a type that speaks either protocol, is on a GPU rather than on the host. Of capsules DLPack's
+/// alone are arrays. What is of another accelerator, or does not say where it is, is refused as it is taken in.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {

@@ -14,6 +14,7 @@ use super::maker::Maker;
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, says_as_taken};
 use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
 use crate::py::interpreter::answered;
+use crate::py::producers::host;
 
 /// A way through a tree.
 struct Walk<'a, 'py> {
@@ -146,14 +147,11 @@ impl<'py> Walk<'_, 'py> {
 
     /// Whether the library is to have an array on the host.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
-        let py = x.py();
-        let may_be = self.how.copy == Some(true) || self.to_library.takes_host;
-        if !may_be || !matches!(self.root, Root::Given) {
+        let may_be = self.how.copy == Some(true) || self.to_library.from_host.is_some();
+        if !may_be || !matches!(self.root, Root::Given) || x.is_instance_of::<PyCapsule>() {
             return Ok(false);
         }
-        let hosts = py.import(intern!(py, "cai_bridge._hosts"))?;
-        let asked = (x, self.maker.library.bind(py), self.how.copy);
-        hosts.call_method1(intern!(py, "is_wanted"), asked)?.is_truthy()
+        Ok(self.to_library.is_numpy || host::may_be_shared(x)?)
     }
 
     /// Goes into a list, a tuple or a dict.

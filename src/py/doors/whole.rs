@@ -64,7 +64,7 @@ impl Maker {
                 Err(error) => {
                     let item = item_of(py, &error);
                     let array = item.and_then(|item| tree.arrays.get(item));
-                    if asks || !array.map_or(Ok(false), is_on_host)? {
+                    if asks || !array.map_or(Ok(false), is_refused_host)? {
                         return Err(tree.named(py, root, error, item)?);
                     }
                     // It stays as it is, or is converted otherwise; and so do those of the next batch, probably.
@@ -103,6 +103,6 @@ impl Maker {
 
 /// Whether an array that was refused is one on the host. Where it cannot say that, the refusal stands.
 #[cold]
-fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_refused_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))
 }

@@ -72,6 +72,20 @@ pub(super) fn ask<'py>(
     }
 }
 
+/// Asks an array on the host for a capsule. There is no stream.
+pub(super) fn ask_on_host<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = x.py();
+    let newest = PyDict::new(py);
+    newest.set_item(intern!(py, "max_version"), (1, 3))?;
+    asking(x, || {
+        let method = x.getattr(intern!(py, "__dlpack__"))?;
+        match method.call((), Some(&newest)) {
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call0(),
+            answer => answer,
+        }
+    })
+}
+
 /// Calls `__dlpack__` for a stream, or for none (-1), leaving out what a producer does not take; the flag
 /// says whether the stream was passed. A producer without that argument makes its memory ready on the legacy default stream,
 /// as the specification says for `None`.

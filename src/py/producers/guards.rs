@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, is_interrupt};
-use crate::py::text::printed;
+use crate::py::text::{an_object, printed};
 
 /// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` spares
 /// the questions whose answer the type fixes; `None` asks all of them.
@@ -58,6 +58,15 @@ fn behind_wrapper<R>(
     let asked = ask();
     plain.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
     answered(py, asked)?.ok_or(error)
+}
+
+/// Refuses a masked array, as NumPy's are: its `__dlpack__` gives the values without the mask.
+pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
+    let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
+    match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
+        Some(mask) => Err(Error::new(Kind::Mask, an_object(&mask)?).into()),
+        None => Ok(()),
+    }
 }
 
 /// Says what a producer's own failure was about, where it was about the layout.

@@ -8,6 +8,7 @@ pub(crate) mod dlpack;
 mod dtype;
 mod dunder;
 pub(crate) mod guards;
+pub(crate) mod host;
 mod host_wait;
 mod jaxs;
 mod ndarray;

@@ -13,6 +13,7 @@ use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
+use crate::py::interpreter::answered;
 use crate::py::native::Question;
 use crate::py::text::{attribute, class_name};
 use crate::py::views::{ArrayView, CaiView, DLPackView};
@@ -244,4 +245,15 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
 /// Whether it has the attribute. One that is None says that it has not, as with `__hash__`.
 pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<bool> {
     Ok(x.getattr_opt(name)?.is_some_and(|found| !found.is_none()))
+}
+
+/// The array whose `__dlpack__` an object has for its own, as flax's variables have: it says what the object cannot.
+pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = x.py();
+    let method = x.getattr(intern!(py, "__dlpack__"))?;
+    let Some(array) = answered(py, method.getattr(intern!(py, "__self__")))? else {
+        return Ok(None);
+    };
+    let other = !array.is(x) && facts(&array)?.is_array();
+    Ok(other.then_some(array))
 }

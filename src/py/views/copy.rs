@@ -279,7 +279,7 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
 }
 
 /// A capsule of either form with a copy.
-pub(crate) fn capsule_of<'py, C: OpaqueContext>(
+fn capsule_of<'py, C: OpaqueContext>(
     py: Python<'py>,
     array: &Descriptor,
     on_host: bool,

@@ -12,7 +12,7 @@ mod release;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
-pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of, capsule_of_copy, copy_held, copy_is_for};
+pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 pub(crate) use dlpack::DLPackView;
 
 use ::numpy::PyArrayDescr;

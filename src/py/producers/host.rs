@@ -1,0 +1,153 @@
+//! Arrays in the host's memory, taken in by the same facts, guards and decoding as those of a GPU.
+//!
+//! Where the object's `dtype` names an element type of as many bytes as that of its tensor, the name counts: Paddle's
+//! bfloat16 goes as `uint16`, Warp's too (Paddle 3.3, Warp 1.19). NumPy's DLPack has no word for the types of `ml_dtypes`;
+//! their arrays are asked for their bits. Refused is what is refused of an array of a GPU.
+
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::python::ImportedDlpack;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
+
+use super::dtype::dtype_of;
+use super::dunder;
+use super::guards;
+use super::types::{Facts, facts, stands_for};
+use crate::dlpack::host::HostTensor;
+use crate::dlpack::{capsule, encode};
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind};
+use crate::py::habits::Habit;
+use crate::py::interpreter::{Answer, answered, entry};
+use crate::py::text::{an_object, refused};
+
+/// An array in the host's memory that was taken in: a library makes its own of it.
+#[pyclass(frozen, module = "cai_bridge", name = "_HostArray")]
+#[derive(Debug)]
+pub(crate) struct HostArray(pub(crate) HostTensor);
+
+/// Takes `x` in, which is on the host.
+pub(crate) fn take_in(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
+    let of_type = facts(x)?;
+    let stands_for = if of_type.is_array() { None } else { stands_for(x)? };
+    let known = stands_for.as_ref().map(facts).transpose()?;
+    let known = known.as_ref().unwrap_or(&of_type);
+    guards::check_mask(x)?;
+    guards::check(x, known, None)?;
+    let mut tensor = match tensor(x, &of_type) {
+        Err(error) => match answered(x.py(), bits(x))?.flatten() {
+            Some(bits) => tensor(&bits, &*facts(&bits)?)?,
+            None => return Err(guards::explain(x, known, error)),
+        },
+        taken => taken?,
+    };
+    let dtype = tensor.array.dtype();
+    if let Some(named) = named(x)?
+        && named.element_size() == dtype.element_size()
+        && dtype.lanes() == 1
+    {
+        tensor.array = tensor.array.of(named);
+    }
+    if known.has(Habit::Immutable) {
+        tensor.array.set_readonly(Some(true));
+        tensor.says_readonly = true;
+    }
+    Ok(tensor)
+}
+
+/// The tensor of `x`, by the best way that its type has.
+fn tensor(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<HostTensor> {
+    if let Some(table) = facts.table
+        && facts.has_still(table, x)?
+    {
+        return Ok(HostTensor::of(ImportedDlpack::Versioned(table.import(x)?.0))?);
+    }
+    let answer = dunder::ask_on_host(x)?;
+    let given = answer.cast::<PyCapsule>();
+    let given = given.map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
+    HostTensor::take(given)
+}
+
+/// The element type that the `dtype` of `x` names.
+fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
+    Ok(dtype_of(x)?.as_deref().and_then(Dtype::from_name))
+}
+
+/// The same array of unsigned integers, where it is one of NumPy's of a type that NumPy's DLPack has no word for.
+fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = x.py();
+    let Some(dtype) = named(x)?.filter(|named| named.is_opaque()) else { return Ok(None) };
+    if x.getattr_opt(intern!(py, "__array_interface__"))?.is_none() {
+        return Ok(None);
+    }
+    x.call_method1(intern!(py, "view"), (format!("u{}", dtype.itemsize()),)).map(Some)
+}
+
+/// Whether its element type may be one that other libraries have. Words, dates, objects, long doubles and the other byte
+/// order are NumPy's alone.
+pub(crate) fn may_be_shared(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = x.py();
+    let Some(dtype) = x.getattr_opt(intern!(py, "dtype"))? else { return Ok(true) };
+    let typestr = dtype.getattr_opt(intern!(py, "str"))?;
+    let Some(typestr) = typestr.and_then(|typestr| typestr.cast_into::<PyString>().ok()) else {
+        return Ok(true);
+    };
+    let typestr = typestr.to_str()?;
+    let is_numpys = Dtype::all().any(|dtype| !dtype.is_opaque() && dtype.typestr() == typestr);
+    Ok(is_numpys || named(x)?.is_some_and(Dtype::is_opaque))
+}
+
+#[pymethods]
+impl HostArray {
+    /// A capsule with the array's own memory, or a copy.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(u32, i32)>,
+        copy: Option<bool>,
+    ) -> Answer<'py> {
+        let _ = stream;
+        entry(py, || {
+            if let Some((kind, id)) = dl_device.filter(|device| *device != CPU) {
+                let got = format!("({kind}, {id}) for an array on the host");
+                return Err(Error::new(Kind::DlDevice, got).into());
+            }
+            let tensor = if copy == Some(true) { self.0.copy()? } else { self.0.clone() };
+            let (array, is_versioned) =
+                (tensor.array.clone(), max_version.is_some_and(|(major, _)| major > 0));
+            let keep = Box::new(tensor);
+            if is_versioned {
+                let shared = encode::shared::<DLManagedTensorVersioned, _>(&array, true, keep)?;
+                return capsule::new(py, shared);
+            }
+            encode::check_legacy(&array)?;
+            capsule::new(py, encode::shared::<DLManagedTensor, _>(&array, true, keep)?)
+        })
+    }
+
+    #[staticmethod]
+    const fn __dlpack_device__() -> (u32, i32) {
+        CPU
+    }
+
+    /// The array as NumPy takes it. Of a type that has no letter there it has the bits.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let array = &self.0.array;
+        array.dtype().check_shared()?;
+        let dict = PyDict::new(py);
+        dict.set_item(intern!(py, "version"), 3)?;
+        dict.set_item(intern!(py, "typestr"), array.dtype().typestr())?;
+        dict.set_item(intern!(py, "shape"), PyTuple::new(py, array.cai_extents())?)?;
+        dict.set_item(intern!(py, "strides"), PyTuple::new(py, array.cai_steps())?)?;
+        dict.set_item(intern!(py, "data"), (array.ptr(), array.readonly()))?;
+        Ok(dict)
+    }
+}
+
+/// DLPack's pair of the host's memory.
+const CPU: (u32, i32) = (1, 0);

@@ -1,0 +1,256 @@
+"""Arrays in the host's memory: the rows of `tests/data/hosts.toml`, by stand-ins and by libraries.
+
+`make test-clients` installs the libraries.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from capsules import IS_COPIED, HandMade
+from contract import ALLOWED, each
+from fakes import Bits
+
+from cai_bridge import convert
+
+TO = ["numpy", "torch", "jax", "tvm_ffi"]
+CODES = {"float32": (2, 32), "bfloat16": (4, 16), "float8_e4m3fn": (10, 8)}
+CPU = 1, 0
+
+
+class Host:
+    """An array on the host: NumPy's `memory`, handed out as `hands_out` does."""
+
+    def __init__(self, memory: Any, hands_out: Any = None, dtype: str | None = None) -> None:
+        self.memory, self.hands_out = memory, hands_out
+        if dtype is not None:
+            self.dtype = dtype
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> Any:
+        if self.hands_out is None:
+            return self.memory.__dlpack__(max_version=max_version)
+        return self.hands_out(self.memory)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("an array that is decoded by no capsule")
+
+
+class Tensor(Bits, Host):
+    """The same of a library like PyTorch."""
+
+    def detach(self) -> Host:
+        return Host(self.memory)
+
+
+def tensor(**bits: Any) -> Tensor:
+    made = Tensor(np.array([1, 2], "float32"))
+    vars(made).update(bits)
+    return made
+
+
+def refuses(error: Exception) -> Callable[[Any], Any]:
+    def hands_out(_: Any) -> Any:
+        raise error
+
+    return hands_out
+
+
+def by_hand(dtype: str = "float32", **fields: Any) -> Host:
+    """An array whose tensor is made by hand."""
+    memory = np.array([1, 2], dtype=getattr(ml_dtypes, dtype, dtype))
+
+    def hands_out(memory: Any) -> Any:
+        said = {"shape": (2,), "dtype": (*CODES[dtype], 1), "device": CPU, **fields}
+        return HandMade(memory.ctypes.data, owner=memory, **said).capsule()
+
+    return Host(memory, hands_out)
+
+
+def as_bits(dtype: str, bits: str) -> Host:
+    return Host(np.array([1, 2], getattr(ml_dtypes, dtype)).view(bits), dtype=f"paddle.{dtype}")
+
+
+def read_only(memory: Any) -> Any:
+    memory.flags.writeable = False
+    return memory
+
+
+class NoNullsError(TypeError):
+    """As pyarrow's."""
+
+
+STAND_INS: dict[str, Callable[[], Any]] = {
+    "float32": lambda: Host(np.array([1, 2], "float32")),
+    "every second": lambda: Host(np.array([1, 9, 2], "float32")[::2]),
+    "negative bit": lambda: tensor(_neg=True),
+    "conjugate bit": lambda: tensor(_conj=True),
+    "gradient": lambda: tensor(_grad=True),
+    "sparse": lambda: tensor(layout="torch.sparse_coo", hands_out=refuses(RuntimeError("sparse"))),
+    "NULL pointer": lambda: by_hand(null=["data"]),
+    "bfloat16": lambda: by_hand("bfloat16"),
+    "float8_e4m3fn": lambda: by_hand("float8_e4m3fn"),
+    "bfloat16 as uint16": lambda: as_bits("bfloat16", "u2"),
+    "float8_e4m3fn as int8": lambda: as_bits("float8_e4m3fn", "i1"),
+    "legacy capsule": lambda: by_hand(form="legacy"),
+    "NumPy's bfloat16": lambda: np.array([1, 2], ml_dtypes.bfloat16),
+    "NumPy's float8_e5m2": lambda: np.array([1, 2], ml_dtypes.float8_e5m2),
+    "nulls": lambda: Host(None, refuses(NoNullsError(NULLS))),
+    "read-only": lambda: Host(read_only(np.array([1, 2], "float32"))),
+    "mask": lambda: np.ma.array([1.0, 2.0], mask=[False, True]),
+    "a copy": lambda: by_hand(flags=IS_COPIED),
+    "a GPU's memory": lambda: by_hand(device=(2, 0)),
+    "a later DLPack": lambda: by_hand(form="2.0"),
+    "no capsule": lambda: Host(None, lambda _: 0x5500),
+}
+NULLS = "Can only use DLPack on arrays with no nulls."
+
+
+def fake_tensor(torch: Any) -> Any:
+    from torch._subclasses.fake_tensor import FakeTensorMode  # type: ignore[import-not-found]
+
+    with FakeTensorMode():
+        return torch.ones(2)
+
+
+def dtensor(torch: Any) -> Any:
+    from torch import distributed
+    from torch.distributed.tensor import (  # type: ignore[import-not-found]
+        DeviceMesh,
+        Replicate,
+        distribute_tensor,
+    )
+
+    if not distributed.is_initialized():
+        store = distributed.HashStore()
+        distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    return distribute_tensor(torch.ones(2), DeviceMesh("cpu", [0]), [Replicate()])
+
+
+@pytest.fixture(params=["stand-in", "library"])
+def made(request: Any, row: Any) -> Callable[[], Any]:
+    """What makes the array of a row."""
+    if request.param == "stand-in":
+        return STAND_INS[row["kind"]]
+    if "real" not in row:
+        pytest.skip("a stand-in alone")
+    library = pytest.importorskip(row["library"], exc_type=ImportError)
+    names = {"np": np, row["library"]: library, "dtensor": dtensor, "fake_tensor": fake_tensor}
+    return lambda: eval(row["real"], {**names, "read_only": read_only})
+
+
+pytestmark = [
+    pytest.mark.parametrize("to", TO),
+    pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def is_own(x: Any, to: str) -> bool:
+    """Whether it is an array of that library itself, which comes back as it is."""
+    return isinstance(x, np.ndarray) if to == "numpy" else type(x).__module__.split(".")[0] in to
+
+
+def memory_of(array: Any, to: str) -> tuple[str, list[Any], int]:
+    """The type, values and address of a library's array, read without the bridge."""
+    if to == "jax":
+        array = np.asarray(array)
+    if to == "numpy" or isinstance(array, np.ndarray):
+        return array.dtype.name, array.astype("float32").tolist(), array.ctypes.data
+    name = str(array.dtype).removeprefix("torch.")
+    if to == "torch":
+        return name, array.float().tolist(), array.data_ptr()
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    count = array.shape[0] * (2 if array.strides[0] == 2 else 1)
+    read = np.frombuffer(ctypes.string_at(array.data_ptr(), count * dtype.itemsize), dtype)
+    return name, read[:: array.strides[0]].astype("float32").tolist(), array.data_ptr()
+
+
+def ways(x: Any, to: str, **wishes: Any) -> dict[str, Callable[[], Any]]:
+    """The ways that an array goes: alone, and as a part of a tree."""
+    return {
+        "": lambda: convert(x, to, **wishes),
+        'x["a"][1]: ': lambda: convert({"a": (0, x)}, to, **wishes)["a"][1],
+    }
+
+
+@each("hosts", "array")
+def test_an_array_on_the_host_has_its_values_or_is_refused(row: Any, to: str, made: Any) -> None:
+    importorskip(to)
+    x = made()
+    for copy in (None, True):
+        if is_own(x, to) and not (copy and to != "numpy"):
+            continue
+        for where, go in ways(x, to, copy=copy).items():
+            if "raises" in row:
+                with pytest.raises(Exception, match=row["raises"]) as raised:
+                    go()
+                assert isinstance(raised.value, TypeError)
+            elif kind := refusal(row, to, copy):
+                with pytest.raises((BufferError, ValueError)) as refused:
+                    go()
+                assert str(refused.value).startswith(where)
+                assert str(refused.value).endswith(f"allowed: {ALLOWED[kind]}")
+            else:
+                name, values, _ = memory_of(go(), to)
+                assert (name, values) == (row["dtype"], row["values"])
+
+
+def importorskip(library: str) -> Any:
+    return pytest.importorskip(library, exc_type=ImportError)
+
+
+def refusal(row: Any, to: str, copy: Any) -> str | None:
+    """The kind of the refusal, if there is one."""
+    if "refused" in row:
+        return str(row["refused"])
+    if row.get("gaps") and to == "jax" and not copy:
+        return "StridesNotCompact"
+    writes = to in {"torch", "tvm_ffi"}
+    return "ReadOnlyConverted" if row.get("readonly") and writes and not copy else None
+
+
+@each("hosts", "array", dtype="float32")
+def test_no_copy_is_made_but_where_it_is_asked_for(row: Any, to: str, made: Any) -> None:
+    importorskip(to)
+    x = made()
+    if "values" not in row or is_own(x, to) or refusal(row, to, None):
+        return
+    first, again, copied = convert(x, to), convert([x], to)[0], convert(x, to, copy=True)
+    same = memory_of(first, to)[2] == memory_of(again, to)[2]
+    # JAX copies what is not aligned as it wants it.
+    assert same or to == "jax"
+    assert memory_of(copied, to)[2] != memory_of(first, to)[2]
+    if to == "numpy":
+        may_not_say = row.get("readonly", False) or row.get("silent", False)
+        assert first.flags.writeable is not may_not_say
+        assert copied.flags.writeable
+        assert convert(x, to, readonly=False).flags.writeable
+
+
+@each("hosts", "array", kind="gradient")
+def test_an_array_on_the_host_is_detached_alone_and_in_a_tree(row: Any, to: str, made: Any) -> None:
+    importorskip(to)
+    x = made()
+    for copy in (None, True):
+        if is_own(x, to) and not copy:
+            continue
+        for go in ways(x, to, detach=True, copy=copy).values():
+            assert memory_of(go(), to)[:2] == (row["dtype"], row["detached"])
+
+
+@each("hosts", "array", readonly=True)
+def test_the_remedies_for_read_only_memory_work(row: Any, to: str, made: Any) -> None:
+    importorskip(to)
+    x = made()
+    for wishes in ({"copy": True}, {"readonly": False}):
+        if not is_own(x, to):
+            for go in ways(x, to, **wishes).values():
+                assert memory_of(go(), to)[1] == row["values"]
