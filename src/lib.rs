@@ -99,6 +99,8 @@
 //! Data flows one way: foreign object → decode → descriptor + owner + ready stream → order → encode → foreign object. A
 //! module uses only those above it in the list of `src/lib.rs`.
 
+mod local;
+
 #[doc(hidden)]
 pub mod error;
 

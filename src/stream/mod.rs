@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use self::alive::Alive;
 pub use self::plan::{Elided, between, plan};
 use crate::error::{Error, Kind, Result};
+use crate::local::local;
 
 /// A thread of the host, as far as per-thread default streams are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,15 +31,14 @@ impl Thread {
     /// The calling thread.
     pub fn current() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        thread_local! {
+        local! {
             static ID: Cell<u64> = const { Cell::new(0) };
         }
-        ID.with(|id| {
-            if id.get() == 0 {
-                id.set(NEXT.fetch_add(1, Ordering::Relaxed));
-            }
-            Self(id.get())
-        })
+        Self(ID.get().filter(|id| *id != 0).unwrap_or_else(|| {
+            let id = NEXT.fetch_add(1, Ordering::Relaxed);
+            ID.replace(id);
+            id
+        }))
     }
 
     /// A thread of a given number, for tests of the plan.

@@ -4,6 +4,7 @@
     missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::disallowed_methods,
     clippy::pedantic,
     clippy::print_stderr,
     unreachable_pub

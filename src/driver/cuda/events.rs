@@ -14,6 +14,7 @@ use super::probe::Cuda;
 use super::sys::{CUevent, CUevent_flags};
 use crate::driver::{Context, Event};
 use crate::error::Result;
+use crate::local::local;
 
 /// Those of each context, in its last life.
 static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
@@ -49,7 +50,7 @@ impl Drop for Last {
     }
 }
 
-thread_local! {
+local! {
     static LAST: Last = const { Last(Cell::new(None)) };
 }
 
@@ -76,7 +77,7 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
 /// An unused event of that life of `context`.
 #[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
-    let last = LAST.try_with(|last| last.0.take()).ok().flatten();
+    let last = LAST.with(|last| last.0.take()).flatten();
     match last {
         Some(event) if (event.context, event.life) == (context, life) => Some(event),
         other => spare(other, context, life),
@@ -98,7 +99,7 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
 #[inline]
 pub(super) fn give_back(event: Event) {
     // A thread that is ending has no place of its own any more.
-    let before = LAST.try_with(|last| last.0.replace(Some(event)));
+    let before = LAST.with(|last| last.0.replace(Some(event)));
     if let Some(event) = before.unwrap_or(Some(event)) {
         spare_for_all(event);
     }

@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 use crate::descriptor::Descriptor;
 use crate::dtype::Dtype;
 use crate::layout::Layout;
+use crate::local::local;
 
 /// How many a thread keeps.
 const KEPT: usize = 4;
@@ -28,7 +29,7 @@ impl Kind {
     }
 }
 
-thread_local! {
+local! {
     static KINDS: RefCell<Vec<Kind>> = const { RefCell::new(Vec::new()) };
     /// Which is given up next.
     static NEXT: Cell<usize> = const { Cell::new(0) };
@@ -45,11 +46,12 @@ pub(super) fn dict<'py>(
     stream: Option<u64>,
     make: impl FnOnce() -> PyResult<Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let found = KINDS.with_borrow(|kinds| {
+    let found = KINDS.with(|kinds| {
+        let kinds = kinds.borrow();
         let kind = kinds.iter().find(|kind| kind.is_of(array, stream))?;
         Some(kind.dict.as_ref().map(|dict| dict.bind(py).clone()))
     });
-    match found {
+    match found.flatten() {
         Some(Some(dict)) => dict.copy(),
         known => {
             let dict = make()?;
@@ -63,13 +65,18 @@ pub(super) fn dict<'py>(
 fn keep(array: &Descriptor, stream: Option<u64>, dict: Option<Py<PyDict>>) {
     let (dtype, layout) = (array.dtype(), array.layout().clone());
     let kind = Kind { dtype, layout, stream, dict };
-    let gone = KINDS.with_borrow_mut(|kinds| {
+    let gone = KINDS.with(|kinds| {
+        let mut kinds = kinds.borrow_mut();
         let known = kinds.iter().position(|kind| kind.is_of(array, stream));
         if known.is_none() && kinds.len() < KEPT {
             kinds.push(kind);
             return None;
         }
-        let at = known.unwrap_or_else(|| NEXT.replace((NEXT.get() + 1) % KEPT));
+        let at = known.unwrap_or_else(|| {
+            let next = NEXT.get().unwrap_or(0);
+            NEXT.replace((next + 1) % KEPT);
+            next
+        });
         Some(std::mem::replace(&mut kinds[at], kind))
     });
     drop(gone);

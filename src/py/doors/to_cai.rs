@@ -9,7 +9,7 @@ use super::{Optional, report};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
-use crate::py::interpreter::{Answer, answered, entry, is_interrupt};
+use crate::py::interpreter::{Answer, answered, entry, is_interrupt, raised};
 use crate::py::lease::{Holding, look};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks, stands_for};
@@ -131,6 +131,7 @@ pub(super) fn take_in(
 ) -> PyResult<Box<Holding>> {
     take_in_by(door, x, facts, arguments, wanted).or_else(|error| {
         let py = x.py();
+        let error = raised(py, error);
         if is_interrupt(py, &error) {
             return Err(error);
         }

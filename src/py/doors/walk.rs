@@ -13,7 +13,7 @@ use super::library::{Method, ToLibrary};
 use super::maker::Maker;
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, says_as_taken};
 use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
-use crate::py::interpreter::answered;
+use crate::py::interpreter::{answered, raised};
 use crate::py::producers::host;
 
 /// A way through a tree.
@@ -209,7 +209,7 @@ impl<'py> Walk<'_, 'py> {
                     "container: got a {kind} with arrays; allowed: lists, tuples, dicts, dataclasses, UserDict, \
                      UserList, ChainMap, deque, and containers registered with JAX or PyTorch: pass dict(x) or list(x)"
                 ));
-                return Err(said_at(error, &self.root.name(py), self.way())?);
+                return Err(said_at(raised(py, error), &self.root.name(py), self.way())?);
             }
         }
         self.same(x);

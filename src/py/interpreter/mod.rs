@@ -13,6 +13,7 @@
 use std::any::Any;
 use std::ffi::{c_int, c_long, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 mod end;
 mod held;
@@ -41,10 +42,17 @@ where
 {
     inside(|| {
         // An error that PyO3 has yet to make an object of would lack memory outside.
-        call().and_then(|answer| answer.into_bound_py_any(py)).inspect_err(|error| {
-            error.value(py);
-        })
+        call().and_then(|answer| answer.into_bound_py_any(py)).map_err(|error| raised(py, error))
     })
+}
+
+/// An error as the exception that it is, before it is looked at. PyO3 makes the object of its own errors when somebody
+/// does so, and asks the standard library which thread that is, which panics on one that is ending. To raise it and
+/// fetch it again asks nobody.
+#[cold]
+pub(crate) fn raised(py: Python<'_>, error: PyErr) -> PyErr {
+    error.restore(py);
+    PyErr::fetch(py)
 }
 
 /// The same of a call whose answer is for Rust.
@@ -142,16 +150,19 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
+/// Where a thread stays that came too late to take the lock. It is not parked, which a thread that is ending cannot be.
+fn stay_outside() -> ! {
+    loop {
+        std::thread::sleep(Duration::MAX);
+    }
+}
+
 /// Runs `call`, which may block, with the lock released.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
         let answer = call();
-        let Some(coming) = EntryGuard::now() else {
-            loop {
-                std::thread::park();
-            }
-        };
+        let coming = EntryGuard::now().unwrap_or_else(|| stay_outside());
         (answer, coming)
     });
     answer
@@ -167,12 +178,7 @@ pub(crate) fn unlocked(call: Call<'_>) {
     let py = unsafe { Python::assume_attached() };
     let _coming = py.detach(|| {
         call();
-        let Some(coming) = EntryGuard::now() else {
-            loop {
-                std::thread::park();
-            }
-        };
-        coming
+        EntryGuard::now().unwrap_or_else(|| stay_outside())
     });
 }
 
@@ -257,8 +263,10 @@ pub(super) fn quiet() {
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(error) if is_interrupt(py, &error) => Err(error),
-        Err(_) => Ok(None),
+        Err(error) => {
+            let error = raised(py, error);
+            if is_interrupt(py, &error) { Err(error) } else { Ok(None) }
+        }
     }
 }
 

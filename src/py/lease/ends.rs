@@ -21,6 +21,7 @@ use super::holding::Holding;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::lease::{Ending, Most, Parked, State};
+use crate::local::local;
 use crate::order::{Lane, Mark};
 use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
@@ -53,10 +54,12 @@ enum Now {
     Followed,
 }
 
-thread_local! {
+local! {
     static NOW: Cell<Now> = const { Cell::new(Now::Nothing) };
-    /// The ends that follow the one which is under way on this thread.
-    static FOLLOWING: RefCell<VecDeque<Next>> = const { RefCell::new(VecDeque::new()) };
+    /// The ends that follow the one which is under way on this thread. It is empty where none is, so that nothing is
+    /// left to drop: a thread that is ending has it still.
+    static FOLLOWING: ManuallyDrop<RefCell<VecDeque<Next>>> =
+        const { ManuallyDrop::new(RefCell::new(VecDeque::new())) };
 }
 
 /// Makes the orders of `next`: its cause may go on with the memory. Its references go after what is under way.
@@ -66,34 +69,35 @@ fn queued(py: Python<'_>, next: Next) -> Option<Next> {
     let mut next = ManuallyDrop::new(Next { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
-    // A thread that is ending has no queue any more.
-    let _ = FOLLOWING.try_with(|following| {
-        following.borrow_mut().extend(next.take());
-        NOW.set(Now::Followed);
+    // Without a queue it is run by its cause.
+    FOLLOWING.with(|following| {
+        if NOW.replace(Now::Followed).is_some() {
+            following.borrow_mut().extend(next.take());
+        }
     });
     next
 }
 
 /// The queue of this thread, until dropped. What is left in it where a panic passes by is kept for later.
-struct QueueGuard<'a>(&'a Cell<Now>);
+struct QueueGuard;
 
-impl<'a> QueueGuard<'a> {
+impl QueueGuard {
     /// `None` where an end is under way already.
     #[inline(always)]
-    fn begin(now: &'a Cell<Now>) -> Option<Self> {
-        (now.get() == Now::Nothing).then(|| {
-            now.set(Now::Ending);
-            Self(now)
+    fn begin() -> Option<Self> {
+        (NOW.get() == Some(Now::Nothing)).then(|| {
+            NOW.replace(Now::Ending);
+            Self
         })
     }
 
     /// Runs what follows, one after the other. Then nothing goes on any more.
     #[inline(always)]
     fn finish(self, py: Python<'_>) {
-        if self.0.get() == Now::Followed {
+        if NOW.get() == Some(Now::Followed) {
             Self::run_following(py);
         }
-        self.0.set(Now::Nothing);
+        NOW.replace(Now::Nothing);
         std::mem::forget(self);
     }
 
@@ -107,37 +111,37 @@ impl<'a> QueueGuard<'a> {
     }
 
     fn following() -> Option<Next> {
-        FOLLOWING.with_borrow_mut(|following| {
+        let next = FOLLOWING.with(|following| {
+            let mut following = following.borrow_mut();
             let next = following.pop_front();
             if next.is_none() {
                 *following = VecDeque::new();
             }
             next
-        })
+        });
+        next.flatten()
     }
 }
 
-impl Drop for QueueGuard<'_> {
+impl Drop for QueueGuard {
     #[cold]
     fn drop(&mut self) {
-        while self.0.get() == Now::Followed
+        while NOW.get() == Some(Now::Followed)
             && let Some(next) = Self::following()
         {
             keep(next.ending);
         }
-        self.0.set(Now::Nothing);
+        NOW.replace(Now::Nothing);
     }
 }
 
 /// Runs `first`, and then what follows from it, one after the other.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
-    NOW.with(|now| {
-        let following = QueueGuard::begin(now);
-        first();
-        if let Some(following) = following {
-            following.finish(py);
-        }
-    });
+    let following = QueueGuard::begin();
+    first();
+    if let Some(following) = following {
+        following.finish(py);
+    }
 }
 
 /// Runs an end, of which a panic leaves in its place what is left: memory that goes without an order is better kept.
@@ -156,21 +160,19 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
 /// Ends what is in `place`, where a panic leaves it. In another end its orders are made at once, and the rest follows.
 #[inline(always)]
 pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
-    NOW.with(|now| {
-        let Some(following) = QueueGuard::begin(now) else { return inside(py, place, span) };
-        look(py);
-        // Most have no order to make.
-        if let Some(holding) = place.as_ref()
-            && holding.is_done_without_orders(py)
-        {
-            let tag = holding.tag;
-            **place = None;
-            span.released(tag, Outcome::Done);
-        } else {
-            by_orders(py, place, span);
-        }
-        following.finish(py);
-    });
+    let Some(following) = QueueGuard::begin() else { return inside(py, place, span) };
+    look(py);
+    // Most have no order to make.
+    if let Some(holding) = place.as_ref()
+        && holding.is_done_without_orders(py)
+    {
+        let tag = holding.tag;
+        **place = None;
+        span.released(tag, Outcome::Done);
+    } else {
+        by_orders(py, place, span);
+    }
+    following.finish(py);
 }
 
 #[inline(never)]

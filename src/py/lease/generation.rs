@@ -6,25 +6,25 @@
 
 use std::cell::Cell;
 
-use crate::py::local::during;
+use crate::local::local;
 use crate::py::streams::unasked;
 
 /// The first generation whose ends ask no one. The host waits for a stream that needs a voucher.
 const UNASKED: u32 = 16;
 
-thread_local! {
+local! {
     /// The generation of what is made now on this thread.
     static NOW: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The generation of what is made now.
 pub(super) fn now() -> u32 {
-    NOW.get()
+    NOW.get().unwrap_or(0)
 }
 
 /// Runs the end of a holder of this generation.
 pub(super) fn end<R>(generation: u32, end: impl FnOnce() -> R) -> R {
-    during(&NOW, generation.saturating_add(1), || {
+    NOW.during(generation.saturating_add(1), || {
         if generation < UNASKED { end() } else { unasked(end) }
     })
 }

@@ -17,6 +17,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::fields::{Fields, dict};
 use super::trace;
+use crate::local::local;
 use crate::py::interpreter::{enter, is_over, raise_later};
 
 /// The levels of Python's `logging`, divided by ten; 0 if logging is off.
@@ -24,7 +25,7 @@ static WANTED: AtomicU8 = AtomicU8::new(0);
 
 struct ToPython;
 
-thread_local! {
+local! {
     /// Whether this thread is in the midst of telling an event.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
@@ -34,7 +35,7 @@ struct TellingGuard;
 
 impl TellingGuard {
     fn begin() -> Option<Self> {
-        let began = TELLING.try_with(|telling| !telling.replace(true)).unwrap_or(false);
+        let began = TELLING.replace(true) == Some(false);
         // Made only then: its end would end the telling that is under way.
         began.then(|| Self)
     }
@@ -42,13 +43,13 @@ impl TellingGuard {
 
 impl Drop for TellingGuard {
     fn drop(&mut self) {
-        let _ = TELLING.try_with(|telling| telling.set(false));
+        TELLING.replace(false);
     }
 }
 
 /// Whether this thread is in the midst of telling an event.
 pub(crate) fn is_telling() -> bool {
-    TELLING.try_with(Cell::get).unwrap_or(false)
+    TELLING.get().unwrap_or(false)
 }
 
 /// Runs `call`, and tells nothing of what it does where `quiet`.

@@ -18,6 +18,7 @@ use tracing::{Event, Level};
 
 use super::fields::{Fields, Value, dict};
 use crate::driver::fork::Process;
+use crate::local::local;
 use crate::py::interpreter::enter;
 use crate::stream::Thread;
 
@@ -28,7 +29,7 @@ static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 /// How many traces there were: tells a thread whether it has given its name to this one.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
+local! {
     /// The last trace that this thread has given its name to.
     static NAMED: Cell<u64> = const { Cell::new(0) };
 }
@@ -101,7 +102,7 @@ pub(crate) fn keep(event: &Event<'_>) {
 fn introduce() {
     let number = NUMBER.load(Ordering::Relaxed);
     // First, since to ask for the name may bring further events.
-    if NAMED.replace(number) != number {
+    if NAMED.replace(number).is_some_and(|before| before != number) {
         let name = enter(name_of_thread).unwrap_or_default();
         if let Some(session) = &mut *session() {
             session.threads.push((Thread::current().number(), name));

@@ -11,6 +11,7 @@ use super::jaxs;
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
+use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
@@ -165,14 +166,14 @@ impl Facts {
     }
 }
 
-thread_local! {
+local! {
     static FACTS: ByType<Facts> = const { ByType::new() };
 }
 
 /// The facts of the type of `x`.
 #[inline(always)]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
-    FACTS.with(|known| known.get(x, examine))
+    FACTS.known(x, examine)
 }
 
 /// The facts of the type of `x` once more, if it does not speak any more what it spoke when `facts` were found out: a
@@ -182,7 +183,7 @@ pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Rc
     if Speaks::of(&x.get_type())? == facts.speaks {
         return Ok(None);
     }
-    FACTS.with(|known| known.reexamine(x, examine)).map(Some)
+    FACTS.reexamine(x, examine).map(Some)
 }
 
 /// The error for a class in place of an array.

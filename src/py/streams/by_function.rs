@@ -12,8 +12,8 @@ use pyo3::types::{PyBool, PyInt};
 use super::imported::library;
 use super::object::handle_of;
 use super::voucher::is_unasked;
+use crate::local::local;
 use crate::py::interpreter::{Answer, act, answered};
-use crate::py::local::during;
 
 /// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
 struct Functions {
@@ -59,7 +59,7 @@ pub(super) struct Answered<'py> {
     pub(super) ignores: bool,
 }
 
-thread_local! {
+local! {
     /// Whether a function is asked just now on this thread: it may itself read or end an array.
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
@@ -89,10 +89,10 @@ fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
         let all = warp.chain(functions.registered.iter().map(|function| (function, false)));
         all.map(|(function, ignores)| (function.clone_ref(py), ignores)).collect()
     };
-    if ASKING.get() || is_unasked() {
+    if ASKING.get() != Some(false) || is_unasked() {
         return Ok(Vec::new());
     }
-    during(&ASKING, true, || {
+    ASKING.during(true, || {
         let mut answers = Vec::new();
         for (function, ignores) in asked {
             let answer = answered(py, function.bind(py).call1((ordinal,)))?;

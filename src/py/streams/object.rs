@@ -12,6 +12,7 @@ use pyo3::types::{PyBool, PyDict, PyString, PyTuple, PyType, PyTypeMethods};
 use super::keeper::Keeper;
 use super::voucher::Voucher;
 use crate::error::{Error, Kind};
+use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit, Habits};
 use crate::py::interpreter::answered;
@@ -128,13 +129,13 @@ fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// The GPU whose default stream an object says that it is, as PyTorch's streams do (`device_index`, torch 2.11).
 pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = object.py();
-    thread_local! {
+    local! {
         static SAYS: ByType<bool> = const { ByType::new() };
     }
     let says = |_: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>| {
         kind.hasattr(intern!(kind.py(), "device_index"))
     };
-    if !*SAYS.with(|known| known.get(object, says))? {
+    if !*SAYS.known(object, says)? {
         return Ok(None);
     }
     let index = object.getattr(intern!(py, "device_index")).and_then(|index| index.extract());
@@ -174,10 +175,10 @@ enum Hint {
 }
 
 fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
-    thread_local! {
+    local! {
         static KINDS: ByType<StreamKind> = const { ByType::new() };
     }
-    KINDS.with(|known| known.get(object, examine))
+    KINDS.known(object, examine)
 }
 
 /// What keeps the stream of `object`, if that does: nothing is needed where its library destroys no stream. One that is

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 
 use super::imported::library;
 use crate::driver::Handle;
+use crate::local::local;
 use crate::py::interpreter::answered;
 
 /// The streams of a library on a device, in order.
@@ -31,7 +32,7 @@ static JAX_IS_LISTED: AtomicBool = AtomicBool::new(false);
 /// More streams than any library has in turn.
 const MOST: usize = 256;
 
-thread_local! {
+local! {
     /// The stream of a pool that this thread found last, and its GPU. A pool loses none.
     static LAST: Cell<(u64, i32)> = const { Cell::new((0, 0)) };
 }
@@ -42,12 +43,12 @@ pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) ->
     if !matches!(driver, Handle::Cuda) {
         return Ok(false);
     }
-    if LAST.get() == (handle, ordinal) {
+    if LAST.get() == Some((handle, ordinal)) {
         return Ok(true);
     }
     let has = is_listed(py, handle, ordinal)?;
     if has {
-        LAST.set((handle, ordinal));
+        LAST.replace((handle, ordinal));
     }
     Ok(has)
 }

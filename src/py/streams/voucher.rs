@@ -7,9 +7,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
 
+use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::interpreter::answered;
-use crate::py::local::during;
 use crate::py::native;
 
 /// An object that vouches for a stream, which is held.
@@ -29,10 +29,10 @@ pub(super) struct Voucher {
 
 impl Voucher {
     pub(super) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        thread_local! {
+        local! {
             static HAS_WEAK_REFERENCES: ByType<bool> = const { ByType::new() };
         }
-        let has = HAS_WEAK_REFERENCES.with(|known| known.get(object, examine))?;
+        let has = HAS_WEAK_REFERENCES.known(object, examine)?;
         let weak = has.then(|| PyWeakrefReference::new(object)).transpose()?;
         let came_back = weak.is_some() && native::is_finalized(object);
         Ok(Self { object: object.clone().unbind(), weak: weak.map(Bound::unbind), came_back })
@@ -52,7 +52,7 @@ impl Voucher {
         py: Python<'_>,
         ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<R>>,
     ) -> PyResult<Option<R>> {
-        let Some(object) = self.object(py).filter(|_| !UNASKED.get()) else { return Ok(None) };
+        let Some(object) = self.object(py).filter(|_| !is_unasked()) else { return Ok(None) };
         Ok(answered(py, ask(object))?.flatten())
     }
 
@@ -67,18 +67,18 @@ impl Voucher {
     }
 }
 
-thread_local! {
+local! {
     static UNASKED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether no library is asked just now on this thread.
 pub(super) fn is_unasked() -> bool {
-    UNASKED.get()
+    UNASKED.get().unwrap_or(false)
 }
 
 /// Runs `call`; to that no library vouches for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
-    during(&UNASKED, true, call)
+    UNASKED.during(true, call)
 }
 
 fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<bool> {

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::{Parts, View, reader};
 use crate::error::{Error, Kind};
-use crate::py::interpreter::{Answer, act, entry, is_interrupt};
+use crate::py::interpreter::{Answer, act, answered, entry, is_interrupt, raised};
 use crate::py::observe::End;
 use crate::stream::Thread;
 
@@ -194,6 +194,7 @@ impl View {
         act(py, || match self.give_back(py, None, End::With) {
             // An exception that is on its way is not replaced: what failed is done later.
             Err(error) if !value.is_none() => {
+                let error = raised(py, error);
                 if is_interrupt(py, &error) {
                     if !error.value(py).is(value) {
                         error.set_context(py, Some(PyErr::from_value(value.clone())));
@@ -229,10 +230,7 @@ impl View {
     /// The garbage collector has found it: the orders of the end are made now, as long as the producer is whole.
     /// What is found together is taken apart in any order. What fails is tried again by the end itself.
     fn __del__<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        act(py, || {
-            let settled = self.order_for_collector(py);
-            settled.or_else(|error| if is_interrupt(py, &error) { Err(error) } else { Ok(()) })
-        })
+        act(py, || answered(py, self.order_for_collector(py)).map(drop))
     }
 
     /// Lets go of the producer for the garbage collector.

@@ -5,14 +5,14 @@
 //! still in its place, and ends the view after that, unless another has done so meanwhile. When any of them returns,
 //! the orders are made.
 
-use std::cell::RefCell;
-
 use pyo3::prelude::*;
 
 use super::View;
 use crate::lease::Settlement;
+use crate::local::local;
 use crate::order;
 use crate::py::lease::{Orders, look};
+use crate::py::local::Stack;
 use crate::py::observe::{CallSpan, End, Outcome};
 use crate::py::source::check_argument;
 use crate::py::streams::Argument;
@@ -22,9 +22,9 @@ use crate::stream::Request;
 /// make the orders.
 const DEEPEST: usize = 2;
 
-thread_local! {
+local! {
     /// The views that this thread is releasing, by their addresses.
-    static RELEASING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    static RELEASING: Stack<usize> = const { Stack::new() };
 }
 
 fn address(view: &View) -> usize {
@@ -33,10 +33,8 @@ fn address(view: &View) -> usize {
 
 /// Whether this thread is in as many releases of `view` as it may be.
 fn is_deepest(view: &View) -> bool {
-    let depth = RELEASING.try_with(|releasing| {
-        releasing.borrow().iter().filter(|known| **known == address(view)).count()
-    });
-    depth.is_ok_and(|depth| depth >= DEEPEST)
+    let depth = RELEASING.with(|releasing| releasing.count(|known| *known == address(view)));
+    depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
 /// A release that has begun, until dropped.
@@ -44,18 +42,14 @@ struct ReleaseGuard<'a>(&'a View);
 
 impl<'a> ReleaseGuard<'a> {
     fn new(view: &'a View) -> Self {
-        let _ = RELEASING.try_with(|releasing| releasing.borrow_mut().push(address(view)));
+        RELEASING.with(|releasing| releasing.push(address(view)));
         Self(view)
     }
 }
 
 impl Drop for ReleaseGuard<'_> {
     fn drop(&mut self) {
-        let _ = RELEASING.try_with(|releasing| {
-            let mut releasing = releasing.borrow_mut();
-            let place = releasing.iter().rposition(|known| *known == address(self.0));
-            place.map(|place| releasing.swap_remove(place))
-        });
+        RELEASING.with(|releasing| releasing.take(|known| *known == address(self.0)));
         self.0.lease.stop();
     }
 }
