@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from found import kinds
 
 from cai_bridge import DriverError
-from cai_bridge.testing import SimulatedError
+from cai_bridge.testing import RaceError, SimulatedError
 
 pytestmark = pytest.mark.unchecked
 ORDERED = pytest.mark.parametrize("ordered", [False, True])
@@ -93,7 +94,15 @@ def test_a_report_names_both_sides(cuda):
     assert (report.second.operation, report.second.access) == ("consume", "read")
     assert (report.second.allocation, report.second.start, report.second.stop) == ("x", 0, 8)
     assert "stream 'p'" in report.first.place
-    assert str(report) == report.message
+    message, *lines = str(report).splitlines()
+    assert message == report.message
+    assert [one.strip().partition(" ")[2] for one in lines] == [
+        f"{Path(__file__).name}:{side.line.number} in {side.line.function}: {source}"
+        for side, source in (
+            (report.first, 'p.fill(x, 7.0, name="produce")'),
+            (report.second, 'c.read(x, name="consume")'),
+        )
+    ]
     cuda.clear_reports()
     assert cuda.reports == []
 
@@ -235,3 +244,23 @@ def test_the_legacy_default_stream_waits_for_blocking_streams_only(cuda, ordered
     cuda.synchronize()
     assert seen.value == ([7.0] if ordered else [0.0])
     assert kinds(cuda) == ([] if ordered else ["race"])
+
+
+def test_a_race_names_the_call_between_its_lines_that_hands_the_array_over(cuda):
+    class torch:
+        @staticmethod
+        def as_tensor(array):
+            return array
+
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([0.0, 0.0], name="x")
+    p.fill(x, 7.0)
+    y = torch.as_tensor(x)
+    c.read(y)
+    (report,) = cuda.reports
+    told = str(report)
+    assert "between them: y = torch.as_tensor(x)\n" in told
+    assert "handed over by CAI, and nobody waits: use cai_bridge.convert(x, library)" in told
+    with pytest.raises(RaceError, match=r"(?s)in test_a_race.*: p\.fill\(x, 7\.0\).*between them"):
+        cuda.check()
+    cuda.clear_reports()

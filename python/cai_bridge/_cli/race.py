@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
+
+from cai_bridge._handed_over import advice, handed_over
 
 _FRAMES = 3
 """How many frames of a stack are shown."""
 _INSTALLED = ("site-packages", "dist-packages", "/lib/python3", "<string>", "<frozen")
 """What the paths of files have that are not the program's own."""
-_HAND_OVERS = {
-    "from_dlpack(": "DLPack",
-    "__dlpack__(": "DLPack",
-    "cupy.asarray(": "CAI",
-    "cp.asarray(": "CAI",
-    "cupy.array(": "CAI",
-    "jnp.asarray(": "CAI",
-    "torch.as_tensor(": "CAI",
-    "torch.asarray(": "CAI",
-    "as_cuda_array(": "CAI",
-    "__cuda_array_interface__": "CAI",
-}
-_LITERALS = set("[({'\"-0123456789")
-"""With what a literal begins."""
 
 
 @dataclass(frozen=True)
@@ -97,17 +84,12 @@ class Race:
             found = one[0], one[1], other[1]
             if one[1] != other[1]:
                 break
-        return _handed_over(*found) if found else {}
+        return handed_over(*found) if found else {}
 
     def advice(self) -> str:
         """Say what to write instead."""
         if found := self.hand_overs():
-            protocols = " or ".join(sorted(set(found.values())))
-            return (
-                f"between them: {', or '.join(found)}\n"
-                f"    an array is handed over by {protocols}, and nobody waits: use "
-                "cai_bridge.convert(x, library), which waits there and at the end"
-            )
+            return advice(found)
         if self.early is None:
             return "the host did not wait: synchronize the stream, or an event behind the work"
         return (
@@ -131,21 +113,3 @@ class Race:
             f"  late:  {self.late}\n  early: {early}\n  {self.advice()}\n"
             f"  (named by {self.runs} runs)"
         )
-
-
-def _handed_over(path: str, first: int, last: int) -> dict[str, str]:
-    """Find the hand-overs in these lines of a file: the code, and its protocol."""
-    try:
-        lines = Path(path).read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
-    found: dict[str, str] = {}
-    for text in lines[first - 1 : last]:
-        code = text.strip()
-        for call, protocol in _HAND_OVERS.items():
-            if call not in code or code.startswith("#"):
-                continue
-            # A literal is a value of the host's, and no array.
-            if not (call.endswith("(") and code.partition(call)[2][:1] in _LITERALS):
-                found.setdefault(code, protocol)
-    return found

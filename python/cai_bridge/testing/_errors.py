@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from cai_bridge._core import _Session
+from cai_bridge._handed_over import advice, handed_over
+
+from . import _lines
+from ._lines import Line
 
 
 class SimulatedError(RuntimeError):
@@ -25,7 +31,8 @@ class RaceError(AssertionError):
     def __init__(self, reports: Sequence[Report], left_out: int = 0) -> None:
         self.reports = tuple(reports)
         self.left_out = left_out
-        lines = "\n".join(f"  {number}. {report}" for number, report in enumerate(reports, 1))
+        told = (str(report).replace("\n", "\n  ") for report in reports)
+        lines = "\n".join(f"  {number}. {report}" for number, report in enumerate(told, 1))
         what = "1 report" if len(reports) == 1 else f"{len(reports)} reports"
         more = f"\n  and {left_out} more" if left_out else ""
         super().__init__(f"the simulated device has {what}:\n{lines}{more}")
@@ -53,6 +60,9 @@ class Side:
         The bytes that it touches, counted from the allocation's start.
     access : str or None
         ``"read"``, ``"write"`` or ``"free"``; None where it touches no memory.
+    line : Line or None
+        The line of the program that queued it, with ``path``, ``number`` and ``function``; None for
+        work that the bridge or a library queued, and for a driver call.
     """
 
     operation: str
@@ -62,6 +72,7 @@ class Side:
     start: int
     stop: int
     access: str | None
+    line: Line | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,8 @@ class Report:
         ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``,
         ``"dead stream"``, ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
     message : str
-        The report in one line, with both sides.
+        The report in one line, with both sides. ``str`` of the report also has the lines of the
+        program, and the hand-over between them.
     first : Side or None
         The earlier side, if there are two.
     second : Side
@@ -87,12 +99,30 @@ class Report:
     second: Side
 
     def __str__(self) -> str:
-        return self.message
+        sides = [one for one in (self.first, self.second) if one and one.line]
+        lines = [f"    #{one.sequence}: {one.line}" for one in sides]
+        if found := self._hand_overs():
+            lines.append(f"    {advice(found)}")
+        return "\n".join([self.message, *lines])
+
+    def _hand_overs(self) -> dict[str, str]:
+        """Find the calls between the two lines that may hand the array over, if it is a race."""
+        first = self.first.line if self.first else None
+        second = self.second.line
+        if self.kind != "race" or first is None or second is None:
+            return {}
+        if (first.path, first.function) != (second.path, second.function):
+            return {}
+        return handed_over(first.path, first.number, second.number)
 
     @classmethod
-    def _of(cls, made: tuple[str, str, Any, Any]) -> Report:
+    def _of(cls, made: tuple[str, str, Any, Any], session: _Session) -> Report:
         kind, message, first, second = made
-        return cls(kind, message, None if first is None else Side(*first), Side(*second))
+
+        def side(one: Any) -> Side:
+            return Side(*(*one, _lines.line(session, one[2])))
+
+        return cls(kind, message, None if first is None else side(first), side(second))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class Findings:
     @property
     def reports(self) -> list[Report]:
         """The reports so far, in program order: the first 10,000."""
-        return [Report._of(made) for made in self._session.reports()]
+        return [Report._of(made, self._session) for made in self._session.reports()]
 
     @property
     def reports_left_out(self) -> int:

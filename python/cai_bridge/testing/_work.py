@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from cai_bridge import _core
 from cai_bridge._core import _Session
 
-from . import _checks
+from . import _checks, _lines
 from ._errors import SimulatedError
 from ._pending import Pending, Result
 from ._region import Region
@@ -136,6 +136,7 @@ def launch(
             check_writable(region_of(member))
     write = [span for member in written for span in _spans(member)]
     session.launch(device, handle, name, read, write, run)
+    _lines.note(session)
     for member in written:
         moved = getattr(member, "_set_pending", None)
         if moved is not None:
@@ -176,6 +177,7 @@ def host_read(session: _Session, array: object, name: str) -> Any:
     """Read an array or view from the host, checked by happens-before."""
     region = region_of(array)
     session.touch(name, region.spans(), [])
+    _lines.note(session)
     return region.read(session.load)
 
 
@@ -184,6 +186,7 @@ def host_write(session: _Session, array: object, value: object, name: str) -> No
     region = region_of(array)
     items = region.pack(value)
     session.touch(name, [], region.spans())
+    _lines.note(session)
     region.write(items, session.store)
 
 

@@ -200,6 +200,11 @@ impl Simulated {
         std::mem::take(&mut self.lock().reports).kept
     }
 
+    /// The number of the newest operation or host access, as [`Side::sequence`].
+    pub fn sequence(&self) -> u64 {
+        self.lock().sequence
+    }
+
     /// How many entries the clocks of all streams and events have, for tests of what they take.
     pub fn clock_entries(&self) -> usize {
         let state = &mut *self.lock();

@@ -225,6 +225,12 @@ impl Session {
         Ok(())
     }
 
+    /// The number of the newest operation or host access.
+    #[getter]
+    fn sequence(&self) -> PyResult<u64> {
+        Ok(self.0.machine()?.sequence())
+    }
+
     fn load<'py>(&self, py: Python<'py>, ptr: u64, length: u64) -> Answer<'py> {
         entry(py, || Ok(PyBytes::new(py, &self.0.machine()?.load(ptr, length)?)))
     }
