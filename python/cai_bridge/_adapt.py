@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from types import ModuleType
 
 from . import _libraries
 from ._calls import Call, binder, is_callback
-from ._convert import detached
 from ._core import _shown
 
 __all__ = ["adapt"]
@@ -94,8 +92,12 @@ def adapt(
     backward : callable, optional
         The gradient, which makes the function a part of PyTorch's autograd. The bridge calls it
         with the gradients of the results and then the arguments; it returns a gradient, or None,
-        for each argument. It takes arrays of `to`, too. Arguments are then positional, and
-        gradients may have strides of 0, as the gradient of a sum has.
+        for each argument. It takes arrays of `to`, too. Arguments are then positional, results an
+        array or a tuple of them, and gradients may have strides of 0, as the gradient of a sum has.
+        ``torch.func.grad``, ``vmap`` and ``jacrev`` work; forward mode (``jvp``) is an error. For
+        second derivatives pass an adapted function with a ``backward=`` of its own, whose gradients
+        are those of the first gradients and then of the arguments; without it they are an error.
+        With ``to="numpy"`` tensors on the host are NumPy's arrays, too.
 
     Returns
     -------
@@ -194,8 +196,7 @@ def _differentiable(
     function: Callable[..., Any], backward: Callable[..., Any], to: Any, stream: Any
 ) -> Any:
     try:
-        import torch
-        from torch.autograd.function import once_differentiable
+        from . import _gradients
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "backward: got a callable, and PyTorch is not installed; allowed: None, or a callable "
@@ -203,33 +204,12 @@ def _differentiable(
             name=error.name,
         ) from error
 
-    forwards = adapt(function, to, stream=stream, returns=torch.Tensor)
-    backwards = adapt(backward, to, stream=stream, returns=torch.Tensor)
-
-    class Adapted(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Any:
-            are_tensors = [isinstance(one, torch.Tensor) for one in inputs]
-            ctx.save_for_backward(*itertools.compress(inputs, are_tensors))
-            ctx.others = [
-                None if is_tensor else one
-                for one, is_tensor in zip(inputs, are_tensors, strict=True)
-            ]
-            ctx.are_tensors = are_tensors
-            return forwards(*map(detached, inputs))
-
-        @staticmethod
-        @once_differentiable  # type: ignore[untyped-decorator]
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            tensors = iter(ctx.saved_tensors)
-            inputs = [
-                detached(next(tensors)) if is_tensor else other
-                for other, is_tensor in zip(ctx.others, ctx.are_tensors, strict=True)
-            ]
-            return backwards(*map(detached, gradients), *inputs)
+    for_tensors = functools.partial(adapt, to=to, stream=stream, returns="torch")
+    adapted = _gradients.differentiable(function, backward, to, for_tensors)
 
     @functools.wraps(function, assigned=_names(function))
     def called(*inputs: Any) -> Any:
-        return Adapted.apply(*inputs)
+        return adapted.apply(*inputs)
 
+    _gradients.DIFFERENTIABLE[called] = adapted
     return called

@@ -62,7 +62,14 @@ def a_buffer(memory: Any, module: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "module", ["cuda.core._memory._buffer", "cuda.core.experimental._memory", "nvcv"]
+    "module",
+    [
+        "cuda.core._memory._buffer",
+        "cuda.core.experimental._memory",
+        "nvcv",
+        "jax.experimental.buffer_callback",
+        "jaxlib._jax.ffi",
+    ],
 )
 def test_the_host_waits_for_a_library_whose_dlpack_orders_nothing(module: str, cuda: Any) -> None:
     """cuda.core's ``Buffer`` ignores the stream: "as if it is -1" (`_memory/_buffer.pyx`)."""
@@ -124,6 +131,24 @@ def test_a_strided_memory_view_is_no_buffer(cuda: Any) -> None:
     cuda.clear_calls()
     to_cai(view, stream=cuda.stream("mine"))
     assert WAIT not in [call.call for call in cuda.calls]
+
+
+@silent
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_buffer_of_jaxs_callback_is_no_array_of_jaxs(is_written: bool, cuda: Any) -> None:
+    """JAX's arrays never change; a result's buffer is there to be written."""
+    xla, mine = cuda.stream("XLA's"), cuda.stream("mine")
+    memory = written(cuda, xla)
+    fields = {"form": "versioned", "shape": (4,), "owner": memory, "flags": int(not is_written)}
+    buffer = named(
+        "jax.experimental.buffer_callback",
+        __dlpack_device__=lambda _: (2, 0),
+        __dlpack__=lambda _, **wishes: capsules.HandMade(memory.ptr, **fields).capsule(),
+        __cuda_array_interface__=dict_of(memory, version=2, data=(memory.ptr, not is_written)),
+    )()
+    for view in (to_cai(buffer, stream=mine), from_cai(buffer, stream=xla)):
+        assert view.readonly is not is_written
+    assert seen_by(cuda, mine, to_cai(view, stream=mine)) == SEEN
 
 
 # --- classes that are derived from a library's ----------------------------------------------------

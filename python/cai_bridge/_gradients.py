@@ -1,0 +1,154 @@
+"""`adapt(backward=)`: a function as part of PyTorch's autograd, and of `torch.func`.
+
+One `torch.autograd.Function` for the function, and one for its gradients. Each has `setup_context`
+and a rule for `vmap`, which `torch.func` needs, and no `jvp`: forward mode is PyTorch's
+`NotImplementedError`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import FunctionType
+
+import torch
+
+from . import _libraries
+from ._convert import detached
+from ._core import convert
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    Tensors = Callable[..., Any]
+    """A function of tensors and plain values that returns tensors."""
+    Adapt = Callable[[Tensors], Tensors]
+    """`adapt` for a library and a stream, for callers who have tensors."""
+
+__all__ = ["DIFFERENTIABLE", "differentiable", "function_of", "of_tensors", "refusing"]
+
+SECOND = (
+    "backward: got a second derivative to compute; allowed: first ones, or a function for "
+    "backward= that is adapted itself, with a backward= of its own"
+)
+
+DIFFERENTIABLE: weakref.WeakKeyDictionary[Any, type] = weakref.WeakKeyDictionary()
+"""The Functions of adapted functions that have a gradient, by the adapted function."""
+
+
+def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Adapt) -> Any:
+    """Give the Function of `function`, whose gradients `backward` computes."""
+    second = DIFFERENTIABLE.get(backward) if isinstance(backward, FunctionType) else None
+    if second is None:
+        second = function_of(of_tensors(backward, to, adapt), refusing(SECOND))
+    return function_of(of_tensors(function, to, adapt), second.apply)  # type: ignore[attr-defined]
+
+
+def refusing(words: str) -> Tensors:
+    """Give a gradient that is an error."""
+
+    def refused(*_: Any) -> NoReturn:
+        raise RuntimeError(words)
+
+    return refused
+
+
+def of_tensors(function: Tensors, to: Any, adapt: Adapt) -> Tensors:
+    """Adapt a function for tensors, also for those on the host if the library has such arrays."""
+    inner, library = adapt(function), _libraries.find(to)
+    if _libraries.from_host(library) is None:
+        return lambda *inputs: inner(*map(detached, inputs))
+    # As `adapt` has it for NumPy's arrays of memory on a GPU.
+    readonly = True if library.name == "numpy" else None
+
+    def taken(x: Any) -> Any:
+        x = detached(x)
+        return convert(x, to, readonly=readonly) if _on_host(x) else x
+
+    def called(*inputs: Any) -> Any:
+        made = inner(*map(taken, inputs))
+        return type(made)(map(_tensor, made)) if type(made) in {tuple, list} else _tensor(made)
+
+    return called
+
+
+def _on_host(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.device.type == "cpu"
+
+
+def _tensor(x: Any) -> Any:
+    """Give an array on the host as a tensor over its memory; of read-only memory, a copy."""
+    if isinstance(x, torch.Tensor) or not hasattr(x, "__dlpack__"):
+        # NumPy has scalars, too, as results of its reductions.
+        return torch.as_tensor(x) if hasattr(x, "__array_interface__") else x
+    try:
+        return convert(x, torch.Tensor)
+    except BufferError:
+        return convert(x, torch.Tensor, copy=True)
+
+
+def function_of(call: Tensors, back: Tensors) -> type:
+    """Make the Function of `call`; `back` takes its gradients, and then its inputs."""
+
+    class Adapted(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(*inputs: Any) -> Any:
+            return _followed(call(*inputs))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+            ctx.are_tensors = [isinstance(one, torch.Tensor) for one in inputs]
+            ctx.save_for_backward(*[one for one in inputs if isinstance(one, torch.Tensor)])
+            ctx.others = [None if isinstance(one, torch.Tensor) else one for one in inputs]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            tensors = iter(ctx.saved_tensors)
+            inputs = [
+                next(tensors) if is_tensor else other
+                for other, is_tensor in zip(ctx.others, ctx.are_tensors, strict=True)
+            ]
+            return back(*gradients, *inputs)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+            return each(Adapted.apply, info.batch_size, in_dims, inputs)
+
+    return Adapted
+
+
+def _followed(made: Any) -> Any:
+    """Refuse results that autograd would not look into."""
+    if isinstance(made, list | dict):
+        raise TypeError(
+            f"function: got one that returned a {type(made).__name__}; allowed: with backward=, an "
+            "array or a tuple of arrays, which PyTorch's autograd follows"
+        )
+    return made
+
+
+def each(call: Tensors, size: int, in_dims: Any, inputs: Any) -> Any:
+    """Call a function for each item of a batch, and give its results and their batch dimensions."""
+    if not size:
+        raise ValueError(
+            "vmap: got a batch of 0 items; allowed: 1 or more, since the function tells what its "
+            "results are like"
+        )
+    made = [
+        call(
+            *(
+                one if at is None else one.select(at, item)
+                for one, at in zip(inputs, in_dims, strict=True)
+            )
+        )
+        for item in range(size)
+    ]
+    if not isinstance(made[0], tuple):
+        return _stacked(made)
+    parts = [_stacked(part) for part in zip(*made, strict=True)]
+    return tuple(part for part, _ in parts), tuple(at for _, at in parts)
+
+
+def _stacked(made: Any) -> tuple[Any, int | None]:
+    return (torch.stack(made), 0) if isinstance(made[0], torch.Tensor) else (made[0], None)
