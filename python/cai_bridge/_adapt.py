@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Named: TypeAlias = ModuleType | str | type | _libraries.Library
     Stream: TypeAlias = int | SupportsCudaStream | Callable[[], Any] | None
     Gradient: TypeAlias = Callable[..., Any] | None
+    Likes: TypeAlias = Callable[..., Any] | None
 else:
     Any = object  # for `typing.get_type_hints`
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
         readonly: bool | None = None,
         returns: Named | Literal["like"] | None = "like",
         backward: Gradient = None,
+        op: str | None = None,
+        like: Likes = None,
+        into: bool = False,
     ) -> Callable[P, R]: ...
 
     @overload
@@ -48,6 +52,9 @@ if TYPE_CHECKING:
         readonly: bool | None = None,
         returns: Named | Literal["like"] | None = "like",
         backward: Gradient = None,
+        op: str | None = None,
+        like: Likes = None,
+        into: bool = False,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -59,6 +66,9 @@ def adapt(
     readonly: bool | None = None,
     returns: Any = "like",
     backward: Callable[..., Any] | None = None,
+    op: str | None = None,
+    like: Callable[..., Any] | None = None,
+    into: bool = False,
 ) -> Any:
     """Make a function for one library's arrays take any library's, and return the caller's.
 
@@ -98,6 +108,21 @@ def adapt(
         second derivatives pass an adapted function with a ``backward=`` of its own, whose gradients
         are those of the first gradients and then of the arguments; without it they are an error.
         With ``to="numpy"`` tensors on the host are NumPy's arrays, too.
+    op : str, optional
+        The name of an operator of PyTorch's to make of the function, alone (``"mylib::scale"``) or
+        with its schema: ``"mylib::scale(Tensor x, float by) -> Tensor"``. It works in
+        ``torch.compile(fullgraph=True)``, ``torch.export`` and ``torch.func``. Arguments are
+        tensors and plain values; ``Tensor(a!)`` with ``-> ()`` says what the function writes. A
+        result has memory of its own: one in an argument's is refused.
+    like : callable, optional
+        What the results are like: called with the arguments, where an array has only its `shape`
+        and its `dtype` by name, it returns one of these, ``(shape, dtype)``, or a tuple of them.
+        By default the first array. With `op` or `like` the function works in `jax.jit`, too, where
+        it must keep no array that it is given; JAX writes no arguments.
+    into : bool, optional
+        With `op` or `like`: the function has parameters for the results behind the others, writes
+        to these and returns None. PyTorch and JAX allocate them, also inside a CUDA graph, which is
+        best for kernels. Without it JAX's results are copied, and PyTorch splits a graph there.
 
     Returns
     -------
@@ -108,11 +133,21 @@ def adapt(
     Raises
     ------
     TypeError, ValueError
-        `function` cannot be adapted, `stream` is no stream, or `readonly` no bool. The returned
-        function raises what `convert` raises, with the name of the argument.
+        `function` cannot be adapted, `stream` is no stream, `readonly` no bool, or `op` no schema.
+        The returned function raises what `convert` raises, with the name of the argument. With `op`
+        or `like` it raises ValueError for results that are not as `like` says, and BufferError for
+        results in an argument's memory.
     """
     again = functools.partial(
-        adapt, to=to, stream=stream, readonly=readonly, returns=returns, backward=backward
+        adapt,
+        to=to,
+        stream=stream,
+        readonly=readonly,
+        returns=returns,
+        backward=backward,
+        op=op,
+        like=like,
+        into=into,
     )
     if function is None:
         return again
@@ -136,13 +171,17 @@ def adapt(
     is_like = isinstance(returns, str) and returns == "like"
     if not (is_like or returns is None):
         _libraries.find(returns, "returns")
+    is_traced = not (op is None and like is None)
+    if backward is not None and not callable(backward):
+        raise TypeError(f"backward: got {_shown(backward):.80}; allowed: None or a callable")
+    if not is_like and (is_traced or backward is not None):
+        asked = "op= or like=" if is_traced else "backward="
+        raise TypeError(f"returns: got {_shown(returns):.80}; allowed: 'like', if {asked} is given")
+    if into and not is_traced:
+        raise TypeError(f"into: got {_shown(into):.80}; allowed: False, without op= and like=")
+    if is_traced:
+        return _traced(function, to, stream, readonly, (op, like, into, backward))
     if backward is not None:
-        if not callable(backward):
-            raise TypeError(f"backward: got {_shown(backward):.80}; allowed: None or a callable")
-        if not is_like:
-            raise TypeError(
-                f"returns: got {_shown(returns):.80}; allowed: 'like', if backward= is given"
-            )
         return _differentiable(function, backward, to, stream)
     call = Call(function, to, stream, readonly, returns)
     adapts = _awaited if any(map(inspect.iscoroutinefunction, both)) else _called
@@ -192,6 +231,23 @@ def _is_method(function: Any, names: list[str]) -> bool:
     return names[:1] == ["self"] and around != "" and not around.endswith("<locals>")
 
 
+def _traced(
+    function: Callable[..., Any], to: Any, stream: Any, readonly: Any, asked: tuple[Any, ...]
+) -> Any:
+    from . import _compiled, _compilers
+
+    if readonly is not None:
+        raise TypeError(
+            f"readonly: got {_shown(readonly):.80}; allowed: None, with op= or like=, by which you "
+            "say what the function writes"
+        )
+    op, like, into, backward = asked
+    plain = functools.partial(adapt, to=to, stream=stream, readonly=False)
+    wraps = functools.wraps(function, assigned=_names(function))
+    wanted = _compiled.Wanted(function, to, plain, wraps, like, into, backward)
+    return _compilers.compiled(wanted, op)
+
+
 def _differentiable(
     function: Callable[..., Any], backward: Callable[..., Any], to: Any, stream: Any
 ) -> Any:
@@ -204,8 +260,8 @@ def _differentiable(
             name=error.name,
         ) from error
 
-    for_tensors = functools.partial(adapt, to=to, stream=stream, returns="torch")
-    adapted = _gradients.differentiable(function, backward, to, for_tensors)
+    plain = functools.partial(adapt, to=to, stream=stream)
+    adapted = _gradients.differentiable(function, backward, to, plain)
 
     @functools.wraps(function, assigned=_names(function))
     def called(*inputs: Any) -> Any:

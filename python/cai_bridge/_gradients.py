@@ -7,6 +7,7 @@ and a rule for `vmap`, which `torch.func` needs, and no `jvp`: forward mode is P
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from types import FunctionType
 
@@ -18,13 +19,11 @@ from ._core import convert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
     Tensors = Callable[..., Any]
     """A function of tensors and plain values that returns tensors."""
-    Adapt = Callable[[Tensors], Tensors]
-    """`adapt` for a library and a stream, for callers who have tensors."""
 
 __all__ = ["DIFFERENTIABLE", "differentiable", "function_of", "of_tensors", "refusing"]
 
@@ -37,7 +36,7 @@ DIFFERENTIABLE: weakref.WeakKeyDictionary[Any, type] = weakref.WeakKeyDictionary
 """The Functions of adapted functions that have a gradient, by the adapted function."""
 
 
-def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Adapt) -> Any:
+def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Tensors) -> Any:
     """Give the Function of `function`, whose gradients `backward` computes."""
     second = DIFFERENTIABLE.get(backward) if isinstance(backward, FunctionType) else None
     if second is None:
@@ -54,27 +53,36 @@ def refusing(words: str) -> Tensors:
     return refused
 
 
-def of_tensors(function: Tensors, to: Any, adapt: Adapt) -> Tensors:
-    """Adapt a function for tensors, also for those on the host if the library has such arrays."""
-    inner, library = adapt(function), _libraries.find(to)
+def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[bool] = ()) -> Tensors:
+    """Adapt a function for tensors, also for those on the host if the library has such arrays.
+
+    `written` tells which of its arguments it writes.
+    """
+    inner, library = adapt(function, returns="torch"), _libraries.find(to)
     if _libraries.from_host(library) is None:
         return lambda *inputs: inner(*map(detached, inputs))
-    # As `adapt` has it for NumPy's arrays of memory on a GPU.
-    readonly = True if library.name == "numpy" else None
+    is_numpy = library.name == "numpy"
 
-    def taken(x: Any) -> Any:
-        x = detached(x)
-        return convert(x, to, readonly=readonly) if _on_host(x) else x
+    def taken(x: Any, is_written: bool) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        x = x.detach()
+        if x.device.type == "cpu":
+            # As `adapt` has it for NumPy's arrays of memory on a GPU.
+            return convert(x, to, readonly=not is_written if is_numpy else None)
+        if is_written and is_numpy:
+            raise ValueError(
+                f"to: got 'numpy' for a function that writes to an array on {x.device}, of which "
+                "NumPy has a copy; allowed: a library of arrays on GPUs"
+            )
+        return x
 
     def called(*inputs: Any) -> Any:
-        made = inner(*map(taken, inputs))
+        pairs = itertools.zip_longest(inputs, written[: len(inputs)], fillvalue=False)
+        made = inner(*itertools.starmap(taken, pairs))
         return type(made)(map(_tensor, made)) if type(made) in {tuple, list} else _tensor(made)
 
     return called
-
-
-def _on_host(x: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.device.type == "cpu"
 
 
 def _tensor(x: Any) -> Any:
@@ -89,7 +97,10 @@ def _tensor(x: Any) -> Any:
 
 
 def function_of(call: Tensors, back: Tensors) -> type:
-    """Make the Function of `call`; `back` takes its gradients, and then its inputs."""
+    """Make the Function of `call`; `back` takes its gradients, and then its inputs.
+
+    Dynamo traces these methods, and knows no union of types and no descriptors.
+    """
 
     class Adapted(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
@@ -109,7 +120,16 @@ def function_of(call: Tensors, back: Tensors) -> type:
                 next(tensors) if is_tensor else other
                 for other, is_tensor in zip(ctx.others, ctx.are_tensors, strict=True)
             ]
-            return back(*gradients, *inputs)
+            made = back(*gradients, *inputs)
+            made = made if isinstance(made, (tuple, list)) else (made,)
+            if len(made) != len(inputs):
+                raise ValueError(
+                    f"backward: got {len(made)} gradients; allowed: {len(inputs)}, one for each "
+                    "argument"
+                )
+            # An operator's call leaves out defaults, which are no tensors.
+            pairs = zip(made, ctx.needs_input_grad, strict=False)
+            return tuple([one if is_needed else None for one, is_needed in pairs])
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
@@ -120,7 +140,7 @@ def function_of(call: Tensors, back: Tensors) -> type:
 
 def _followed(made: Any) -> Any:
     """Refuse results that autograd would not look into."""
-    if isinstance(made, list | dict):
+    if isinstance(made, (list, dict)):
         raise TypeError(
             f"function: got one that returned a {type(made).__name__}; allowed: with backward=, an "
             "array or a tuple of arrays, which PyTorch's autograd follows"

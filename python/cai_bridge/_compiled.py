@@ -1,0 +1,74 @@
+"""What `adapt(op=, like=)` was asked for, and what results are like before they are there."""
+
+from __future__ import annotations
+
+import weakref
+from typing import NamedTuple
+
+from . import _libraries
+from ._core import _shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["ADAPTED", "Like", "Wanted", "check_writes", "specs"]
+
+
+ADAPTED: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The functions that were made with op= or like=: as a backward= they have gradients themselves."""
+
+
+class Like(NamedTuple):
+    """What an array is like, without its memory."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Wanted(NamedTuple):
+    """What was asked of `adapt`."""
+
+    function: Callable[..., Any]
+    to: Any
+    adapt: Callable[..., Any]
+    """`adapt` for the library and the stream."""
+    wraps: Callable[[Any], Any]
+    like: Callable[..., Any] | None
+    into: bool
+    backward: Callable[..., Any] | None
+    writes: bool = False
+    """Whether it writes its arguments, and returns nothing."""
+    is_gradient: bool = False
+    """Whether it computes gradients, each of which may be None."""
+
+    @property
+    def library(self) -> _libraries.Library:
+        return _libraries.find(self.to)
+
+
+def check_writes(library: _libraries.Library, field: str, got: str) -> None:
+    """Refuse a library that never writes for a function that has to."""
+    if library.readonly is False:
+        raise ValueError(
+            f"{field}: got {got} with to={library.name!r}, which never writes to what it is given; "
+            "allowed: a library that does"
+        )
+
+
+def specs(like: Callable[..., Any] | None, args: list[Any]) -> tuple[list[Like], bool]:
+    """Ask what the results are like, given what the arguments are; and whether it is one."""
+    said = next(one for one in args if isinstance(one, Like)) if like is None else like(*args)
+    if _is_spec(said):
+        return [Like(*said)], True
+    if isinstance(said, tuple | list) and said and all(map(_is_spec, said)):
+        return [Like(*one) for one in said], False
+    raise TypeError(
+        f"like: got one that returned {_shown(said):.80}; allowed: an argument of its own, a shape "
+        "and the name of a dtype, as ((2, 3), 'float32'), or a tuple of these"
+    )
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], str)

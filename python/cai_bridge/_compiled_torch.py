@@ -1,0 +1,236 @@
+"""`adapt(op=)`: a function as an operator of PyTorch's, which its compilers keep whole.
+
+The operator is what compiled and exported programs have; `torch.library` is told what it returns,
+its gradient, and its rule for `vmap`. In front of it is a `torch.autograd.Function`: without one
+`torch.func.grad` is an error, and forward mode gives tangents of zeros, silently.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import FunctionType
+from typing import NamedTuple
+
+import torch
+
+from . import _compiled_results as results
+from ._compiled import check_writes
+from ._compiled_schema import Schema, backwards, parsed
+from ._gradients import each, function_of, of_tensors, refusing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._compiled import Wanted
+
+__all__ = ["operator"]
+
+
+class Operator(NamedTuple):
+    """An operator, and the Function in front of it, if it returns something."""
+
+    schema: Schema
+    overload: Any
+    function: Any
+
+
+SECOND = (
+    "got a second derivative to compute; allowed: first ones, or a function for backward= that is "
+    "adapted with an op= and a backward= of its own"
+)
+
+_LIBRARIES: dict[str, Any] = {}
+"""What keeps each operator registered; one that is defined again replaces it."""
+_OPERATORS: weakref.WeakKeyDictionary[Any, Operator] = weakref.WeakKeyDictionary()
+"""By the adapted functions."""
+
+
+def operator(
+    wanted: Wanted, op: Any, untyped: Callable[[Wanted], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Register the operator, and give the function in front of it, and of `untyped`."""
+    schema = parsed(op, wanted.function, 1 if wanted.into else 0)
+    if schema.writes:
+        check_writes(wanted.library, "op", f"a function that writes {_first_written(schema)}")
+    if wanted.into and schema.writes:
+        raise ValueError("into: got True for a function without results; allowed: False")
+    if wanted.backward is not None and schema.writes:
+        raise ValueError(
+            f"backward: got a callable for a function that writes {_first_written(schema)}; "
+            "allowed: None, or a function that returns its results"
+        )
+    back = None if wanted.backward is None else _backward(wanted, schema)
+    made = _registered(wanted, schema, _implementation(wanted, schema), back)
+    adapted: Callable[..., Any] = wanted.wraps(
+        _front(made, untyped(wanted._replace(writes=schema.writes)))
+    )
+    _OPERATORS[adapted] = made
+    return adapted
+
+
+def _first_written(schema: Schema) -> str:
+    return schema.names[schema.written.index(True)]
+
+
+def _front(made: Operator, untyped: Callable[..., Any]) -> Callable[..., Any]:
+    # Plain values, which Dynamo reads, and tensors: it traces this function.
+    names, defaults, is_tensor = made.schema.names, made.schema.defaults, torch.Tensor
+    call = made.overload if made.function is None else made.function.apply
+    count = len(names)
+
+    def adapted(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) < count:
+            args = _filled(names, defaults, args, kwargs)
+        for one in args:
+            if isinstance(one, is_tensor):
+                return call(*args)
+        return untyped(*args)
+
+    return adapted
+
+
+def _filled(
+    names: tuple[str, ...], defaults: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Give all arguments by place."""
+    filled, first = list(args), len(names) - len(defaults)
+    for number in range(len(args), len(names)):
+        name = names[number]
+        if name in kwargs:
+            filled.append(kwargs[name])
+        elif number >= first:
+            filled.append(defaults[number - first])
+        else:
+            raise TypeError(f"{name}: got no argument; allowed: one for each of {', '.join(names)}")
+    for name in kwargs:
+        if name not in names[len(args) :]:
+            raise TypeError(
+                f"{name}: got an argument by that name; allowed: one for each of {', '.join(names)}"
+            )
+    return tuple(filled)
+
+
+def _registered(
+    wanted: Wanted,
+    schema: Schema,
+    implementation: Callable[..., Any],
+    back: Operator | None,
+    refusal: str = "got a gradient to compute; allowed: backward=, or arguments that require none",
+) -> Operator:
+    # What CuPy allocates in a capture is not the graph's: PyTorch splits its graph there.
+    tags = [torch.Tag.pt2_compliant_tag]
+    if not wanted.into and hasattr(torch.Tag, "cudagraph_unsafe"):
+        tags.append(torch.Tag.cudagraph_unsafe)
+    space, _, name = schema.name.partition("::")
+    _LIBRARIES.pop(schema.name, None)
+    library = _LIBRARIES[schema.name] = torch.library.Library(space, "FRAGMENT")
+    library.define(name + schema.text, tags=tags)
+
+    # Dynamo is to trace no frame below an operator.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def called(*args: Any) -> Any:
+        return implementation(*schema.filled(args))
+
+    def fake(*args: Any) -> Any:
+        return results.promised(schema, schema.filled(args), wanted.like)
+
+    library.impl(name, called, "CompositeExplicitAutograd")
+    torch.library.register_fake(schema.name, fake, lib=library)
+    overload = getattr(getattr(torch.ops, space), name).default
+    if schema.writes:
+        return Operator(schema, overload, None)
+    refused = refusing(f"{schema.name}: {refusal}")
+    gradient = refused if back is None else _expanding(back, schema.tensors)
+    function: Any = function_of(overload, gradient)
+    # For callers of torch.ops, as an exported program is one.
+    torch.library.register_autograd(
+        schema.name, function.backward, setup_context=function.setup_context, lib=library
+    )
+    torch.library.register_vmap(
+        schema.name,
+        lambda info, in_dims, *args: each(overload, info.batch_size, in_dims, args),
+        lib=library,
+    )
+    return Operator(schema, overload, function)
+
+
+def _expanding(back: Operator, tensors: tuple[bool, ...]) -> Callable[..., Any]:
+    """Give the gradient of each argument: the operator has those of the tensors."""
+    overload, apply = back.overload, back.function.apply
+
+    def gradients(*args: Any) -> Any:
+        # In a backward Dynamo knows the operator, and no Function inside another's.
+        made = overload(*args) if torch.compiler.is_compiling() else apply(*args)
+        if isinstance(made, torch.Tensor):
+            made = (made,)
+        found, at = [], 0
+        for is_tensor in tensors:
+            found.append(made[at] if is_tensor else None)
+            at += is_tensor
+        return tuple(found)
+
+    return gradients
+
+
+def _implementation(wanted: Wanted, schema: Schema) -> Callable[..., Any]:
+    """Give what the operator does, on tensors below autograd."""
+    outputs = schema.results if wanted.into else 0
+    written = (*schema.written, *[True] * outputs)
+    inner, like = of_tensors(wanted.function, wanted.to, wanted.adapt, written), wanted.like
+
+    def writing(*args: Any) -> None:
+        results.check_none(schema, inner(*args), "op= says")
+        for one, is_written in zip(args, schema.written, strict=True):
+            if is_written:
+                torch.autograd.graph.increment_version(one)
+
+    def into(*args: Any) -> Any:
+        made = results.new(schema, args, like)
+        results.check_none(schema, inner(*args, *made), "into=True says")
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def returning(*args: Any) -> Any:
+        return results.checked(schema, inner(*args), args, like)
+
+    return writing if schema.writes else into if outputs else returning
+
+
+def _backward(wanted: Wanted, schema: Schema) -> Operator:
+    """Give the operator of the gradients: the caller's own, or one made of a function."""
+    backward: Any = wanted.backward
+    found = _OPERATORS.get(backward) if isinstance(backward, FunctionType) else None
+    text = backwards(schema)
+    if found is not None:
+        takes = len(schema.names) + schema.results
+        if len(found.schema.names) != takes or found.schema.results != sum(schema.tensors):
+            raise ValueError(
+                f"backward: got {found.schema.name}{found.schema.text}; allowed: an operator that "
+                f"takes and returns as many as {text}"
+            )
+        return found
+    of = parsed(text, backward, 0)
+    inner = of_tensors(backward, wanted.to, wanted.adapt)
+
+    def likes(*args: Any) -> Any:
+        return tuple(_of_tensors(args[schema.results :], schema))
+
+    def gradients(*args: Any) -> Any:
+        made = inner(*args)
+        made = made if isinstance(made, tuple | list) else (made,)
+        if len(made) != len(schema.names):
+            raise ValueError(
+                f"backward: got {len(made)} gradients; allowed: {len(schema.names)}, one for each "
+                "argument"
+            )
+        kept = results.filled(_of_tensors(made, schema), args, likes(*args))
+        return results.checked(of, kept, args, likes)
+
+    own = wanted._replace(like=likes, into=False)
+    return _registered(own, of, gradients, None, SECOND)
+
+
+def _of_tensors(values: Any, schema: Schema) -> list[Any]:
+    """Give what there is for the tensors among the arguments."""
+    return [one for one, is_tensor in zip(values, schema.tensors, strict=True) if is_tensor]

@@ -1,0 +1,105 @@
+"""`adapt(op=, like=)`: functions of another library in programs that a compiler has traced.
+
+A compiler runs a program without its data. So it must be told what results are like (`like=`),
+what is written (the schema of `op=`), and never be given a result in the memory of an argument.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from ._compiled import ADAPTED, check_writes
+from ._core import _shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._compiled import Wanted
+
+__all__ = ["compiled"]
+
+
+def compiled(wanted: Wanted, op: str | None) -> Any:
+    """Give the function that callers have; it is an operator of PyTorch's if `op` names one."""
+    _check(wanted)
+    made = wanted.wraps(_untyped(wanted)) if op is None else _operator(wanted, op)
+    ADAPTED.add(made)
+    return made
+
+
+def _operator(wanted: Wanted, op: str) -> Any:
+    try:
+        from . import _compiled_torch  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"op: got {_shown(op):.80}, and PyTorch is not installed; allowed: None, or an "
+            "operator's name with PyTorch, whose it becomes",
+            name=error.name,
+        ) from error
+    return _compiled_torch.operator(wanted, op, _untyped)
+
+
+def _check(wanted: Wanted) -> None:
+    import inspect  # noqa: PLC0415
+
+    both = wanted.function, type(wanted.function).__call__
+    if any(map(inspect.iscoroutinefunction, both)):
+        raise TypeError(
+            "function: got a coroutine function; allowed: with op= or like=, functions whose work "
+            "is done when they return"
+        )
+    if wanted.like is not None and not callable(wanted.like):
+        raise TypeError(
+            f"like: got {_shown(wanted.like):.80}; allowed: a function of what the arguments are "
+            "like, as lambda x, by: x"
+        )
+    if wanted.into:
+        check_writes(wanted.library, "into", "True")
+
+
+def _untyped(wanted: Wanted) -> Callable[..., Any]:
+    """Give the function of JAX's arrays, or of whatever else is no tensor of PyTorch's."""
+
+    @functools.cache
+    def plain() -> Any:
+        return wanted.adapt(wanted.function)
+
+    @functools.cache
+    def jaxs() -> Any:
+        from . import _compiled_jax  # noqa: PLC0415
+
+        return _compiled_jax.function(wanted)
+
+    @functools.cache
+    def torchs(backward: Callable[..., Any]) -> Any:
+        from . import _gradients  # noqa: PLC0415
+
+        of = wanted.function, backward, wanted.to, wanted.adapt
+        return _gradients.differentiable(*of).apply
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        if _has(given, "jax", "Array"):
+            return jaxs()(*args, **kwargs)
+        if wanted.into:
+            raise TypeError(
+                f"into: got a call with {', '.join(type(one).__name__ for one in given)}; allowed: "
+                "PyTorch's tensors, with op=, or JAX's arrays, whose libraries make the results"
+            )
+        backward = wanted.backward
+        if backward is not None and not kwargs and _has(given, "torch", "Tensor"):
+            return torchs(backward)(*args)
+        return plain()(*args, **kwargs)
+
+    return called
+
+
+def _has(given: tuple[Any, ...], library: str, kind: str) -> bool:
+    """Tell whether there is an array of a library's, or JAX's tracer of one."""
+    if (module := sys.modules.get(library)) is None:
+        return False
+    array = getattr(module, kind)
+    return any(isinstance(one, array) for one in given)
