@@ -188,9 +188,6 @@ def waiting_unless(spared):
 
 
 broken("takes-cai-stream", wait_for=waiting_unless(lambda theirs, own: theirs > 2 and own > 2))
-broken("takes-cai-legacy-stream", wait_for=waiting_unless(lambda theirs, own: theirs == 1))
-broken("takes-cai-per-thread-stream", wait_for=waiting_unless(lambda theirs, own: theirs == 2))
-broken("takes-cai-default-stream", wait_for=waiting_unless(lambda theirs, own: own == LEGACY))
 broken("takes-cai-return", give_back_read=lambda self, array: None)
 broken("takes-cai-return-write", give_back_written=lambda self, array: None)
 
@@ -294,7 +291,6 @@ broken("takes-dlpack-max-version", ask=ask_for_legacy)
 broken("takes-dlpack-no-max-version", ask=ask_once)
 broken("takes-dlpack-buffer-error", ask=ask_or_fail)
 broken("takes-dlpack-pending", stream_to_name=naming(lambda own: own > LEGACY, -1))
-broken("takes-dlpack-default-stream", stream_to_name=naming(lambda own: own == LEGACY, -1))
 
 _set_destructor = python_call(
     "PyCapsule_SetDestructor", ctypes.c_int, ctypes.py_object, ctypes.c_void_p

@@ -243,7 +243,7 @@ class SixFaults(Library):
 FAULTS = {
     "the offset of a slice is ignored": {"cai-offset", "dlpack-offset"},
     "the last of two streams is waited for": {"dlpack-pending-on-two"},
-    "stream=2 is ignored": {"dlpack-per-thread-stream"},
+    "stream=2 is ignored": {"dlpack-pending"},
     "negative strides are positive": {"cai-reversed", "dlpack-reversed"},
     "dl_device=(1, 0) is memory of the GPU": {"dlpack-dl-device"},
 }

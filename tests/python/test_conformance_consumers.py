@@ -82,9 +82,7 @@ def test_a_consumer_that_breaks_one_fails_in_that_one_and_what_follows(name, lab
 
 
 ORDER = [
-    *("takes-cai-stream", "takes-cai-legacy-stream", "takes-cai-per-thread-stream"),
-    *("takes-cai-default-stream", "takes-cai-return", "takes-cai-return-write"),
-    *("takes-dlpack-pending", "takes-dlpack-default-stream"),
+    *("takes-cai-stream", "takes-cai-return", "takes-cai-return-write", "takes-dlpack-pending"),
 ]
 
 

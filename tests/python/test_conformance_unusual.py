@@ -22,9 +22,8 @@ from producers import (
     working_on,
 )
 
-from cai_bridge.conformance import ProducerAdapter, Verdict, check_producer
+from cai_bridge.conformance import ProducerAdapter, Verdict, check_producer, in_another_thread
 from cai_bridge.conformance.lab import Late, flat
-from cai_bridge.conformance.producer.arrays import in_another_thread
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable
 from cai_bridge.testing._values import compact_strides
 
@@ -76,7 +75,8 @@ def test_a_type_that_is_refused_is_told(lab: Any) -> None:
         return Array.interface(self)
 
     found = judged(lab, "cai-typestr", CAI, interface=interface)
-    assert found.evidence == "<f4, <f4, bool is refused, |i1, <u4, <f2, <c8"
+    assert found.outcome == "passed"
+    assert "not judged, such as dtype 'bool': refused: no bools" in found.evidence
 
 
 def test_a_dict_is_missed_before_two_streams_are_asked_for(lab: Any) -> None:

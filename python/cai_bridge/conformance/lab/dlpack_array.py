@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor
-from cai_bridge.testing._values import CODES
+from cai_bridge.testing._kit.dlpack_abi import IS_COPIED, READ_ONLY, ManagedTensor
+from cai_bridge.testing._values import CODES, compact_strides
 
 from .array import LabArray
 from .base import Lab
@@ -14,6 +14,11 @@ from .objects import LEGACY, handle_of
 
 KEYWORDS = ("stream", "max_version", "dl_device", "copy")
 CPU = 1
+KINDS = {"device": 2, "pinned": 3, "managed": 13}
+"""DLPack's device types of kinds of memory."""
+
+SHIFT = 16
+"""How many bytes a shifted tensor's first item is behind its data pointer."""
 
 
 class DLPackArray(LabArray):
@@ -25,7 +30,11 @@ class DLPackArray(LabArray):
         As for `LabArray`.
     form : str, optional
         The form of the tensors: ``"legacy"``, or a version such as ``"1.1"`` for who asks for 1.0
-        or later; by default 1.3 for these. Who does not ask is handed a legacy one.
+        or later; by default 1.3 for these. Who does not ask is handed a legacy one. ``"NULL
+        strides"`` is 1.1 without strides where these may be left out, ``"copied"`` has the flag of
+        copies, and ``"shifted"`` a `byte_offset`.
+    memory : str
+        As for `LabArray`.
     null : iterable of str
         Which of ``data``, ``shape`` and ``strides`` are NULL.
     byte_offset : int
@@ -64,6 +73,7 @@ class DLPackArray(LabArray):
         layout: str = "C",
         value: float | None = None,
         form: str | None = None,
+        memory: str = "device",
         null: Iterable[str] = (),
         byte_offset: int = 0,
         lanes: int = 1,
@@ -74,8 +84,22 @@ class DLPackArray(LabArray):
         keep: bool = False,
         **fields: int,
     ) -> None:
-        self._device = lab.device if device is None else device
-        super().__init__(lab, shape, dtype, layout, value, host=self._device[0] == CPU)
+        self._device = device or (KINDS[memory], lab.device[1] if memory == "device" else 0)
+        if memory == "device" and device is None:
+            self._device = lab.device
+        host = self._device[0] == CPU
+        super().__init__(lab, shape, dtype, layout, value, host=host, memory=memory)
+        region, self._flags = self.region, 0
+        if form == "NULL strides":
+            form = "1.1"
+            if region.strides == compact_strides(shape, region.itemsize):
+                null = (*null, "strides")
+        elif form == "shifted":
+            form, byte_offset = None, SHIFT
+        elif form == "copied":
+            form, self._flags = None, IS_COPIED
+        elif form == "newest":
+            form = None
         self._form, self._null, self._byte_offset = form, tuple(null), byte_offset
         self._lanes, self._readonly, self._keep = lanes, readonly, keep
         self._keywords, self._error, self._fields = set(keywords), error, fields
@@ -107,7 +131,11 @@ class DLPackArray(LabArray):
         self.asked.append(wishes)
         if self._error is not None:
             raise self._error
-        tensor = self._tensor(self._form_for(wishes.get("max_version")))
+        if wishes.get("dl_device") not in (None, self._device):
+            raise BufferError(f"dl_device: got {wishes['dl_device']}; allowed: {self._device}")
+        if wishes.get("copy"):
+            raise BufferError("copy: got True; allowed: None or False")
+        tensor = self.tensor(self._form_for(wishes.get("max_version")))
         self._order_before(wishes.get("stream"))
         self._tensors.append(tensor)
         capsule = tensor.capsule()
@@ -120,7 +148,8 @@ class DLPackArray(LabArray):
             return "legacy"
         return self._form or "1.3"
 
-    def _tensor(self, form: str) -> ManagedTensor:
+    def tensor(self, form: str) -> ManagedTensor:
+        """Make a tensor of a form, which is the caller's to hand out."""
         if self._readonly and form == "legacy":
             raise BufferError("max_version: got None; allowed: 1.0 or later for read-only memory")
         self.forms.append(form)
@@ -138,7 +167,7 @@ class DLPackArray(LabArray):
             dtype=(code, bits, self._lanes),
             device=self._device,
             byte_offset=self._byte_offset,
-            flags=READ_ONLY if self._readonly else 0,
+            flags=0 if form == "legacy" else READ_ONLY * self._readonly | self._flags,
             owner=self.memory,
             **self._fields,
         )

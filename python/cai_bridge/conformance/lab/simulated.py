@@ -84,10 +84,16 @@ class SimulatedLab(Lab):
         self.order(probe.handle, stream)
         return len(self.cuda.reports) == found
 
+    def _calls_so_far(self) -> int:
+        """Count the driver calls; those of a device of the lab's own are forgotten first."""
+        if self._own:
+            self.cuda.clear_calls()
+        return len(self.cuda.calls)
+
     @contextlib.contextmanager
     def no_waits(self) -> Iterator[None]:
         """Look at the driver calls that are made meanwhile."""
-        before = len(self.cuda.calls)
+        before = self._calls_so_far()
         yield
         made = [one.call for one in self.cuda.calls[before:]]
         waits = [
@@ -98,7 +104,7 @@ class SimulatedLab(Lab):
     @contextlib.contextmanager
     def watched(self) -> Iterator[Watch]:
         """Look at the driver calls that are made meanwhile."""
-        before = len(self.cuda.calls)
+        before = self._calls_so_far()
         with super().watched() as watch:
             yield watch
         watch.waited = any(
@@ -119,8 +125,10 @@ class SimulatedLab(Lab):
         self.cuda.clear_reports()
         return found
 
-    def memory(self, nbytes: int, stream: int | None = None) -> Any:
+    def memory(self, nbytes: int, stream: int | None = None, kind: str = "device") -> Any:
         """Allocate bytes of the simulated device."""
+        if kind != "device":
+            return self.cuda.array(shape=nbytes, dtype="uint8", speaks=(), memory=kind)
         if stream is None:
             return self.cuda.alloc(nbytes)
         return self.cuda.array(
