@@ -12,11 +12,12 @@ from types import FunctionType
 from typing import NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _compiled_results as results
 from ._compiled import check_writes
 from ._compiled_schema import Schema, backwards, parsed
-from ._gradients import each, function_of, of_tensors, refusing
+from ._gradients import each, function_of, of_tensors, refusing, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def _first_written(schema: Schema) -> str:
 def _front(made: Operator, untyped: Callable[..., Any]) -> Callable[..., Any]:
     # Plain values, which Dynamo reads, and tensors: it traces this function.
     names, defaults, is_tensor = made.schema.names, made.schema.defaults, torch.Tensor
-    call = made.overload if made.function is None else made.function.apply
+    overload = made.overload
+    call = overload if made.function is None else made.function.apply
     count = len(names)
 
     def adapted(*args: Any, **kwargs: Any) -> Any:
@@ -85,10 +87,28 @@ def _front(made: Operator, untyped: Callable[..., Any]) -> Callable[..., Any]:
             args = _filled(names, defaults, args, kwargs)
         for one in args:
             if isinstance(one, is_tensor):
-                return call(*args)
+                # A Function costs as much again as the operator.
+                if torch.compiler.is_compiling() or _is_followed(args):
+                    return call(*args)
+                return overload(*args)
         return untyped(*args)
 
     return adapted
+
+
+def _is_followed(args: tuple[Any, ...]) -> bool:
+    """Tell whether autograd, `torch.func` or forward mode looks at a call, or may do so."""
+    if _transforms() or getattr(forward_ad, "_current_level", 0) >= 0:
+        return True
+    return torch.is_grad_enabled() and any(
+        isinstance(one, torch.Tensor) and one.requires_grad for one in args
+    )
+
+
+_transforms: Callable[[], bool] = getattr(
+    torch._C, "_are_functorch_transforms_active", lambda: True
+)
+"""Whether transforms of `torch.func` are active, as PyTorch itself asks in each Function."""
 
 
 def _filled(
@@ -128,8 +148,7 @@ def _registered(
     library = _LIBRARIES[schema.name] = torch.library.Library(space, "FRAGMENT")
     library.define(name + schema.text, tags=tags)
 
-    # Dynamo is to trace no frame below an operator.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @undisturbed
     def called(*args: Any) -> Any:
         return implementation(*schema.filled(args))
 

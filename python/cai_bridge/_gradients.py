@@ -7,7 +7,9 @@ and a rule for `vmap`, which `torch.func` needs, and no `jvp`: forward mode is P
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import sys
 import weakref
 from types import FunctionType
 
@@ -25,7 +27,14 @@ if TYPE_CHECKING:
     Tensors = Callable[..., Any]
     """A function of tensors and plain values that returns tensors."""
 
-__all__ = ["DIFFERENTIABLE", "differentiable", "function_of", "of_tensors", "refusing"]
+__all__ = [
+    "DIFFERENTIABLE",
+    "differentiable",
+    "function_of",
+    "of_tensors",
+    "refusing",
+    "undisturbed",
+]
 
 SECOND = (
     "backward: got a second derivative to compute; allowed: first ones, or a function for "
@@ -40,8 +49,9 @@ def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Tensors
     """Give the Function of `function`, whose gradients `backward` computes."""
     second = DIFFERENTIABLE.get(backward) if isinstance(backward, FunctionType) else None
     if second is None:
-        second = function_of(of_tensors(backward, to, adapt), refusing(SECOND))
-    return function_of(of_tensors(function, to, adapt), second.apply)  # type: ignore[attr-defined]
+        second = function_of(undisturbed(of_tensors(backward, to, adapt)), refusing(SECOND))
+    call = undisturbed(of_tensors(function, to, adapt))
+    return function_of(call, second.apply)  # type: ignore[attr-defined]
 
 
 def refusing(words: str) -> Tensors:
@@ -53,13 +63,28 @@ def refusing(words: str) -> Tensors:
     return refused
 
 
+def undisturbed(function: Tensors) -> Tensors:
+    """Have Dynamo trace no frame of a call: of read-only arrays of NumPy's it asserts others."""
+    quiet: Tensors | None = None
+
+    def called(*inputs: Any) -> Any:
+        nonlocal quiet
+        if quiet is None:
+            if "torch._dynamo" not in sys.modules:
+                return function(*inputs)
+            quiet = torch.compiler.disable(function)
+        return quiet(*inputs)
+
+    return called
+
+
 def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[bool] = ()) -> Tensors:
     """Adapt a function for tensors, also for those on the host if the library has such arrays.
 
     `written` tells which of its arguments it writes.
     """
     inner, library = adapt(function, returns="torch"), _libraries.find(to)
-    if _libraries.from_host(library) is None:
+    if library._from_host is None:
         return lambda *inputs: inner(*map(detached, inputs))
     is_numpy = library.name == "numpy"
 
@@ -135,7 +160,12 @@ def function_of(call: Tensors, back: Tensors) -> type:
         def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
             return each(Adapted.apply, info.batch_size, in_dims, inputs)
 
+    # Looked at in each call.
+    Adapted.forward.__signature__ = _INPUTS  # type: ignore[attr-defined]
     return Adapted
+
+
+_INPUTS = inspect.Signature([inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)])
 
 
 def _followed(made: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_gradients import SECOND, TRANSFORMS, both, boths_gradient, cube, cubes_gradient
 
-from cai_bridge import adapt
+from cai_bridge import adapt, convert
 
 torch = pytest.importorskip("torch", reason="no PyTorch: make test-clients installs it")
 func = torch.func
@@ -22,6 +22,7 @@ func = torch.func
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace the builtin:UserWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not:UserWarning"),
 ]
 
@@ -296,7 +297,6 @@ def reusing(alias: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_by_hand_the_same_is_silently_wrong() -> None:
     """What the refusal is for: `torch.library.custom_op` over another library's view."""
-    from cai_bridge import convert
 
     @torch.library.custom_op("cai_test::by_hand", mutates_args=())
     def by_hand(x: torch.Tensor) -> torch.Tensor:
@@ -494,12 +494,63 @@ def test_what_results_are_like_is_said_by_shapes_and_names(like: Any, said: str,
     assert said in str(refused.value)
 
 
-def test_bfloat16_is_refused_where_the_library_has_none(x: Any) -> None:
-    with pytest.raises((TypeError, RuntimeError, BufferError)):
-        made(x.bfloat16(), 2.0)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8", "bool"])
+def test_other_types_go_through(dtype: str, x: Any) -> None:
+    same_again = adapt(lambda x: x.copy(), "numpy", op="cai_test::copy(Tensor x) -> Tensor")
+    small = x.to(getattr(torch, dtype))
+    seen = compiled(lambda x: same_again(x).to(torch.float64), "inductor")(small)
+    same(seen, small.to(torch.float64))
 
 
 def test_arrays_of_others_go_the_plain_way() -> None:
     assert made(np.full(2, 2.0), 1.0).tolist() == [8.0, 8.0]
     with pytest.raises(TypeError, match=r"^into: got a call with ndarray, float; allowed: PyTorch"):
         written(np.ones(2), 1.0)
+
+
+# without op=
+
+plain = adapt(lambda x: x * 2.0, "numpy", backward=lambda gradient, x: gradient * 2.0)
+BREAKS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "convert": (lambda x: torch.as_tensor(convert(x.sin(), "numpy")) + 1, lambda x: x.sin() + 1),
+    "a copy": (
+        lambda x: torch.as_tensor(convert(x.sin(), "numpy", copy=True)) + 1,
+        lambda x: x.sin() + 1,
+    ),
+    "its own": (lambda x: convert(x.sin(), "torch") + 1, lambda x: x.sin() + 1),
+    "a tree": (
+        lambda x: torch.as_tensor(convert({"a": [x.sin(), 3]}, "numpy")["a"][0]) + 1,
+        lambda x: x.sin() + 1,
+    ),
+    "adapt": (lambda x: adapt(lambda x: x * 2.0, "numpy")(x.sin()) + 1, lambda x: x.sin() * 2 + 1),
+    "backward=": (lambda x: plain(x.sin()) + 1, lambda x: x.sin() * 2 + 1),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize(("program", "wanted"), [*BREAKS.values()], ids=[*BREAKS])
+def test_without_an_operator_the_graph_breaks_and_is_right(
+    program: Any, wanted: Any, backend: str, x: Any
+) -> None:
+    same(torch.compile(program, backend=backend)(x), wanted(x))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(program, backend)(x)
+
+
+def test_with_a_gradient_it_breaks_as_well(x: Any) -> None:
+    same(
+        gradient(torch.compile(lambda x: plain(x.sin()) + 1.0), x),
+        gradient(lambda x: x.sin() * 2.0 + 1.0, x),
+    )
+
+
+def test_a_disabled_convert_breaks_the_graph_once(x: Any) -> None:
+    from torch._dynamo.utils import counters
+
+    quiet = torch.compiler.disable(convert)
+    counters.clear()
+    f = torch.compile(lambda x: torch.as_tensor(quiet(x.sin(), "numpy")) + 1, backend="eager")
+    same(f(x), x.sin() + 1)
+    assert sum(counters["graph_break"].values()) == 1
+    assert counters["stats"]["unique_graphs"] == 2
