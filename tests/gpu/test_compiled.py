@@ -7,14 +7,17 @@ ordered is seen in the values.
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cai_bridge import adapt, convert
+from cai_bridge import adapt, convert, to_cai, to_dlpack
 
 from . import libraries, streams
 from .converting import LATE, LATE_MS, Place, Torch, place
@@ -23,6 +26,7 @@ from .streams import WORDS, blocks_for, handle_of
 __all__ = ["place"]
 
 RUNS = 100
+FOLDER = Path(__file__).parents[2] / "docs" / "programs" / "compiled"
 BY = 2.0
 SCALE = "(Tensor x, float by) -> Tensor"
 SOURCE = r"""
@@ -364,6 +368,149 @@ def test_jaxs_other_types_reach_pytorch(dtype: str, jax: Any, place: Place) -> N
         made = jax.jit(copied)(x)
     assert (np.asarray(made.astype("float32")) == host).all()
     assert torch.cuda.is_available()
+
+
+# without op=
+
+
+def doubled(case: str) -> Callable[[Any], Any]:
+    """Twice a tensor, by CuPy, in a program that has no operator for it."""
+    if case == "convert":
+        return lambda x: convert(convert(x, "cupy") * 2, "torch")
+    if case == "a tree":
+        return lambda x: convert({"a": convert({"a": [x, 3]}, "cupy")["a"][0] * 2}, "torch")["a"]
+    backward = (lambda gradient, x: gradient * 2) if case == "backward=" else None
+    return adapt(lambda x: x * 2, "cupy", backward=backward)
+
+
+@pytest.mark.parametrize("case", ["convert", "a tree", "adapt", "backward="])
+def test_without_an_operator_the_graph_breaks_and_is_right(
+    case: str, place: Place, cupy: Any
+) -> None:
+    one = Torch(place)
+    torch, inner = one.torch, doubled(case)
+    program = torch.compile(lambda x: inner(x.sin()) + 1)
+    with one.working():
+        x = torch.rand(WORDS, device="cuda")
+        seen = program(x)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(seen, x.sin() * 2 + 1)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(lambda x: inner(x.sin()) + 1, fullgraph=True)(x)
+
+
+# The programs of the pages.
+
+
+@pytest.mark.parametrize("program", ["torch", "graph", "jax"])
+def test_a_program_of_a_page_prints_what_the_page_shows(program: str, driver: Any) -> None:
+    pytest.importorskip("cupy")
+    pytest.importorskip("jax" if program == "jax" else "torch")
+    done = subprocess.run(
+        [sys.executable, FOLDER / f"{program}_cupy.py"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (FOLDER / f"{program}.txt").read_text("utf-8")
+
+
+# A line for each of the other compilers (docs/compiled.md).
+
+
+def test_numba_launches_on_a_stream_of_its_own(place: Place) -> None:
+    one = Torch(place)
+    cuda = pytest.importorskip("numba.cuda")
+    _, kernel = streams.numba_kernels()
+    own, out = cuda.stream(), cuda.device_array(WORDS, dtype=np.float32)
+    values = streams.fresh_values()
+    for _ in range(RUNS):
+        value = float(next(values))
+        tensor = one.written(value)
+        with one.working():
+            with to_cai(tensor, stream=own) as view:
+                kernel[(*blocks_for(WORDS), own)](view, out)
+            tensor.fill_(LATE)
+        own.synchronize()
+        assert (out.copy_to_host() == value).all()
+
+
+def test_warp_takes_part_in_a_capture(place: Place) -> None:
+    one = Torch(place)
+    warp, torch = pytest.importorskip("warp"), one.torch
+    warp.init()
+    double = warp.kernel(_warp_double)
+    x = torch.ones(WORDS, device="cuda")
+    own = warp.Stream("cuda:0")
+
+    def step() -> None:
+        y = convert(x, "warp", stream=own)
+        with warp.ScopedStream(own, sync_enter=False):
+            warp.launch(double, dim=WORDS, inputs=[y])
+        del y
+        x.add_(1.0)
+
+    with one.working():
+        step()
+        one.stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=one.stream):
+            step()
+    for value in range(1, 11):
+        with one.working():
+            x.fill_(float(value))
+            graph.replay()
+        one.stream.synchronize()
+        assert (x == 2.0 * value + 1.0).all()
+
+
+with contextlib.suppress(ImportError):
+    import warp as wp
+
+    def _warp_double(x: wp.array(dtype=wp.float32)):  # type: ignore[no-untyped-def, valid-type]
+        i = wp.tid()
+        x[i] = 2.0 * x[i]
+
+
+def test_triton_takes_a_tensor_over_another_librarys_array(place: Place, cupy: Any) -> None:
+    """Its launcher takes what has `data_ptr()`, on PyTorch's current stream."""
+    torch, triton = Torch(place).torch, pytest.importorskip("triton")
+    kernel, own = triton.jit(_triton_scale), cupy.cuda.Stream(non_blocking=True)
+    x, y = cupy.zeros(WORDS, np.float32), torch.zeros(WORDS, device="cuda")
+    values = streams.fresh_values()
+    for _ in range(RUNS):
+        value = float(next(values))
+        streams.cupy_writes_late(x, value, own, LATE_MS)
+        with own:
+            taken = convert(x, "torch")
+        kernel[(triton.cdiv(WORDS, 128),)](taken, y, BY, WORDS, BLOCK=128)
+        with own:
+            del taken
+            x.fill(LATE)
+        assert (y == BY * value).all()
+
+
+def test_cute_takes_a_view_that_is_ready_on_the_kernels_stream(place: Place, cupy: Any) -> None:
+    """CuTe DSL's ``from_dlpack`` asks for a capsule with stream -1; CuPy stands for its kernel."""
+    one, own = Torch(place), cupy.cuda.Stream(non_blocking=True)
+    out = cupy.zeros(WORDS, np.float32)
+    values = streams.fresh_values()
+    for _ in range(RUNS):
+        value = float(next(values))
+        tensor = one.written(value)
+        with one.working():
+            with to_dlpack(tensor, stream=own) as view:
+                capsule = view.__dlpack__(stream=-1)
+                with own:
+                    place.driver.spin(own.ptr, LATE_MS)
+                    memory = cupy.cuda.UnownedMemory(view.ptr, view.nbytes, capsule, 0)
+                    out[...] = cupy.ndarray(WORDS, np.float32, cupy.cuda.MemoryPointer(memory, 0))
+                del memory, capsule
+            tensor.fill_(LATE)
+        assert (cupy.asnumpy(out, stream=own) == value).all()
 
 
 # cost

@@ -1,0 +1,40 @@
+import cupy
+import torch
+
+from cai_bridge import adapt
+
+kernel = cupy.RawKernel(
+    r"""
+    extern "C" __global__ void scale(const float* x, float* y, float by, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = by * x[i];
+    }
+    """,
+    "scale",
+)
+
+
+def gradient(g, x, by):  # a gradient for each argument, in CuPy
+    return g * by, None
+
+
+@adapt(
+    to="cupy",
+    op="mylib::scale(Tensor x, float by) -> Tensor",  # what PyTorch's compilers see
+    into=True,  # PyTorch allocates the result: y, the last parameter
+    backward=gradient,
+)
+def scale(x, by, y):  # x and y are cupy.ndarray here
+    blocks = (x.size + 255) // 256
+    kernel((blocks,), (256,), (x, y, cupy.float32(by), cupy.int32(x.size)))
+
+
+@torch.compile(fullgraph=True)
+def step(x):
+    return scale(x + 1, 2.0).sum()
+
+
+x = torch.arange(5, device="cuda", dtype=torch.float32, requires_grad=True)
+loss = step(x)
+loss.backward()
+print(loss.item(), x.grad.tolist())
