@@ -1,6 +1,6 @@
 """The programs of the pages on compiled programs, in their parts for the CPU: they print as shown.
 
-`tests/gpu/test_compiled.py` runs those for a GPU.
+`tests/gpu/test_compilers.py` runs those for a GPU.
 """
 
 from __future__ import annotations

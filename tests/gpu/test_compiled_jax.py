@@ -1,0 +1,121 @@
+"""`adapt(like=, into=)` in `jax.jit`: kernels of other libraries, ordered on XLA's stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cai_bridge import adapt
+
+from . import libraries, streams
+from .converting import LATE_MS, Place, place
+from .kernels import BY, KERNELS, RUNS, SOURCE, like, per_call_us
+from .streams import WORDS, blocks_for
+
+__all__ = ["place"]
+
+
+@pytest.fixture
+def jax() -> Any:
+    jax = libraries.gpu_jax()
+    pytest.importorskip("jax.experimental.buffer_callback")
+    return jax
+
+
+@pytest.mark.parametrize("library", [*KERNELS])
+def test_a_program_of_jaxs_is_right(
+    library: str, jax: Any, place: Place, note: Callable[..., None]
+) -> None:
+    scaled = KERNELS[library]("in_jax")
+    delay = streams.jax_delay(LATE_MS)
+    program = jax.jit(lambda x: scaled(x + 1.0, BY) + 3.0)
+    values, wrong = streams.fresh_values(), 0
+    jax.block_until_ready(program(delay(1)))
+    for _ in range(RUNS):
+        value = next(values) % 1000 + 1
+        made = program(delay(value))
+        wrong += not bool((np.asarray(made) == (value + 1.0) * BY + 3.0).all())
+    note(f"jax.jit, {library}: {wrong} of {RUNS} wrong", wrong=wrong)
+    assert wrong == 0
+
+
+def test_xla_waits_for_a_functions_own_stream_and_it_for_xla(
+    jax: Any, place: Place, cupy: Any, note: Callable[..., None]
+) -> None:
+    """The function's stream is non-blocking, and late: only an event at each end orders it."""
+    kernel = cupy.RawKernel(SOURCE, "scale")
+    own = cupy.cuda.Stream(non_blocking=True)
+
+    @adapt(to="cupy", like=like, into=True, stream=own)
+    def scaled(x: Any, by: float, y: Any) -> None:
+        place.driver.spin(own.ptr, LATE_MS)
+        with own:
+            kernel((blocks_for(x.size)[0],), (128,), (x, y, np.float32(by), np.int32(x.size)))
+
+    delay = streams.jax_delay(LATE_MS)
+    # Twice: the second call reads what the first wrote, in memory that XLA uses again.
+    program = jax.jit(lambda x: scaled(scaled(x + 1.0, BY) + 3.0, BY) + 5.0)
+    values, wrong = streams.fresh_values(), 0
+    for _ in range(RUNS):
+        value = next(values) % 1000 + 1
+        made = np.asarray(program(delay(value)))
+        wrong += not bool((made == ((value + 1.0) * BY + 3.0) * BY + 5.0).all())
+    note(f"jax.jit, a stream of its own: {wrong} of {RUNS} wrong", wrong=wrong)
+    assert wrong == 0
+
+
+def test_nothing_is_copied_and_what_is_kept_is_refused(jax: Any, cupy: Any, place: Place) -> None:
+    seen: list[Any] = []
+
+    @adapt(to="cupy", like=lambda x: x, into=True)
+    def noted(x: Any, y: Any) -> None:
+        seen.append((x.data.ptr, y.data.ptr))
+        y[...] = x
+
+    x = jax.block_until_ready(jax.device_put(np.ones(WORDS, np.float32), jax.devices("gpu")[0]))
+    made = jax.block_until_ready(jax.jit(noted)(x))
+    assert seen == [(x.unsafe_buffer_pointer(), made.unsafe_buffer_pointer())]
+    assert (np.asarray(made) == 1.0).all()
+
+    @adapt(to="cupy", like=lambda x: x, into=True)
+    def keeps(x: Any, y: Any) -> None:
+        seen.append(x[1:])
+        y[...] = x
+
+    try:
+        with pytest.raises(Exception, match="keeps: got one that kept its array 0"):
+            jax.block_until_ready(jax.jit(keeps)(x))
+    finally:
+        seen.clear()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8", "bool"])
+def test_jaxs_other_types_reach_pytorch(dtype: str, jax: Any, place: Place) -> None:
+    torch = pytest.importorskip("torch")
+
+    @adapt(to="torch", like=lambda x: x, into=True)
+    def copied(x: Any, y: Any) -> None:
+        assert str(x.dtype) == f"torch.{dtype}"
+        y.copy_(x)
+
+    host = (np.arange(64) % 2).astype(np.float32)
+    with jax.default_device(jax.devices("gpu")[0]):
+        x = jax.numpy.asarray(host).astype(dtype)
+        made = jax.jit(copied)(x)
+    assert (np.asarray(made.astype("float32")) == host).all()
+    assert torch.cuda.is_available()
+
+
+@pytest.mark.alone
+def test_what_a_call_from_jax_costs(jax: Any, place: Place, note: Callable[..., None]) -> None:
+    scaled = KERNELS["cupy"]("jax_cost")
+    x = jax.device_put(np.ones(WORDS, np.float32), jax.devices("gpu")[0])
+    for name, f in (("like= into=", scaled), ("XLA alone", lambda x, by: x * by)):
+        program = jax.jit(lambda x, f=f: f(x, BY))
+        jax.block_until_ready(program(x))
+        us = per_call_us(lambda p=program: jax.block_until_ready(p(x)), lambda: None, 100)
+        note(f"jax.jit, {name}: {us:.1f} us with its wait", **{name: round(us, 1)})
+        assert us < 5000.0
