@@ -127,6 +127,12 @@ impl Descriptor {
         }
     }
 
+    /// The same memory under another of the names that reach it, in its place.
+    #[cfg(feature = "python")]
+    pub(crate) const fn set_device(&mut self, device: Device) {
+        self.device = device;
+    }
+
     /// The address of its first byte and how many there are up to its last, gaps included. (0, 0) without elements.
     pub fn span(&self) -> (u64, u64) {
         if self.ptr == 0 {

@@ -110,6 +110,8 @@ kinds! {
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
     /// A type that DLPack does not have, for DLPack: structured, object, string, datetime, long double.
     Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
+    /// A type that a library does not have.
+    DtypeConverted: Buffer, "dtype", "a type that the library has, or a view of the bits: x.view('uint8')";
     /// An element narrower than a byte.
     SubByte: Buffer, "dtype", "elements of whole bytes";
     /// `<V2` or `|V1`, and nothing says which type that is, for DLPack.

@@ -172,6 +172,23 @@ impl Layout {
             })
     }
 
+    /// Whether an axis along which no element is reached has another stride than in a compact array.
+    pub fn has_odd_unused(&self) -> bool {
+        let (shape, strides) = self.lists.both();
+        let odd = |axis| !is_used(shape, axis) && strides[axis] != compact(shape, axis);
+        (0..shape.len()).any(odd)
+    }
+
+    /// Gives the axes along which no element is reached the strides of a compact array: any others are as right.
+    pub fn compact_unused(&mut self) {
+        let (shape, strides) = self.lists.both_mut();
+        for axis in 0..shape.len() {
+            if !is_used(shape, axis) {
+                strides[axis] = compact(shape, axis);
+            }
+        }
+    }
+
     /// Whether no element is there twice: each axis steps over all that those of smaller strides reach. Rarer layouts
     /// that have no element twice either count as ones that do.
     pub fn is_without_overlap(&self) -> bool {

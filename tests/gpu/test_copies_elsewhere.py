@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import convert, from_cai, to_cai
 
 from . import capsules
 from .copies import COUNT, NEWEST, SPIN_MS, cai_of, copied, floats, write
@@ -76,9 +76,10 @@ def test_torch_takes_managed_memory_as_plain_cuda_memory(
     address, _ = everywhere
     write(driver, address, 5.0, LEGACY)
     driver.synchronize()
-    tensor = torch.from_dlpack(from_cai(cai_of(address), device=(2, 0)))
-    assert (tensor.data_ptr(), tensor.device.type) == (address, "cuda")
-    assert bool((tensor == 5.0).all())
+    by_hand = torch.from_dlpack(from_cai(cai_of(address), device=(2, 0)))
+    for tensor in (by_hand, convert(from_cai(cai_of(address)), torch)):
+        assert (tensor.data_ptr(), tensor.device.type) == (address, "cuda")
+        assert bool((tensor == 5.0).all())
 
 
 def torch_takes_copy(torch: Any) -> bool:

@@ -90,6 +90,8 @@ class NoNullsError(TypeError):
 STAND_INS: dict[str, Callable[[], Any]] = {
     "float32": lambda: Host(np.array([1, 2], "float32")),
     "every second": lambda: Host(np.array([1, 9, 2], "float32")[::2]),
+    "unused stride": lambda: by_hand(shape=(1,), strides=(-1,)),
+    "unused strides": lambda: by_hand(shape=(0, 3), strides=(-4, -4)),
     "negative bit": lambda: tensor(_neg=True),
     "conjugate bit": lambda: tensor(_conj=True),
     "gradient": lambda: tensor(_grad=True),
@@ -102,6 +104,7 @@ STAND_INS: dict[str, Callable[[], Any]] = {
     "legacy capsule": lambda: by_hand(form="legacy"),
     "NumPy's bfloat16": lambda: np.array([1, 2], ml_dtypes.bfloat16),
     "NumPy's float8_e5m2": lambda: np.array([1, 2], ml_dtypes.float8_e5m2),
+    "NumPy's float8_e3m4": lambda: np.array([1, 2], ml_dtypes.float8_e3m4),
     "nulls": lambda: Host(None, refuses(NoNullsError(NULLS))),
     "read-only": lambda: Host(read_only(np.array([1, 2], "float32"))),
     "mask": lambda: np.ma.array([1.0, 2.0], mask=[False, True]),
@@ -168,6 +171,8 @@ def memory_of(array: Any, to: str) -> tuple[str, list[Any], int]:
     if to == "torch":
         return name, array.float().tolist(), array.data_ptr()
     dtype = np.dtype(getattr(ml_dtypes, name, name))
+    if not array.shape[0]:
+        return name, [], 0
     count = array.shape[0] * (2 if array.strides[0] == 2 else 1)
     read = np.frombuffer(ctypes.string_at(array.data_ptr(), count * dtype.itemsize), dtype)
     return name, read[:: array.strides[0]].astype("float32").tolist(), array.data_ptr()
@@ -211,6 +216,8 @@ def refusal(row: Any, to: str, copy: Any) -> str | None:
     """The kind of the refusal, if there is one."""
     if "refused" in row:
         return str(row["refused"])
+    if row.get("lacking") == to:
+        return "DtypeConverted"
     if row.get("gaps") and to == "jax" and not copy:
         return "StridesNotCompact"
     writes = to in {"torch", "tvm_ffi"}
@@ -221,7 +228,7 @@ def refusal(row: Any, to: str, copy: Any) -> str | None:
 def test_no_copy_is_made_but_where_it_is_asked_for(row: Any, to: str, made: Any) -> None:
     importorskip(to)
     x = made()
-    if "values" not in row or is_own(x, to) or refusal(row, to, None):
+    if not row.get("values") or is_own(x, to) or refusal(row, to, None):
         return
     first, again, copied = convert(x, to), convert([x], to)[0], convert(x, to, copy=True)
     same = memory_of(first, to)[2] == memory_of(again, to)[2]
@@ -244,6 +251,16 @@ def test_an_array_on_the_host_is_detached_alone_and_in_a_tree(row: Any, to: str,
             continue
         for go in ways(x, to, detach=True, copy=copy).values():
             assert memory_of(go(), to)[:2] == (row["dtype"], row["detached"])
+
+
+@each("hosts", "array", lacking="torch")
+def test_the_bits_of_a_type_are_taken_by_a_library_that_lacks_it(
+    row: Any, to: str, made: Any
+) -> None:
+    importorskip(to)
+    bits = made().view("uint8")
+    if to != "numpy":
+        assert memory_of(convert(bits, to), to)[:2] == ("uint8", bits.tolist())
 
 
 @each("hosts", "array", readonly=True)

@@ -144,6 +144,7 @@ ELSEWHERE = {
     "array, readonly=True",
     *("reversed array", "strided array", "view for NumPy"),
     "array on the host, without copy=True",
+    "type that PyTorch lacks",
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
     "a copy during a capture",
     "managed memory for a consumer without a stream during a capture of its producer",

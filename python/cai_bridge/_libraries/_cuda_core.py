@@ -8,6 +8,7 @@ from ._library import Any, Library
 class CudaCore(Library):
     name = "cuda"
     arrays = ("cuda.core.utils:StridedMemoryView",)
+    _gpu_memory_alone = True
     _streams_by_call = True
 
     def current_stream(self, device: int) -> Any:

@@ -10,6 +10,7 @@ from ._library import Any, Quick, Routed
 class Cupy(Routed):
     name = "cupy"
     arrays = ("cupy:ndarray",)
+    _gpu_memory_alone = True
 
     current_stream = staticmethod(_stream_of_cupy)
 

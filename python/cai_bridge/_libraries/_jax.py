@@ -14,6 +14,10 @@ class Jax(Routed):
     name = "jax"
     arrays = ("jax:Array",)
     _from_host = "jax.dlpack:from_dlpack"
+    # XLA says "UNIMPLEMENTED" to others (0.11.2).
+    _strides = "compact"
+    _gpu_memory_alone = True
+    _versioned = False
     view = DLPackView
     writes = False
     # It never writes.

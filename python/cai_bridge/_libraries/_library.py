@@ -55,6 +55,21 @@ class Library:
     readonly: ClassVar[bool | None] = None
     # What makes its arrays of others' on the host, as "module:name"; None for GPU libraries.
     _from_host: ClassVar[str | None] = None
+    # Whether it has arrays on the host alone: those of a GPU are copied.
+    _host_alone: ClassVar[bool] = False
+    # Which protocol has to have a word for what it is given: "cai", "dlpack" or "any"; None: the
+    # one that `view` speaks.
+    _words: ClassVar[str | None] = None
+    # What its arrays may be. What else comes is handed out as that, or refused before it is asked.
+    # Strides: "any", "not negative", or "compact", in whatever order of the axes. None: nobody
+    # knows, so any, but not negative where the exchange API makes its arrays.
+    _strides: ClassVar[str | None] = None
+    # Whether it knows no memory but a GPU's own: managed and pinned memory is handed out as that.
+    _gpu_memory_alone: ClassVar[bool] = False
+    # Its element types, as DLPack's (code, bits, lanes); None: any.
+    _element_types: ClassVar[frozenset[tuple[int, int, int]] | None] = None
+    # Whether it takes versioned capsules, which can say more.
+    _versioned: ClassVar[bool] = True
     # Whether `current_stream` is only a default: each call may name another, as Numba's kernels do.
     _streams_by_call: ClassVar[bool] = False
 

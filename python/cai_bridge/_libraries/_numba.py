@@ -8,6 +8,7 @@ from ._library import Any, Library, Quick
 class Numba(Library):
     name = "numba"
     arrays = ("numba.cuda.cudadrv.devicearray:DeviceNDArray",)
+    _gpu_memory_alone = True
     _streams_by_call = True
 
     def __init__(self) -> None:

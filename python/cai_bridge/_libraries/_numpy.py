@@ -11,6 +11,8 @@ class Numpy(Library):
     name = "numpy"
     arrays = ("numpy:ndarray",)
     _from_host = "numpy:asarray"
+    _host_alone = True
+    _words = "cai"
     view = DLPackView
     writes = False
 

@@ -21,6 +21,7 @@ ALIGNMENT = 256
 class Rmm(Library):
     name = "rmm"
     arrays = ("rmm:DeviceBuffer",)
+    _gpu_memory_alone = True
     _streams_by_call = True
 
     def current_stream(self, device: int) -> Any:

@@ -5,19 +5,41 @@ Before 2.10 it has none: then tensors are made of capsules, by ``torch.utils.dlp
 
 from __future__ import annotations
 
+from cai_bridge._core import _dtypes
+
 from ._library import Any, DLPackView, Library
+
+LACKS = {"float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"}
+"""What no release has had up to 2.15."""
+COMPLEX32, FLOAT4_X2 = (5, 32, 1), (17, 4, 2)
 
 
 class Torch(Library):
     name = "torch"
     arrays = ("torch:Tensor",)
     _from_host = "torch:from_dlpack"
+    # Its exchange API ends the process where it meets others (2.11), its import raises.
+    _strides = "not negative"
+    _gpu_memory_alone = True
 
     @property
     def view(self) -> type | None:  # type: ignore[override]
         """None where tensors are made by the exchange API."""
         (tensor,) = self.types
         return None if hasattr(tensor, "__dlpack_c_exchange_api__") else DLPackView
+
+    @property
+    def _versioned(self) -> bool:  # type: ignore[override]
+        return self.view is None
+
+    @property
+    def _element_types(self) -> frozenset[tuple[int, int, int]]:  # type: ignore[override]
+        """Those of the table but what it lacks, and two that only DLPack has besides."""
+        import torch
+
+        lacks = {name for name in LACKS if not hasattr(torch, name)}
+        shared = {(code, bits, 1) for name, code, bits, _ in _dtypes() if name not in lacks}
+        return frozenset({*shared, COMPLEX32, FLOAT4_X2})
 
     def current_stream(self, device: int) -> Any:
         import torch

@@ -9,6 +9,7 @@ class TvmFfi(Library):
     name = "tvm_ffi"
     arrays = ("tvm_ffi:Tensor",)
     _from_host = "tvm_ffi:from_dlpack"
+    _strides = "any"
     view = DLPackView
 
     def current_stream(self, device: int) -> Any:

@@ -10,9 +10,10 @@ class Views(Library):
 
     writes = False
 
-    def __init__(self, name: str, view: type) -> None:
+    def __init__(self, name: str, view: type, words: str | None = None) -> None:
         self.name = name
         self.view = view  # type: ignore[misc]
+        self._words = words  # type: ignore[misc]
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -22,4 +23,4 @@ class Views(Library):
 CAI = Views("cai", CaiView)
 DLPACK = Views("dlpack", DLPackView)
 # Of whatever type: for the bridge itself, which asks nothing of it.
-ANY = Views("any", CaiView)
+ANY = Views("any", CaiView, "any")

@@ -37,6 +37,7 @@ MOST_DIMENSIONS = 4
 class Warp(Library):
     name = "warp"
     arrays = ("warp:array",)
+    _gpu_memory_alone = True
 
     def stream_in_use(self, device: int) -> Any:
         """Give the current stream of a GPU that Warp already works on, else None.

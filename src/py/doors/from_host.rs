@@ -44,7 +44,7 @@ impl Maker {
         let py = x.py();
         let to_library = self.to_library(py)?;
         Argument::parse(stream)?;
-        if to_library.writes && asked == Some(true) {
+        if to_library.limits.writes && asked == Some(true) {
             return Err(Error::new(Kind::ReadOnlyAsked, "True for a library that may write").into());
         }
         let Some(from_host) = &to_library.from_host else {
@@ -106,7 +106,7 @@ fn made_of<'py>(
         tensor.array.set_readonly(Some(true));
     }
     to_library.wanted.check_dtype(tensor.array.dtype())?;
-    to_library.admit(&mut tensor.array, asked.or(to_library.readonly))?;
+    to_library.limits.admit(&mut tensor.array, asked.or(to_library.limits.readonly))?;
     let dtype = tensor.array.dtype();
     let (module, name) = from_host.split_once(':').unwrap_or((from_host, ""));
     let made = py.import(module)?.getattr(name)?.call1((HostArray(tensor),))?;

@@ -5,19 +5,18 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple, PyType};
 
+use super::limits::Limits;
 use super::to_cai::take_in;
 use super::to_dlpack::is_on_gpu;
-use crate::descriptor::Descriptor;
 use crate::dlpack::encode::{self, Keep};
 use crate::dlpack::exchange::Table;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::Wanted;
 use crate::py::producers::types::{facts, speaks};
 use crate::py::streams::Argument;
-use crate::py::text::tuple_text;
 use crate::py::views::DLPackView;
 
 /// The call, as records and traces name it.
@@ -33,17 +32,14 @@ pub(super) struct ToLibrary {
     pub(super) current: CurrentStream,
     /// Whether a program registered it: what it makes is looked at.
     pub(super) is_registered: bool,
-    /// Whether it is NumPy, whose arrays are copies.
+    /// Whether it has arrays on the host alone, as NumPy: those of a GPU are copied.
     pub(super) is_numpy: bool,
     /// Its function that makes arrays of others' on the host, as "module:name"; `None` for libraries of GPUs alone.
     pub(super) from_host: Option<String>,
-    strides: Strides,
     /// Which protocol has to have a word for what it gets.
     pub(super) wanted: Wanted,
-    /// Whether it gets no read-only memory, unless the caller vouches.
-    pub(super) writes: bool,
-    /// The default of `readonly=`.
-    pub(super) readonly: Option<bool>,
+    /// What its arrays may be.
+    pub(super) limits: Limits,
 }
 
 /// What its current stream is.
@@ -55,16 +51,6 @@ pub(super) enum CurrentStream {
     Own,
     /// A default one: each of its calls may name another, as Numba's kernels do.
     Default,
-}
-
-/// Which strides its arrays may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Strides {
-    Any,
-    /// PyTorch ends the process where its exchange API meets others (torch 2.11).
-    NotNegative,
-    /// JAX has no others: XLA says "UNIMPLEMENTED" (0.11.2).
-    Compact,
 }
 
 /// How it makes an array.
@@ -101,7 +87,6 @@ impl ToLibrary {
         } else {
             Method::Make(class)
         };
-        let name = library.getattr(intern!(py, "name"))?;
         let module = library.get_type().getattr(intern!(py, "__module__"))?;
         let ours = module.extract::<&str>().is_ok_and(|name| name.starts_with("cai_bridge."));
         let cupys =
@@ -118,23 +103,10 @@ impl ToLibrary {
             method,
             current,
             is_registered: !ours,
-            is_numpy: name.eq("numpy")?,
+            is_numpy: library.getattr(intern!(py, "_host_alone"))?.is_truthy()?,
             from_host: library.getattr(intern!(py, "_from_host"))?.extract()?,
-            strides: if matches!(method, Method::Table(_)) || name.eq("torch")? {
-                Strides::NotNegative
-            } else if name.eq("jax")? {
-                Strides::Compact
-            } else {
-                Strides::Any
-            },
-            wanted: match method {
-                _ if ours && name.eq("any")? => Wanted::Any,
-                Method::Make(Class::Cai) | Method::View(Class::Cai) => Wanted::Cai,
-                _ if name.eq("numpy")? => Wanted::Cai,
-                _ => Wanted::DLPack,
-            },
-            writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
-            readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
+            wanted: wanted(&library.getattr(intern!(py, "_words"))?, method)?,
+            limits: Limits::of(library, method)?,
         })
     }
 
@@ -161,28 +133,8 @@ impl ToLibrary {
         let mut source = take_in(DOOR, x, &*facts(x)?, arguments, self.wanted)
             .map_err(|error| self.explain_host(x, error))?;
         self.wanted.check(x.py(), &source)?;
-        self.admit(&mut source.array, readonly)?;
+        self.limits.admit(&mut source.array, readonly)?;
         Ok(source)
-    }
-
-    /// Refuses an array that the library cannot have.
-    pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
-        array.set_readonly(readonly);
-        if self.writes && array.readonly() {
-            let (kind, got) = match readonly {
-                Some(_) => (Kind::ReadOnlyAsked, "True for a library that may write"),
-                None => (Kind::ReadOnlyConverted, "read-only memory"),
-            };
-            return Err(Error::new(kind, got));
-        }
-        let strides = array.layout().strides();
-        if self.strides == Strides::Compact && !array.layout().is_compact() {
-            return Err(Error::new(Kind::StridesNotCompact, tuple_text(strides)));
-        }
-        if self.strides == Strides::NotNegative && strides.iter().any(|step| *step < 0) {
-            return Err(Error::new(Kind::StrideNegative, tuple_text(strides)));
-        }
-        Ok(())
     }
 
     /// What is said of an array on the host, which a copy of goes to the GPU.
@@ -200,6 +152,20 @@ impl ToLibrary {
             Err(interrupt) => interrupt,
         }
     }
+}
+
+/// Which protocol has to have a word for what a library gets, as it says, or as what its arrays are made by.
+fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
+    let by_view = match method {
+        Method::Make(Class::Cai) | Method::View(Class::Cai) => Wanted::Cai,
+        _ => Wanted::DLPack,
+    };
+    Ok(match said.extract::<Option<&str>>()? {
+        None => by_view,
+        Some("cai") => Wanted::Cai,
+        Some("any") => Wanted::Any,
+        Some(_) => Wanted::DLPack,
+    })
 }
 
 /// An array that a library makes itself of a managed tensor, whose deleter gives the memory back.

@@ -139,7 +139,7 @@ impl Maker {
         act(py, || {
             let argument = Argument::parse(stream)?;
             let readonly = flag::parse("readonly", readonly)?;
-            let refused = readonly == Some(true) && slf.get().to_library(py)?.writes;
+            let refused = readonly == Some(true) && slf.get().to_library(py)?.limits.writes;
             xs.iter().enumerate().try_for_each(|(item, x)| {
                 let admitted = match x.cast::<View>() {
                     Ok(view) => view.get().check_leased().map_err(PyErr::from),
@@ -219,7 +219,7 @@ impl Maker {
             return Ok(Some(x.clone()));
         }
         let asked = flag::parse("readonly", readonly)?;
-        let readonly = asked.or(to_library.readonly);
+        let readonly = asked.or(to_library.limits.readonly);
         let said = Argument::parse(stream)?;
         let source = match to_library.take(x, readonly, &said) {
             Err(error)
@@ -253,6 +253,7 @@ impl Maker {
         let argument = if stream.is_some() { said } else { asked.argument().map_err(explained)? };
         let exported = export(DOOR, py, &mut source, &argument);
         exported.map_err(|error| about(explained(error)))?;
+        to_library.limits.name_device(&mut source);
         let answer = asked.answer.as_ref();
         self.make_for_call(py, to_library, source, (readonly, answer), lent).map_err(about)
     }

@@ -8,6 +8,7 @@ mod from_host;
 mod hand_over;
 mod item;
 mod library;
+mod limits;
 mod maker;
 mod ndarray;
 mod several;

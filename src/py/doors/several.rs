@@ -28,7 +28,7 @@ impl Maker {
         later: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let to_library = self.to_library(py)?;
-        let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
+        let readonly = flag::parse("readonly", readonly)?.or(to_library.limits.readonly);
         let said = Argument::parse(stream)?;
         // One alone has no others to be ordered with, and needs no room.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
@@ -71,7 +71,8 @@ impl Maker {
         let held = |item: usize| Some((item, dlpack::consume_later(py, &mut sources[item])?));
         let unconsumed: Vec<_> = capsules.into_iter().filter_map(held).collect();
         let mut made = Vec::with_capacity(sources.len());
-        for (item, source) in sources.into_iter().enumerate() {
+        for (item, mut source) in sources.into_iter().enumerate() {
+            to_library.limits.name_device(&mut source);
             let answer = streams[numbers[item]].answer.as_ref();
             let array = self.make_for_call(py, to_library, source, (readonly, answer), lent);
             made.push(array.map_err(|error| at_item(py, error, item))?);

@@ -93,6 +93,11 @@ impl Holding {
         (self.home.place, self.used.at) = (place, place);
     }
 
+    /// Where its consumer works.
+    pub(crate) const fn consumer_place(&self) -> Place {
+        self.used.at
+    }
+
     /// Holds the producer's managed tensor as well.
     #[inline(always)]
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {

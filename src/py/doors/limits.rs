@@ -1,0 +1,165 @@
+//! What the arrays of a library may be, as its file says. What no element shows is handed out as the library has it; what is
+//! left is refused before the library is asked.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyFrozenSet;
+
+use super::library::Method;
+use crate::descriptor::Descriptor;
+use crate::device::{Device, MemoryKind};
+use crate::dlpack::encode;
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+use crate::py::lease::Holding;
+use crate::py::text::{shown, tuple_text};
+
+/// What a library's arrays may be.
+#[derive(Debug)]
+pub(super) struct Limits {
+    strides: Strides,
+    /// Whether it knows no memory but a GPU's own.
+    gpu_memory_alone: bool,
+    element_types: Option<ElementTypes>,
+    /// Whether it takes versioned capsules.
+    versioned: bool,
+    /// Whether it gets no read-only memory, unless the caller vouches.
+    pub(super) writes: bool,
+    /// The default of `readonly=`.
+    pub(super) readonly: Option<bool>,
+}
+
+/// Which strides its arrays may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strides {
+    Any,
+    NotNegative,
+    /// Those of a compact array, in whatever order of its axes.
+    Compact,
+}
+
+/// Element types.
+#[derive(Debug)]
+struct ElementTypes {
+    /// Those of the table, one lane each: a bit each, by its place there.
+    shared: u32,
+    /// All of them, as DLPack's code, bits and lanes.
+    all: Vec<(u8, u8, u16)>,
+}
+
+impl Limits {
+    /// What `library`, whose arrays are made by `method`, says of itself.
+    pub(super) fn of(library: &Bound<'_, PyAny>, method: Method) -> PyResult<Self> {
+        let py = library.py();
+        let flag = |name| library.getattr(name)?.is_truthy();
+        let types = library.getattr(intern!(py, "_element_types"))?;
+        Ok(Self {
+            strides: Strides::of(&library.getattr(intern!(py, "_strides"))?, method)?,
+            gpu_memory_alone: flag(intern!(py, "_gpu_memory_alone"))?,
+            element_types: if types.is_none() { None } else { Some(ElementTypes::of(&types)?) },
+            versioned: flag(intern!(py, "_versioned"))?,
+            writes: flag(intern!(py, "writes"))?,
+            readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
+        })
+    }
+
+    /// Refuses an array that the library cannot have.
+    #[inline]
+    pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
+        array.set_readonly(readonly);
+        if self.writes && array.readonly() {
+            return Err(not_written(readonly));
+        }
+        if self.element_types.as_ref().is_some_and(|types| !types.have(array.dtype())) {
+            return Err(Error::new(Kind::DtypeConverted, format!("{:?}", array.dtype())));
+        }
+        if !self.versioned {
+            encode::check_padding(array, "takes legacy capsules")?;
+        }
+        if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
+    }
+
+    /// Hands strides that no element uses out as those of a compact array. Refuses what is still wrong.
+    #[cold]
+    fn mend_strides(&self, array: &mut Descriptor) -> Result<()> {
+        array.layout_mut().compact_unused();
+        if self.strides.have(array) {
+            return Ok(());
+        }
+        let kind = match self.strides {
+            Strides::Compact => Kind::StridesNotCompact,
+            _ => Kind::StrideNegative,
+        };
+        Err(Error::new(kind, tuple_text(array.layout().strides())))
+    }
+
+    /// Hands memory that every GPU reaches out as that of the GPU where its consumer works, to a library that knows no
+    /// other. It is ordered by then, as what it is.
+    #[inline]
+    pub(super) fn name_device(&self, source: &mut Holding) {
+        if self.gpu_memory_alone && source.array.device().kind != MemoryKind::Device {
+            let device = Device::cuda(source.consumer_place().ordinal);
+            source.array.set_device(device);
+        }
+    }
+}
+
+#[cold]
+fn not_written(readonly: Option<bool>) -> Error {
+    match readonly {
+        Some(_) => Error::new(Kind::ReadOnlyAsked, "True for a library that may write"),
+        None => Error::new(Kind::ReadOnlyConverted, "read-only memory"),
+    }
+}
+
+impl Strides {
+    fn of(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Self> {
+        // What nobody knows of a table that makes arrays: that of PyTorch ends the process where it meets negative ones.
+        if said.is_none() {
+            return Ok(if matches!(method, Method::Table(_)) {
+                Self::NotNegative
+            } else {
+                Self::Any
+            });
+        }
+        match said.extract()? {
+            "any" => Ok(Self::Any),
+            "not negative" => Ok(Self::NotNegative),
+            "compact" => Ok(Self::Compact),
+            _ => Err(PyTypeError::new_err(format!("_strides: got {}", shown(said)?))),
+        }
+    }
+
+    /// Whether an array's are such.
+    #[inline]
+    fn have(self, array: &Descriptor) -> bool {
+        match self {
+            Self::Any => true,
+            Self::NotNegative => array.layout().strides().iter().all(|step| *step >= 0),
+            Self::Compact => array.layout().is_compact() && !array.layout().has_odd_unused(),
+        }
+    }
+}
+
+impl ElementTypes {
+    fn of(types: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let all: Vec<(u8, u8, u16)> = types
+            .cast::<PyFrozenSet>()?
+            .iter()
+            .map(|one| one.extract())
+            .collect::<PyResult<_>>()?;
+        let known = all.iter().filter_map(|&(code, bits, lanes)| {
+            Dtype::of_dlpack(code, bits, lanes).ok().filter(|dtype| dtype.is_shared() && lanes == 1)
+        });
+        Ok(Self { shared: known.fold(0, |shared, dtype| shared | 1 << dtype.index()), all })
+    }
+
+    #[inline]
+    fn have(&self, dtype: Dtype) -> bool {
+        if dtype.is_shared() && dtype.lanes() == 1 {
+            return self.shared >> dtype.index() & 1 == 1;
+        }
+        self.all.contains(&(dtype.code(), dtype.bits(), dtype.lanes())) && !dtype.is_padded()
+    }
+}
