@@ -17,15 +17,22 @@ class Cupy(Routed):
     def routes(self) -> Quick:
         return _routes()
 
+    def _make_by_dict(self, view: Any, stream: Any) -> Any:
+        # What CuPy takes of these types, it takes by a dict: its constructor has only its own.
+        return _public(view, stream)
+
+
+def _public(view: Any, stream: Any) -> Any:
+    import cupy
+
+    with cupy.cuda.Device(view.device[1]):
+        # The order is made by now, so CuPy need not wait.
+        return cupy.asarray(_Unordered(view))
+
 
 def _routes() -> Quick:
     import cupy
     from cupy.cuda import MemoryPointer, UnownedMemory
-
-    def public(view: Any, stream: Any) -> Any:
-        with cupy.cuda.Device(view.device[1]):
-            # The order is made by now, so CuPy need not wait.
-            return cupy.asarray(_Unordered(view))
 
     def same(one: Any, other: Any) -> bool:
         return bool(
@@ -34,7 +41,7 @@ def _routes() -> Quick:
         )
 
     quick = _Ndarrays(cupy.ndarray, _halves(cupy.ndarray), MemoryPointer, UnownedMemory)
-    return Quick("cupy", quick, public, same)
+    return Quick("cupy", quick, _public, same)
 
 
 def _halves(ndarray: Any) -> Any:

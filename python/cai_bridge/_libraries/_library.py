@@ -92,6 +92,10 @@ class Library:
         """
         raise NotImplementedError
 
+    def _make_by_dict(self, view: Any, stream: Any) -> Any:
+        """Make an array of items that only a dict can say: dates, records, the other byte order."""
+        return self.make(view, stream)
+
     # --- what the bridge asks ---------------------------------------------------------------------
 
     @functools.cached_property

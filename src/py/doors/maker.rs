@@ -316,6 +316,7 @@ impl Maker {
             Method::View(class) => (class, false),
         };
         let mut source = source;
+        let alone = source.array.dtype().is_cais_alone();
         if calls {
             source.hand_out_whole(py);
         }
@@ -327,10 +328,13 @@ impl Maker {
         if !calls {
             return Ok(view.into_any());
         }
+        let library = self.library.bind(py);
+        if alone {
+            return library.call_method1(intern!(py, "_make_by_dict"), (&view, stream));
+        }
         if let Some(quick) = self.quick.get(py) {
             return quick.get().make(&view);
         }
-        let library = self.library.bind(py);
         let made = library.call_method1(intern!(py, "make"), (&view, stream))?;
         if to_library.is_registered {
             check_made(&made, &view, class)?;
