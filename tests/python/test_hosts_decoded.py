@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,20 @@ def read_only(memory: Any) -> Any:
     return memory
 
 
+class Immutable(Host):
+    """An array of a library that never changes its arrays."""
+
+    __module__ = "jaxlib"
+    __dlpack__ = Host.__dlpack__
+
+
+class Variable:
+    """An object that has the methods of another's array, as flax's variables have."""
+
+    def __init__(self, array: Any) -> None:
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
 class NoNullsError(TypeError):
     """As pyarrow's."""
 
@@ -107,6 +122,7 @@ STAND_INS: dict[str, Callable[[], Any]] = {
     "NumPy's float8_e3m4": lambda: np.array([1, 2], ml_dtypes.float8_e3m4),
     "nulls": lambda: Host(None, refuses(NoNullsError(NULLS))),
     "read-only": lambda: Host(read_only(np.array([1, 2], "float32"))),
+    "stands for a read-only array": lambda: Variable(Immutable(np.array([1, 2], "float32"))),
     "mask": lambda: np.ma.array([1.0, 2.0], mask=[False, True]),
     "a copy": lambda: by_hand(flags=IS_COPIED),
     "a GPU's memory": lambda: by_hand(device=(2, 0)),
@@ -271,3 +287,23 @@ def test_the_remedies_for_read_only_memory_work(row: Any, to: str, made: Any) ->
         if not is_own(x, to):
             for go in ways(x, to, **wishes).values():
                 assert memory_of(go(), to)[1] == row["values"]
+
+
+def test_the_memory_is_kept_as_long_as_the_librarys_array(to: str) -> None:
+    importorskip(to)
+    given: list[HandMade] = []
+
+    def hands_out(memory: Any) -> Any:
+        fields = {"shape": (16,), "device": CPU, "owner": memory}
+        given.append(HandMade(memory.ctypes.data, **fields))
+        return given[0].capsule()
+
+    # On a boundary of 64 bytes, or JAX copies.
+    block = np.zeros(128, "u1")
+    start = -block.ctypes.data % 64
+    arrays = [convert(Host(block[start : start + 64].view("float32"), hands_out), to)]
+    gc.collect()
+    assert given[0].deleted == 0
+    arrays.clear()
+    gc.collect()
+    assert given[0].deleted == 1

@@ -21,7 +21,7 @@ pub(super) struct Limits {
     strides: Strides,
     /// Whether it knows no memory but a GPU's own.
     gpu_memory_alone: bool,
-    element_types: Option<ElementTypes>,
+    element_types: ElementTypes,
     /// Whether it takes versioned capsules.
     versioned: bool,
     /// Whether it gets no read-only memory, unless the caller vouches.
@@ -42,10 +42,10 @@ enum Strides {
 /// Element types.
 #[derive(Debug)]
 struct ElementTypes {
-    /// Those of the table, one lane each: a bit each, by its place there.
-    shared: u32,
-    /// All of them, as DLPack's code, bits and lanes.
-    all: Vec<(u8, u8, u16)>,
+    /// Those of the table that are missing, of one lane: a bit each, by its place there.
+    lacks: u32,
+    /// All that there are, as DLPack's code, bits and lanes; `None` for any.
+    all: Option<Vec<(u8, u8, u16)>>,
 }
 
 impl Limits {
@@ -57,7 +57,7 @@ impl Limits {
         Ok(Self {
             strides: Strides::of(&library.getattr(intern!(py, "_strides"))?, method)?,
             gpu_memory_alone: flag(intern!(py, "_gpu_memory_alone"))?,
-            element_types: if types.is_none() { None } else { Some(ElementTypes::of(&types)?) },
+            element_types: ElementTypes::of(&types)?,
             versioned: flag(intern!(py, "_versioned"))?,
             writes: flag(intern!(py, "writes"))?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
@@ -65,19 +65,33 @@ impl Limits {
     }
 
     /// Refuses an array that the library cannot have.
-    #[inline]
+    #[inline(always)]
     pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
         array.set_readonly(readonly);
         if self.writes && array.readonly() {
             return Err(not_written(readonly));
         }
-        if self.element_types.as_ref().is_some_and(|types| !types.have(array.dtype())) {
-            return Err(Error::new(Kind::DtypeConverted, format!("{:?}", array.dtype())));
-        }
-        if !self.versioned {
-            encode::check_padding(array, "takes legacy capsules")?;
+        let dtype = array.dtype();
+        let is_common = dtype.is_shared() && dtype.lanes() == 1;
+        if !is_common || self.element_types.lacks >> dtype.index() & 1 == 1 {
+            self.admit_uncommon(array)?;
         }
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
+    }
+
+    /// Refuses an element type that the library does not have.
+    #[cold]
+    fn admit_uncommon(&self, array: &Descriptor) -> Result<()> {
+        let dtype = array.dtype();
+        let given = (dtype.code(), dtype.bits(), dtype.lanes());
+        let lacks = |all: &Vec<_>| !all.contains(&given) || dtype.is_padded();
+        if self.element_types.all.as_ref().is_some_and(lacks) {
+            return Err(Error::new(Kind::DtypeConverted, format!("{dtype:?}")));
+        }
+        if self.versioned {
+            return Ok(());
+        }
+        encode::check_padding(array, "takes legacy capsules")
     }
 
     /// Hands strides that no element uses out as those of a compact array. Refuses what is still wrong.
@@ -96,7 +110,7 @@ impl Limits {
 
     /// Hands memory that every GPU reaches out as that of the GPU where its consumer works, to a library that knows no
     /// other. It is ordered by then, as what it is.
-    #[inline]
+    #[inline(always)]
     pub(super) fn name_device(&self, source: &mut Holding) {
         if self.gpu_memory_alone && source.array.device().kind != MemoryKind::Device {
             let device = Device::cuda(source.consumer_place().ordinal);
@@ -143,23 +157,16 @@ impl Strides {
 }
 
 impl ElementTypes {
-    fn of(types: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let all: Vec<(u8, u8, u16)> = types
-            .cast::<PyFrozenSet>()?
-            .iter()
-            .map(|one| one.extract())
-            .collect::<PyResult<_>>()?;
-        let known = all.iter().filter_map(|&(code, bits, lanes)| {
-            Dtype::of_dlpack(code, bits, lanes).ok().filter(|dtype| dtype.is_shared() && lanes == 1)
-        });
-        Ok(Self { shared: known.fold(0, |shared, dtype| shared | 1 << dtype.index()), all })
-    }
-
-    #[inline]
-    fn have(&self, dtype: Dtype) -> bool {
-        if dtype.is_shared() && dtype.lanes() == 1 {
-            return self.shared >> dtype.index() & 1 == 1;
+    fn of(said: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if said.is_none() {
+            return Ok(Self { lacks: 0, all: None });
         }
-        self.all.contains(&(dtype.code(), dtype.bits(), dtype.lanes())) && !dtype.is_padded()
+        let all: Vec<(u8, u8, u16)> =
+            said.cast::<PyFrozenSet>()?.iter().map(|one| one.extract()).collect::<PyResult<_>>()?;
+        let lacking = Dtype::all().filter(|dtype| !all.contains(&(dtype.code(), dtype.bits(), 1)));
+        Ok(Self {
+            lacks: lacking.fold(0, |lacks, dtype| lacks | 1 << dtype.index()),
+            all: Some(all),
+        })
     }
 }
