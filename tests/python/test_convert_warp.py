@@ -244,3 +244,20 @@ def test_warp_itself_reads_gaps_and_backwards_and_keeps_the_memory(cuda: Any, re
     assert x.exports == 0
     nothing = convert(cuda.array(shape=(0, 2)), "warp")
     assert nothing.shape == (0, 2)
+
+
+def test_inside_a_capture_warps_stream_joins_the_graph_and_leaves_it(
+    cuda: Any, warp: Any, streams: Any
+) -> None:
+    origin, warps = cuda.stream("origin"), streams["cuda:0"]
+    x = cuda.array([0.0] * 4, speaks="exchange", stream=origin)
+    with cuda.capture(origin) as graph, cuda.current_stream(origin):
+        origin.fill(x, 7.0)
+        made = convert(x, "warp", stream=warps)
+        seen = warps.read(items(made))
+        del made
+        origin.fill(x, 9.0)
+    for _ in range(2):
+        graph.launch(origin)
+        origin.synchronize()
+        assert seen.value == [7.0] * 4
