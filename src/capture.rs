@@ -50,6 +50,15 @@ pub enum Route {
     Refused(Kind),
 }
 
+/// How the host waits for the work on a stream with the part `part`: by an event and a wait for it, or not at all. What
+/// is captured has not run, however long the host waits, and to record the legacy stream beside a capture ends that.
+pub const fn host_route(part: Part) -> Route {
+    match part {
+        Part::Outside => Route::Plain,
+        Part::Inside(_) | Part::Beside => Route::Refused(Kind::CaptureWait),
+    }
+}
+
 /// How the edge from a stream with the part `from` to the stream `to` with the part `part` is made.
 pub fn route(direction: Direction, from: Part, to: Stream, part: Part) -> Route {
     match (from, part) {

@@ -7,7 +7,7 @@ the host and back; with neither, the program asks MPI. Add `Allreduce` or `Sendr
 
 mpi4py waits for no stream. MPI reads and writes when it is called, and is done when the call
 returns. So the host waits before the call, for what is queued on the memory that is read and on the
-memory that is written: one stream waits for both, and the host waits for that stream alone.
+memory that is written, and for nothing else.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CALLS: dict[str, tuple[Callable[[Any, Any], None], float]] = {
 }
 
 
-def by_device(here: Any, call: Callable[[Any, Any], None], x: Any, y: Any) -> None:
+def by_device(_here: Any, call: Callable[[Any, Any], None], x: Any, y: Any) -> None:
     """Let MPI read `x` and write `y` where they are."""
-    ready = here.stream()
-    with to_cai(x, stream=ready) as send, to_cai(y, stream=ready) as receive:
-        ready.synchronize()
+    with to_cai(x) as send, to_cai(y) as receive:
+        send.wait()
+        receive.wait()
         call(send, receive)
 
 

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/distributed/with_ucxx.py
 
-ucxx speaks the CUDA Array Interface alone, and waits for no stream, as MPI does: one stream waits
-for what is queued on both arrays, and the host waits for that stream before UCX is called.
+ucxx speaks the CUDA Array Interface alone, and waits for no stream, as MPI does: the host waits for
+what is queued on both arrays before UCX is called.
 
 torch tells the addresses. Without a GPU, start it by `mpirun`: MPI is in the place of UCX.
 """
@@ -64,9 +64,9 @@ async def main() -> int:
             x = here.late(library, rank + 1.0)
             # JAX's arrays are never written: UCX writes to one of CuPy's, which JAX takes over.
             y = here.late("cupy" if library == "jax" else library, -1.0)
-            ready = here.stream()
-            with to_cai(x, stream=ready) as send, to_cai(y, stream=ready) as receive:
-                ready.synchronize()
+            with to_cai(x) as send, to_cai(y) as receive:
+                send.wait()
+                receive.wait()
                 await both(send, receive)
             seen = convert(here.to(library, y), "numpy")
             wrong += not (seen == expected).all()

@@ -124,6 +124,27 @@ class _View:
     @property
     def owner(self) -> Any:
         """The producer that the view keeps alive; None after `release`."""
+    def wait(self) -> None:
+        """The host waits until what is pending on the array is done, and for nothing else.
+
+        For code that takes an address and knows no stream, as MPI, UCX and files do: wait for the memory that is
+        read and for the memory that is written, then call it. Nothing is pending afterwards: ``stream`` and the
+        dict's ``stream`` are None. Other threads run meanwhile, and graph captures of other streams go on.
+
+        The host waits by an event on the array's stream. If nothing keeps that stream alive, as a bare handle, the
+        host waits for all work on the device, with a warning in the log: pass the stream object.
+
+        Raises
+        ------
+        BufferError
+            The view was released.
+        DriverError
+            The array's stream is being captured, so its work has not run; or a call of the CUDA driver failed.
+
+        Notes
+        -----
+        CUDA Array Interface (Version 3), "Synchronization".
+        """
     def release(self, stream: _Stream = None) -> None:
         """Gives the memory back to its producer; the view then refuses to export.
 

@@ -81,6 +81,10 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// gone.
     fn is_reached(&self, event: Event) -> Result<bool>;
 
+    /// `cuEventSynchronize`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture minds: the
+    /// host waits until the work before the event is done. Blocks. Fails where the event's context is gone.
+    fn wait_until(&self, event: Event) -> Result<()>;
+
     /// `cuStreamIsCapturing`, and `cuStreamGetCaptureInfo` where it is: the stream's part in a graph
     /// capture. Legal at any time.
     fn part(&self, stream: Alive<'_>) -> Result<Part>;

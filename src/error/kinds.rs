@@ -189,6 +189,8 @@ kinds! {
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
     /// A copy during a capture of its stream or its source's.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
+    /// A wait of the host for work that is being captured.
+    CaptureWait: Driver, "graph capture", "a wait before the capture begins or after it ends";
     /// Memory for a consumer that names no stream and may read on the CPU, during a capture of its producer's stream.
     CaptureHostReader: Driver, "graph capture", "stream= with the consumer's stream, or a hand-over before the capture begins";
 

@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 
 use self::place::in_context;
 pub use self::place::{context_of, within};
-use crate::capture::{Direction, Part, Route, route};
+use crate::capture::{Direction, Part, Route, host_route, route};
 use crate::device::{Context, Place};
 use crate::driver::codes::INVALID_HANDLE;
 use crate::driver::{Call, Driver, Event, Handle};
@@ -241,6 +241,28 @@ pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
 /// No capture is harmed, and what is captured is not waited for.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
+}
+
+/// The host waits for the work that is queued on `streams` by now, and for no other. [`host_route`] decides; what it
+/// refuses of one stream is refused before any is touched. Blocks.
+pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
+    for stream in streams {
+        if let Route::Refused(kind) = host_route(part_of(driver, *stream)?) {
+            return Err(Error::new(kind, format!("a wait for work on {}", stream.stream())));
+        }
+    }
+    let record = |stream: &Alive<'_>| {
+        within(driver, stream.place(), |context| record(driver, context, *stream))
+    };
+    // All are recorded first: what is queued on the last of them during the first wait is not waited for.
+    let events: SmallVec<[Result<Event>; 2]> = streams.iter().map(record).collect();
+    let wait = |event: Result<Event>| {
+        let event = event?;
+        let waited = driver.wait_until(event);
+        driver.spare_event(event);
+        waited
+    };
+    events.into_iter().map(wait).fold(Ok(()), Result::and)
 }
 
 /// On whose behalf an edge is made, for its event.

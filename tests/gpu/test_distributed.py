@@ -19,7 +19,7 @@ from launching import PROGRAMS
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 # Multicast over NVLink is not to be had on every machine with two GPUs.
 NCCL = {"NCCL_NVLS_ENABLE": "0"}
-WAIT = "        ready.synchronize()\n"
+WAIT = "        send.wait()\n"
 
 
 @pytest.fixture(autouse=True)

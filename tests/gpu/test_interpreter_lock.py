@@ -67,6 +67,7 @@ os._exit(0)
         "view.__dlpack__(stream=consumer)",
         "view.__dlpack__()",
         "to_cai(Array(), stream=consumer)",
+        "view.wait()",
     ],
 )
 def test_a_callback_that_needs_the_lock_runs_while_an_order_waits_for_a_full_queue(

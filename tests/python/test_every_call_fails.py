@@ -164,6 +164,15 @@ def test_the_exchange_api(view: str, produced_on: str, kind: str) -> None:
     prove(produced_on, case)
 
 
+@pytest.mark.parametrize("produced_on", STREAMS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_wait_of_the_host(view: str, produced_on: str) -> None:
+    def case(scene: Scene) -> Act:
+        return VIEWS[view](scene).wait
+
+    prove(produced_on, case)
+
+
 # --- copies ---------------------------------------------------------------------------------------
 
 # Shape and strides in items: one call copies runs, rows with a pitch, or planes of rows.
@@ -463,7 +472,7 @@ def test_a_context_that_cannot_be_popped_at_all_is_told() -> None:
 # --- all of them ----------------------------------------------------------------------------------
 
 # The simulated device's own, which the bridge never calls: a program's wait on the host.
-NOT_THE_BRIDGES = {"cuCtxSynchronize", "cuEventSynchronize"}
+NOT_THE_BRIDGES = {"cuCtxSynchronize"}
 # Always allowed and without effect on a device, so the simulated one does not log it: it only sets
 # the thread's mode for the query of an event.
 REAL_ONLY = {"cuThreadExchangeStreamCaptureMode"}

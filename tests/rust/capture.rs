@@ -1,6 +1,6 @@
 //! Edges during graph captures: the rule as a table, and what an order does by it.
 
-use cai_bridge::capture::{Direction, Part, Route, route};
+use cai_bridge::capture::{Direction, Part, Route, host_route, route};
 use cai_bridge::stream::Stream;
 use toml::Value;
 
@@ -12,6 +12,15 @@ fn part(value: &Value) -> Part {
         Value::String(text) if text == "outside" => Part::Outside,
         Value::String(text) if text == "beside" => Part::Beside,
         other => panic!("{other:?}"),
+    }
+}
+
+fn name(route: Route) -> &'static str {
+    match route {
+        Route::Plain => "plain",
+        Route::External => "external",
+        Route::Pointless => "pointless",
+        Route::Refused(kind) => kind.name(),
     }
 }
 
@@ -27,13 +36,15 @@ fn the_route_of_an_edge_is_the_table() {
                 Some(_) => Stream::Legacy,
                 None => Stream::Handle(7),
             };
-            let got = match route(direction, part(&row["from"]), to, part(&row["part"])) {
-                Route::Plain => "plain",
-                Route::External => "external",
-                Route::Pointless => "pointless",
-                Route::Refused(kind) => kind.name(),
-            };
+            let got = name(route(direction, part(&row["from"]), to, part(&row["part"])));
             assert_eq!(got, text(&row, "route"), "{section}: {row:?}");
         }
+    }
+}
+
+#[test]
+fn the_route_of_a_wait_of_the_host_is_the_table() {
+    for row in rows(&table("capture.toml"), "host") {
+        assert_eq!(name(host_route(part(&row["part"]))), text(&row, "route"), "{row:?}");
     }
 }

@@ -7,7 +7,7 @@ use cai_bridge::device::{MemoryKind, Place};
 use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, codes};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Kind;
-use cai_bridge::order::{Need, forget, is_reached, mark, order, wait_on_host};
+use cai_bridge::order::{Need, forget, is_reached, mark, order, wait_for, wait_on_host};
 use cai_bridge::stream::{Alive, Stream, Thread};
 
 use crate::alive::{HERE, alive};
@@ -211,4 +211,41 @@ fn another_threads_stream_is_marked_by_the_legacy_default_stream_which_follows_i
     cuda.run_all().unwrap();
     assert!(is_reached(&*cuda, &point).unwrap());
     assert!(!cuda.reports().iter().any(|report| report.kind == ReportKind::ForeignThread));
+}
+
+#[test]
+fn the_host_waits_for_the_streams_that_it_is_given_and_uses_their_events_again() {
+    let (cuda, [first, second, other]) = machine();
+    for _ in 0..3 {
+        for stream in [first, second, other] {
+            work(&cuda, stream);
+        }
+        wait_for(&*cuda, &[first, second]).unwrap();
+        assert_eq!(cuda.pending(), 1, "the other's");
+        cuda.synchronize_stream(other.stream()).unwrap();
+    }
+    assert_eq!((count(&cuda, Call::EventCreate), count(&cuda, Call::EventSynchronize)), (2, 6));
+}
+
+#[test]
+fn a_wait_that_fails_says_so_and_the_event_of_the_other_is_used_again_as_well() {
+    let (cuda, [first, second, _]) = machine();
+    for nth in [1, 2] {
+        cuda.fail("cuEventSynchronize", nth, codes::OUT_OF_MEMORY).unwrap();
+        let error = wait_for(&*cuda, &[first, second]).unwrap_err();
+        assert_eq!(error.field(), "cuEventSynchronize");
+        cuda.clear_faults();
+    }
+    wait_for(&*cuda, &[first, second]).unwrap();
+    assert_eq!(count(&cuda, Call::EventCreate), 2);
+}
+
+#[test]
+fn no_stream_is_touched_where_one_is_captured() {
+    let (cuda, [first, second, _]) = machine();
+    cuda.begin_capture(second.stream(), CaptureMode::Global).unwrap();
+    let refused = wait_for(&*cuda, &[first, second]).unwrap_err();
+    assert_eq!(refused.kind(), Kind::CaptureWait);
+    assert_eq!(count(&cuda, Call::EventRecord), 0);
+    cuda.end_capture(second.stream()).unwrap();
 }

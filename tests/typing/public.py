@@ -133,6 +133,7 @@ def viewed(x: SupportsDLPack, y: SupportsCudaArrayInterface, stream: SupportsCud
         assert_type(view.nbytes, int)
         assert_type(view.readonly, bool)
         assert_type(view.stream, int | None)
+        assert_type(view.wait(), None)
         assert_type(view.release(stream=stream), None)
     assert_type(from_cai(y, stream=1, device="cuda:0"), DLPackView)
     said: dict[str, object] = {"shape": (1,), "typestr": "<f4", "data": (64, False), "version": 3}

@@ -127,6 +127,7 @@ calls! { Calls:
     stream_get_ctx = cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext);
     event_create = cuEventCreate: fn(event: *mut CUevent, flags: c_uint);
     event_record = cuEventRecord: fn(event: CUevent, stream: CUstream);
+    event_synchronize = cuEventSynchronize: fn(event: CUevent);
     stream_wait_event = cuStreamWaitEvent: fn(
         stream: CUstream,
         event: CUevent,

@@ -44,6 +44,15 @@ impl Cuda {
         Ok(Part::Inside(id))
     }
 
+    /// Refuses, as the failure of `call`, an event whose context is gone.
+    fn check_life(&self, call: &'static str, event: Event) -> Result<()> {
+        if self.life(event.context)? == event.life {
+            Ok(())
+        } else {
+            self.calls.check(call, CONTEXT_IS_DESTROYED)
+        }
+    }
+
     #[inline]
     fn wait(&self, stream: Alive<'_>, event: Event, flags: CUevent_wait_flags) -> Result<()> {
         let event = event.handle as CUevent;
@@ -171,15 +180,20 @@ impl Driver for Cuda {
 
     fn is_reached(&self, event: Event) -> Result<bool> {
         let call = "cuEventQuery";
-        if self.life(event.context)? != event.life {
-            return self.calls.check(call, CONTEXT_IS_DESTROYED).map(|()| false);
-        }
+        self.check_life(call, event)?;
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: no event is destroyed but with its context, which lives, by the check above.
         match unsafe { (self.calls.event_query)(event.handle as CUevent) } {
             NOT_READY => Ok(false),
             code => self.calls.check(call, code).map(|()| true),
         }
+    }
+
+    fn wait_until(&self, event: Event) -> Result<()> {
+        self.check_life("cuEventSynchronize", event)?;
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: as for `is_reached`.
+        unsafe { self.calls.event_synchronize(event.handle as CUevent) }
     }
 
     #[inline]

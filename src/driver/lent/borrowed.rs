@@ -161,6 +161,10 @@ impl Driver for Borrowed {
         self.call(Op::IsReached, event(asked, 0)).map(|[reached, ..]| reached != 0)
     }
 
+    fn wait_until(&self, awaited: Event) -> Result<()> {
+        self.call(Op::WaitUntil, event(awaited, 0)).map(drop)
+    }
+
     fn part(&self, stream: Alive<'_>) -> Result<Part> {
         let [part, capture, ..] = self.call(Op::Part, [stream.native(), 0, 0, 0])?;
         Ok(match part {

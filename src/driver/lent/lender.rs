@@ -127,6 +127,7 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
             none
         }
         Op::IsReached => one(u64::from(machine.is_reached(event(arguments)?)?)),
+        Op::WaitUntil => machine.wait_until(event(arguments)?).map(|()| none)?,
         Op::Part => match machine.part(stream(first))? {
             Part::Outside => none,
             Part::Inside(capture) => [1, capture, 0, 0],

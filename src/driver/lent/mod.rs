@@ -147,4 +147,6 @@ ops! {
     AllocateNow = 23, "cuMemAlloc";
     /// Address.
     FreeNow = 24, "cuMemFree";
+    /// Handle, context, life.
+    WaitUntil = 25, "cuEventSynchronize";
 }

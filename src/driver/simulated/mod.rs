@@ -116,6 +116,17 @@ impl Simulated {
         self.process
     }
 
+    /// Refuses, as the failure of `call`, an event whose context is gone.
+    fn check_life(&self, call: call::Call, event: Event) -> Result<()> {
+        self.make(call.name(), |state| {
+            if state.contexts.life(event.context)? == event.life {
+                Ok(())
+            } else {
+                Err(codes::CONTEXT_IS_DESTROYED)
+            }
+        })
+    }
+
     /// The state. Work never runs, and nothing of the caller's is dropped, while it is locked.
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code that holds the lock panics halfway through a change; a poisoned lock is as good.
@@ -188,14 +199,13 @@ impl Driver for Simulated {
     }
 
     fn is_reached(&self, event: Event) -> Result<bool> {
-        self.make(Call::EventQuery.name(), |state| {
-            if state.contexts.life(event.context)? == event.life {
-                Ok(())
-            } else {
-                Err(codes::CONTEXT_IS_DESTROYED)
-            }
-        })?;
+        self.check_life(Call::EventQuery, event)?;
         self.relaxed(|| self.query_event(event))
+    }
+
+    fn wait_until(&self, event: Event) -> Result<()> {
+        self.check_life(Call::EventSynchronize, event)?;
+        self.relaxed(|| self.synchronize_event(event))
     }
 
     fn part(&self, stream: Alive<'_>) -> Result<Part> {

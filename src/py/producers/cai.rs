@@ -142,7 +142,7 @@ pub(crate) fn import<'py>(
     let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
     let is_declared = options.stream.request().stream().is_some();
     keep_streams(&mut source, owner, facts, (producer, kept), |view| {
-        is_declared || named != view.ready.stream()
+        is_declared || named != view.ready().stream()
     });
     Ok(source)
 }

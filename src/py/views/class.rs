@@ -135,13 +135,36 @@ impl View {
     /// The stream that the array is ready on: 1, 2, a handle, or None if nothing is pending.
     #[getter]
     fn stream<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || Ok(self.ready.to_cai(Thread::current())))
+        entry(py, || Ok(self.ready().to_cai(Thread::current())))
     }
 
     /// The producer that the view keeps alive; None after `release`.
     #[getter]
     fn owner<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.held(|holding| holding.object(py)).ok().flatten()))
+    }
+
+    /// The host waits until what is pending on the array is done, and for nothing else.
+    ///
+    /// For code that takes an address and knows no stream, as MPI, UCX and files do: wait for the memory that is
+    /// read and for the memory that is written, then call it. Nothing is pending afterwards: ``stream`` and the
+    /// dict's ``stream`` are None. Other threads run meanwhile, and graph captures of other streams go on.
+    ///
+    /// The host waits by an event on the array's stream. If nothing keeps that stream alive, as a bare handle, the
+    /// host waits for all work on the device, with a warning in the log: pass the stream object.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     The view was released.
+    /// DriverError
+    ///     The array's stream is being captured, so its work has not run; or a call of the CUDA driver failed.
+    ///
+    /// Notes
+    /// -----
+    /// CUDA Array Interface (Version 3), "Synchronization".
+    fn wait<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        act(py, || self.wait_on_host(py))
     }
 
     /// Gives the memory back to its producer; the view then refuses to export.

@@ -180,7 +180,7 @@ fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
     let mut tenant = Tenant::new(view.share(py)?);
     if let Some(holding) = tenant.holding() {
         let at = view.at();
-        hand_over(py, EXCHANGE, holding, (view.ready, view.place), (&Argument::LEGACY, at))?;
+        hand_over(py, EXCHANGE, holding, (view.ready(), view.place), (&Argument::LEGACY, at))?;
     }
     Ok(tenant)
 }
@@ -248,7 +248,7 @@ impl Exchange for View {
         source.find_home(py, context);
         let made = View::object(py, source, DLPackView)?.into_super();
         let view = made.get();
-        span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready.stream()));
+        span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready().stream()));
         Ok(made.unbind())
     }
 }

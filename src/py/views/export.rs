@@ -58,7 +58,7 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
 /// reads pinned and managed memory.
 pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
     let holding = view.share(py)?;
-    let ready = ready_streams(py, DOOR, &holding, (view.ready, view.place))?;
+    let ready = ready_streams(py, DOOR, &holding, (view.ready(), view.place))?;
     let Some((ready, also)) = ready else { return Ok(()) };
     let mut streams = vec![ready];
     streams.extend(also);
@@ -86,7 +86,7 @@ pub(super) fn share<'py>(
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
         let at = check_argument(array, &view.driver, argument, at)?;
-        hand_over(py, DOOR, holding, (view.ready, view.place), (argument, at))?;
+        hand_over(py, DOOR, holding, (view.ready(), view.place), (argument, at))?;
         if array.ptr() != 0 {
             holding.hand_to(py, argument, at)?;
         }

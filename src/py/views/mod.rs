@@ -9,11 +9,14 @@ mod export;
 mod export_request;
 mod reader;
 mod release;
+mod wait;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
 pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 pub(crate) use dlpack::DLPackView;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::numpy::PyArrayDescr;
 use pyo3::prelude::*;
@@ -39,7 +42,9 @@ use crate::stream::{Ready, Stream, Thread};
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
 pub(crate) struct View {
     pub(crate) array: Descriptor,
-    pub(crate) ready: Ready,
+    ready: Ready,
+    /// Whether the host has waited for what was pending there.
+    waited: AtomicBool,
     /// Where the producer's streams are.
     pub(crate) place: Place,
     pub(crate) driver: Handle,
@@ -79,6 +84,7 @@ impl View {
         Self {
             // Nothing is ever pending on no bytes, whatever stream was asked for.
             ready: source.array.pending(source.ready),
+            waited: AtomicBool::new(false),
             array: source.take_array(End::LastReference),
             place,
             driver: source.driver.clone(),
@@ -113,8 +119,14 @@ impl View {
     pub(crate) fn unwrap(&self, py: Python<'_>) -> Result<Box<Holding>> {
         let mut source = self.held(|holding| holding.share_with_consumer(py))??;
         source.array = self.array.clone();
-        source.ready = self.ready;
+        source.ready = self.ready();
         Ok(source)
+    }
+
+    /// What is pending on the array, until the host has waited for it.
+    #[inline]
+    pub(crate) fn ready(&self) -> Ready {
+        if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
     /// Another holder of the memory.
@@ -146,8 +158,8 @@ impl View {
     }
 
     /// How the array came in through `door`.
-    pub(crate) const fn hand_over_in(&self, door: &'static str) -> HandOver<'_> {
-        self.hand_over(door, self.by.as_str(), self.ready.stream())
+    pub(crate) fn hand_over_in(&self, door: &'static str) -> HandOver<'_> {
+        self.hand_over(door, self.by.as_str(), self.ready().stream())
     }
 
     /// The array going through `door`, ready on `stream` there.
@@ -206,7 +218,7 @@ impl View {
     pub(crate) fn describe(&self, py: Python<'_>) -> String {
         let shape = self.array.cai_shape();
         let place = place_text(self.array.device());
-        let ready = match self.ready.to_cai(Thread::current()) {
+        let ready = match self.ready().to_cai(Thread::current()) {
             None => "nothing pending".to_owned(),
             Some(1) => "ready on the legacy default stream (1)".to_owned(),
             Some(2) => "ready on the per-thread default stream (2)".to_owned(),

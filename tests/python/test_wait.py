@@ -1,0 +1,245 @@
+"""`view.wait()`: the host waits for what is pending on one array, and for nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import assert_refused, each
+from fakes import only_cai
+from moving import moved
+from stand_in import no_libraries
+from test_cuda_door import pytestmark as needs_the_driver_of_stubs
+from test_cuda_door import run
+
+from cai_bridge import DriverError, convert, from_cai, to_cai, to_dlpack
+
+__all__ = ["no_libraries"]
+
+WAITS = {"cuEventSynchronize", "cuStreamSynchronize", "cuModuleUnload", "cuCtxSynchronize"}
+SPEAKS = ["exchange", "dlpack", "dlpack-strict", "cai3"]
+
+
+def late(cuda: Any, speaks: str, value: float, blocking: bool = False) -> tuple[Any, Any]:
+    """Make an array that its own stream will fill, and that stream."""
+    stream = cuda.stream(f"of {speaks}", blocking=blocking)
+    array = cuda.array([0.0] * 4, speaks=speaks, name=f"of {speaks}")
+    stream.fill(array, value)
+    return array, stream
+
+
+def there(view: Any) -> list[float]:
+    """Read the memory by its address alone, as MPI does."""
+    return list((ctypes.c_float * 4).from_address(view.ptr))
+
+
+def waits(cuda: Any) -> list[str]:
+    return [made.call for made in cuda.calls if made.call in WAITS]
+
+
+@pytest.mark.parametrize("door", [to_cai, to_dlpack])
+@pytest.mark.parametrize("speaks", SPEAKS)
+def test_the_array_is_there_and_the_work_of_other_streams_has_not_run(speaks, door, cuda):
+    array, stream = late(cuda, speaks, 7.0)
+    other, _ = late(cuda, "cai3", 8.0)
+    with cuda.current_stream(stream):
+        view = door(array)
+    cuda.clear_calls()
+    assert view.wait() is None
+    assert waits(cuda) == ["cuEventSynchronize"], "one wait"
+    assert there(view) == [7.0] * 4
+    assert there(other) != [8.0] * 4, "nothing else was waited for"
+    assert cuda.pending == 1
+    cuda.synchronize()
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuEventSynchronize"])
+def test_each_of_its_calls_is_needed(call, cuda):
+    array, _ = late(cuda, "cai3", 7.0)
+    view = to_cai(array)
+    cuda.suppress(call)
+    view.wait()
+    assert there(view) != [7.0] * 4
+
+
+def test_work_that_is_queued_on_the_stream_during_the_wait_is_not_waited_for(cuda):
+    array, stream = late(cuda, "cai3", 7.0)
+    other = cuda.array([0.0] * 4, stream=stream)
+    view = to_cai(array)
+    stream.launch(lambda: stream.fill(other, 8.0), reads=[], writes=[], name="queues more")
+    view.wait()
+    assert there(other) != [8.0] * 4
+    assert cuda.pending == 1
+    cuda.synchronize()
+
+
+def test_afterwards_nothing_is_pending_and_no_one_waits_again(cuda):
+    array, stream = late(cuda, "cai3", 7.0)
+    view = to_cai(array)
+    assert view.__cuda_array_interface__["stream"] == view.stream == stream.handle
+    view.wait()
+    assert view.stream is None
+    assert view.__cuda_array_interface__["stream"] is None
+    assert "nothing pending" in repr(view)
+    cuda.clear_calls()
+    view.wait()
+    from_cai(view).wait()
+    capsule = to_dlpack(view).__dlpack__(stream=cuda.stream())
+    assert not [made for made in cuda.calls if made.call in {*WAITS, "cuStreamWaitEvent"}]
+    del capsule
+
+
+def test_another_view_of_the_array_is_as_it_was(cuda):
+    array, stream = late(cuda, "cai3", 7.0)
+    first, second = to_cai(array), to_cai(array)
+    first.wait()
+    assert second.stream == stream.handle
+
+
+def test_a_consumer_after_the_wait_gives_back_in_order(cuda):
+    array, stream = late(cuda, "cai3", 7.0)
+    consumer = cuda.stream("consumer")
+    view = to_cai(array, stream=consumer)
+    view.wait()
+    read = consumer.read(view)
+    view.release(consumer)
+    stream.fill(array, 9.0)
+    cuda.synchronize()
+    assert read.value == [7.0] * 4
+
+
+def test_both_streams_of_an_exporter_that_moved_are_waited_for(no_libraries, cuda):
+    first, then = cuda.stream("first"), cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    view = from_cai(array)
+    moved(array, first, then)
+    cuda.clear_calls()
+    view.wait()
+    assert there(view) == [2.0] * 4
+
+
+def test_memory_of_no_bytes_and_memory_where_nothing_is_pending_take_no_call(cuda):
+    empty = cuda.array(np.zeros((0, 4), dtype="float32"), speaks="cai3", stream=cuda.stream())
+    idle = cuda.array([1.0], speaks="cai3", stream=cuda.stream())
+    for view in (to_cai(empty), from_cai(idle, stream=-1)):
+        cuda.clear_calls()
+        view.wait()
+        assert waits(cuda) == []
+        assert view.stream is None
+    cuda.synchronize()
+
+
+def test_a_producer_that_names_no_stream_is_waited_for_on_the_legacy_one(cuda):
+    array = cuda.array([0.0] * 4, speaks="cai3")
+    cuda.legacy.fill(array, 7.0)
+    other, _ = late(cuda, "cai3", 8.0)
+    view = from_cai(only_cai(array))
+    view.wait()
+    assert there(view) == [7.0] * 4
+    assert there(other) != [8.0] * 4
+    cuda.synchronize()
+
+
+def test_for_a_stream_that_nothing_keeps_the_host_waits_for_all_work_and_says_so(
+    no_libraries, cuda, caplog
+):
+    array, _ = late(cuda, "cai3", 7.0)
+    bare = cuda.stream("bare")
+    view = to_cai(array, stream=bare.handle)
+    cuda.clear_calls()
+    with caplog.at_level(logging.WARNING, logger="cai_bridge"):
+        view.wait()
+    assert waits(cuda) == ["cuModuleUnload"]
+    assert "the host waited for the context" in caplog.text
+    assert there(view) == [7.0] * 4
+    assert view.stream is None
+
+
+# --- captures -------------------------------------------------------------------------------------
+
+
+@each("refusals", "object", kind="CaptureWait")
+def test_work_that_is_captured_is_refused_and_the_capture_goes_on(row, cuda):
+    array, stream = late(cuda, "cai3", 6.0)
+    view = to_cai(array)
+    with cuda.capture(stream) as graph:
+        stream.fill(array, 7.0)
+        assert_refused(row, view.wait)
+        assert view.stream == stream.handle
+    graph.launch(stream)
+    view.wait()
+    assert there(view) == [7.0] * 4
+
+
+def test_neither_stream_is_touched_where_the_other_is_captured(no_libraries, cuda):
+    first, then = cuda.stream("first"), cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    view = from_cai(array)
+    moved(array, first, then)
+    with cuda.capture(then):
+        cuda.clear_calls()
+        with pytest.raises(DriverError, match="graph capture"):
+            view.wait()
+        assert "cuEventRecord" not in [made.call for made in cuda.calls]
+    cuda.synchronize()
+
+
+def test_a_capture_of_another_stream_goes_on_and_takes_no_part(cuda):
+    array, _ = late(cuda, "cai3", 7.0)
+    captured = cuda.stream("captured")
+    with cuda.capture(captured) as graph:
+        view = to_cai(array)
+        view.wait()
+    graph.launch(captured)
+    assert there(view) == [7.0] * 4
+
+
+def test_the_legacy_stream_beside_a_capture_is_refused(cuda):
+    array = cuda.array([1.0] * 4, speaks="cai3")
+    cuda.legacy.fill(array, 7.0)
+    view = to_cai(array)
+    with (
+        cuda.capture(cuda.stream("captured", blocking=True)),
+        pytest.raises(DriverError, match=r"graph capture: got a wait for work on the legacy"),
+    ):
+        view.wait()
+    view.wait()
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def test_a_released_view_is_refused(cuda):
+    view = to_cai(cuda.array([1.0]))
+    view.release()
+    with pytest.raises(BufferError, match="view: got a released view"):
+        view.wait()
+
+
+def test_a_wait_that_fails_leaves_the_view_as_it_was(cuda):
+    array, stream = late(cuda, "cai3", 7.0)
+    view = to_cai(array)
+    cuda.fail("cuEventSynchronize", 1, error="CUDA_ERROR_LAUNCH_TIMEOUT")
+    with pytest.raises(DriverError, match="cuEventSynchronize"):
+        view.wait()
+    assert view.stream == stream.handle
+    view.wait()
+    assert convert(view, "numpy").tolist() == [7.0] * 4
+
+
+@needs_the_driver_of_stubs
+def test_other_threads_run_meanwhile() -> None:
+    """The stubs' event comes only once another thread says so."""
+    run("""
+        import threading
+        view = from_cai(Array(MINE))
+        before = calls("cuEventSynchronize")
+        say("reached", 0)
+        threading.Timer(0.05, say, ("reached", 1)).start()
+        view.wait()
+        assert calls("cuEventSynchronize") == before + 1
+    """)
