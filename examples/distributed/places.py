@@ -7,6 +7,7 @@ library's own, and that has not run yet when the array is handed out.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -56,6 +57,10 @@ class Gpu:
         with self.gpu:
             return self.cupy.cuda.Stream(non_blocking=True)
 
+    def working(self) -> contextlib.AbstractContextManager[object]:
+        """Work on the libraries' current streams."""
+        return contextlib.nullcontext()
+
     def late(self, library: str, value: float) -> Any:
         """Make an array of a library that will be full of `value`."""
         self.gpu.use()  # a library may have made another GPU current
@@ -87,6 +92,10 @@ class Simulated:
     def stream(self) -> Any:
         """Make a stream, which no other is ordered with."""
         return self.cuda.stream("ours")
+
+    def working(self) -> contextlib.AbstractContextManager[object]:
+        """Have this thread work on torch's stream, as if that were its current one."""
+        return self.cuda.current_stream(self.streams["torch"])
 
     def late(self, library: str, value: float) -> Any:
         """Make an array that will be full of `value`: queued work runs late."""
@@ -124,16 +133,41 @@ class Simulated:
 @contextlib.contextmanager
 def place(rank: int) -> Iterator[Gpu | Simulated]:
     """Choose the place for a process: a GPU where there is one with CuPy, else a simulated one."""
-    try:
-        import cupy
-
-        gpu = Gpu(rank, cupy) if cupy.cuda.is_available() else None
-    except ImportError:
-        gpu = None
-    if gpu:
-        yield gpu
+    if cupy := cupy_with_gpu():
+        yield Gpu(rank, cupy)
         return
     with simulated_cuda() as cuda:  # a race is an error at the end
         simulated = Simulated(cuda)
-        with cuda.current_stream(simulated.streams["torch"]):
+        with simulated.working():
             yield simulated
+
+
+def cupy_with_gpu() -> Any:
+    """Find CuPy where there is a GPU for it."""
+    try:
+        import cupy
+    except ImportError:
+        return None
+    return cupy if cupy.cuda.is_available() else None
+
+
+# --- workers of Dask ------------------------------------------------------------------------------
+
+
+@functools.cache
+def simulated_device() -> SimulatedCuda:
+    """Put a simulated device in place for as long as the process lives."""
+    return simulated_cuda().__enter__()
+
+
+def dask_setup(_worker: object) -> None:
+    """Have a device in a worker before a view arrives; Dask calls it where this is preloaded."""
+    if cupy_with_gpu() is None:
+        simulated_device()
+
+
+@functools.cache
+def of_worker(number: int) -> Gpu | Simulated:
+    """Choose the place of a worker, in the thread of its tasks."""
+    cupy = cupy_with_gpu()
+    return Gpu(number, cupy) if cupy else Simulated(simulated_device())

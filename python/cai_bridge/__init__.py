@@ -28,6 +28,7 @@ from cai_bridge._trace import trace
 
 from . import _ending as _ending
 from . import _events as _events
+from . import _in_dask as _in_dask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ __all__ = [
     "to_dlpack",
     "trace",
 ]
+
+
+_in_dask.announce()
 
 
 def __getattr__(name: str) -> object:

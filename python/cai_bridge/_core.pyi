@@ -114,6 +114,8 @@ class _View:
     @staticmethod
     def __array__(*_args: Any, **_kwargs: Any) -> NoReturn:
         """NumPy would else make an array of objects: of the view itself."""
+    @property
+    def _dtype_name(self) -> str | None: ...
     def _fields(self) -> tuple[int, int, int, tuple[int, ...], Any, tuple[int, ...] | None]: ...
     @property
     def readonly(self) -> bool:

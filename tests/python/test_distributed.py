@@ -12,7 +12,8 @@ import pytest
 
 import launching
 
-PROGRAMS = sorted(launching.PROGRAMS.glob("with_*.py"))
+# Dask starts processes of its own: test_dask.py.
+PROGRAMS = sorted({*launching.PROGRAMS.glob("with_*.py")} - {launching.PROGRAMS / "with_dask.py"})
 LIBRARIES = {"torch", "jax", "cupy", "numba"}
 WAITS = ["        send.wait()\n", "        receive.wait()\n"]
 ALL_REDUCE = "        with to_cai(x, stream=stream) as view:\n"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from contract import assert_refused, each
 from fakes import only_cai
-from moving import moved
+from moving import BEFORE, moved, stream_before
 from stand_in import no_libraries
 from test_cuda_door import pytestmark as needs_the_driver_of_stubs
 from test_cuda_door import run
@@ -112,12 +114,13 @@ def test_a_consumer_after_the_wait_gives_back_in_order(cuda):
     assert read.value == [7.0] * 4
 
 
-def test_both_streams_of_an_exporter_that_moved_are_waited_for(no_libraries, cuda):
-    first, then = cuda.stream("first"), cuda.stream("then")
+@BEFORE
+def test_the_streams_of_an_exporter_that_moved_are_waited_for(before, cuda):
+    first, then = stream_before(cuda, before), cuda.stream("then")
     array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
-    view = from_cai(array)
+    with cuda.current_stream(first if before == "a library's" else cuda.legacy):
+        view = from_cai(array)
     moved(array, first, then)
-    cuda.clear_calls()
     view.wait()
     assert there(view) == [2.0] * 4
 
@@ -231,8 +234,38 @@ def test_a_wait_that_fails_leaves_the_view_as_it_was(cuda):
     assert convert(view, "numpy").tolist() == [7.0] * 4
 
 
+CHILD = """
+import threading
+from cai_bridge import to_cai
+from cai_bridge.testing import simulated_cuda
+
+with simulated_cuda() as cuda:
+    stream, runs, go = cuda.stream(), threading.Event(), threading.Event()
+    x = cuda.array([0.0], speaks="cai3")
+    stream.launch(lambda: (runs.set(), go.wait()), writes=[x], name="waits for a thread")
+    stream.fill(x, 7.0)
+    view = to_cai(x)
+    # The work runs in one thread, and another one waits for it: the work ends only if a third can run.
+    threads = [threading.Thread(target=call) for call in (stream.synchronize, view.wait)]
+    threads[0].start()
+    runs.wait()
+    threads[1].start()
+    threading.Timer(0.1, go.set).start()
+    for thread in threads:
+        thread.join()
+print("done")
+"""
+
+
+def test_other_threads_of_python_run_meanwhile() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
 @needs_the_driver_of_stubs
-def test_other_threads_run_meanwhile() -> None:
+def test_the_drivers_wait_is_made_in_the_relaxed_mode_and_without_the_lock() -> None:
     """The stubs' event comes only once another thread says so."""
     run("""
         import threading

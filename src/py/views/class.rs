@@ -126,6 +126,19 @@ impl View {
         })
     }
 
+    /// The element type as `from_cai` takes it by ``dtype=``; None for one that DLPack has no word for.
+    #[getter]
+    fn _dtype_name<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            let dtype = self.array.dtype();
+            if self.words(py).is_some() {
+                return Ok(None);
+            }
+            dtype.check_shared()?;
+            Ok(Some(dtype.name()))
+        })
+    }
+
     /// Whether the memory is read-only.
     #[getter]
     const fn readonly(&self) -> bool {
@@ -240,7 +253,10 @@ impl View {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         entry(slf.py(), || {
             let name = slf.get_type().name()?;
-            let text = format!("cannot pickle a {name}: it refers to memory of this process");
+            let text = format!(
+                "cannot pickle a {name}: it refers to memory of this process; convert(x, 'numpy') copies it to the \
+                 host, and import cai_bridge.dask lets Dask send it"
+            );
             Err::<(), _>(PyTypeError::new_err(text))
         })
     }

@@ -1,0 +1,32 @@
+"""Tells Dask where the serializers of views are, if Dask was imported before the bridge.
+
+So it is in Dask's workers. A view arrives there, its class is imported, and Dask asks for the
+serializer: nothing of Dask is imported for it, and no preload is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# The modules, and the registries in each that views are in.
+REGISTRIES = {
+    "distributed.protocol.serialize": ("dask_serialize", "dask_deserialize"),
+    "distributed.protocol.cuda": ("cuda_serialize", "cuda_deserialize"),
+    "dask.sizeof": ("sizeof",),
+    "dask.tokenize": ("normalize_token",),
+}
+
+
+def _load() -> None:
+    import cai_bridge.dask  # noqa: F401, PLC0415
+
+
+def announce() -> None:
+    """Have Dask import `cai_bridge.dask` when it meets the first view."""
+    if "distributed.protocol.serialize" not in sys.modules:
+        return
+    for module, names in REGISTRIES.items():
+        for name in names:
+            registry = getattr(sys.modules.get(module), name, None)
+            if registry is not None:
+                registry.register_lazy("cai_bridge", _load)

@@ -1,0 +1,460 @@
+"""Views go from worker to worker of a real Dask cluster, with a simulated device in each worker."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launching
+from cai_bridge import convert, to_cai, to_dlpack
+from cai_bridge.testing import simulated_cuda
+
+distributed = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+protocol = pytest.importorskip("distributed.protocol")
+tasks = pytest.importorskip("dask_tasks")
+bridge = pytest.importorskip("cai_bridge.dask")
+
+pytestmark = [
+    # Dask's own, among them sockets of workers that were killed.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SECONDS = 20
+KINDS = ["CaiView", "DLPackView"]
+DTYPES = ["bool", "int64", "float16", "float32", "complex64", "bfloat16", "float8_e4m3fn"]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Three workers, the last one without a GPU."""
+    config = {"distributed.worker.preload": ["dask_tasks"]}
+    with (
+        dask.config.set(config),
+        distributed.LocalCluster(
+            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def address(client: Any, name: int) -> str:
+    workers = client.scheduler_info()["workers"]
+    (found,) = [address for address, worker in workers.items() if worker["name"] == name]
+    return found
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def on(client: Any) -> Iterator[Callable[[int], Run]]:
+    """Run tasks on the worker of that number; what its check for races finds fails the test."""
+
+    def worker(number: int) -> Run:
+        def run(task: Callable[..., Any], *arguments: Any) -> Any:
+            where = [address(client, number)]
+            return client.submit(task, *arguments, workers=where, pure=False)
+
+        return run
+
+    yield worker
+    for found in client.run(tasks.reports).values():
+        assert found == []
+
+
+def result(future: Any) -> Any:
+    return future.result(timeout=SECONDS)
+
+
+def at(client: Any, number: int, ask: Callable[..., Any], *arguments: Any) -> Any:
+    """Ask a worker beside its tasks."""
+    (answer,) = client.run(ask, *arguments, workers=[address(client, number)]).values()
+    return answer
+
+
+# --- between workers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_array_of_each_type_arrives(dtype, kind, on):
+    first, second = on(0), on(1)
+    values = [[True, False], [False, True]] if dtype == "bool" else [[1, 2], [3, 4]]
+    view = first(tasks.made, kind, values, dtype)
+    there, here = result(second(tasks.seen, view)), result(first(tasks.seen, view))
+    assert there == here
+    assert there[:4] == (kind, (2, 2), dtype, False)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_types_that_numpy_has_not_arrive_by_name_without_ml_dtypes(dtype, client, on):
+    view = on(0)(tasks.made, "DLPackView", [1, 2, 3], dtype)
+    expected = result(on(0)(tasks.seen, view))
+    for number in (0, 1):
+        at(client, number, tasks.hide_ml_dtypes, True)
+    try:
+        assert result(on(1)(tasks.seen, view)) == expected
+    finally:
+        for number in (0, 1):
+            at(client, number, tasks.hide_ml_dtypes, False)
+
+
+def test_it_is_sent_once_it_is_written_and_no_other_stream_is_waited_for(client, on):
+    view = on(0)(tasks.late, 7.0)
+    assert result(on(1)(tasks.seen, view))[-1] == np.full(4, 7.0, "float32").tobytes()
+    assert at(client, 0, tasks.pending) == 1, "the other stream's work has not run"
+
+
+def test_in_the_same_worker_it_is_the_same_memory(on):
+    view = on(0)(tasks.late, 7.0)
+    assert result(on(0)(tasks.address, view)) == result(on(0)(tasks.address, view))
+    assert result(on(0)(tasks.written, view, 8.0)) == [8.0] * 4
+
+
+def test_another_worker_has_its_own_copy(on):
+    view = on(0)(tasks.late, 7.0)
+    assert result(on(1)(tasks.written, view, 8.0)) == [8.0] * 4
+    assert result(on(0)(tasks.seen, view))[-1] == np.full(4, 7.0, "float32").tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_read_only_memory_stays_read_only(kind, on):
+    view = on(0)(tasks.made, kind, [1.0, 2.0], "float32")
+    for number in (0, 1):
+        assert result(on(number)(tasks.seen, view))[3] is False
+    view = on(0)(read_only, kind)
+    for number in (0, 1):
+        assert result(on(number)(tasks.seen, view))[3] is True
+
+
+def read_only(kind: str) -> Any:
+    return tasks.made(kind, [1.0, 2.0], readonly=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strides_arrive_as_values(kind, on):
+    view = on(0)(tasks.strided, kind)
+    there = result(on(1)(tasks.seen, view))
+    assert there == result(on(0)(tasks.seen, view))
+    assert np.frombuffer(there[-1], "float32").tolist() == [8.0, 10.0, 4.0, 6.0, 0.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("values", [[], [[], []], 5.0], ids=["none", "no columns", "scalar"])
+def test_arrays_of_no_elements_and_of_no_dimensions_arrive(values, kind, on):
+    view = on(0)(tasks.made, kind, values)
+    there = result(on(1)(tasks.seen, view))
+    assert there == result(on(0)(tasks.seen, view))
+    assert there[1] == np.shape(values)
+
+
+def test_it_arrives_on_the_current_gpu_of_the_receiver(on):
+    view = on(0)(on_the_second_gpu)
+    assert result(on(0)(tasks.device, view)) == (2, 1)
+    assert result(on(1)(tasks.device, view)) == (2, 0)
+
+
+def on_the_second_gpu() -> Any:
+    return to_dlpack(tasks.CUDA.array([1.0], device=1, speaks="cai3"))
+
+
+def test_views_in_a_collection_arrive(on):
+    both = on(0)(two)
+    assert result(on(1)(of_both, both)) == [[1.0], [2.0]]
+
+
+def two() -> Any:
+    return {"first": to_dlpack(tasks.CUDA.array([1.0])), "then": to_cai(tasks.CUDA.array([2.0]))}
+
+
+def of_both(views: Any) -> Any:
+    return [convert(views[name], "numpy").tolist() for name in ("first", "then")]
+
+
+def test_the_client_has_its_own_copy(on, cuda):
+    view = result(on(0)(tasks.late, 7.0))
+    assert convert(view, "numpy").tolist() == [7.0] * 4
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+def test_a_task_in_a_worker_without_a_gpu_raises_what_to_do(on):
+    view = on(0)(tasks.late, 7.0)
+    for task in (tasks.used, tasks.address):
+        with pytest.raises(bridge.NoGpuError, match=r'convert\(x, "numpy"\) as what the task'):
+            result(on(2)(task, view))
+    assert result(on(1)(tasks.seen, view))[1] == (4,), "the others go on"
+
+
+def test_so_does_the_use_in_a_client_without_a_gpu(on):
+    view = result(on(0)(tasks.late, 7.0))
+    assert type(view) is bridge.Undelivered
+    assert "NoGpuError" not in repr(view)
+    assert "without a GPU" in repr(view)
+    for use in (to_cai, to_dlpack, lambda x: convert(x, "numpy"), lambda x: x.shape):
+        with pytest.raises(bridge.NoGpuError, match="without a GPU"):
+            use(view)
+
+
+def test_a_view_that_cannot_be_sent_says_why_where_it_is_used(on):
+    view = on(0)(released)
+    with pytest.raises(
+        bridge.DeliveryError, match="not be sent: BufferError: view: got a released"
+    ):
+        result(on(1)(tasks.used, view))
+
+
+def released() -> Any:
+    view = tasks.late(1.0)
+    view.release()
+    return view
+
+
+def test_the_receivers_driver_says_why_it_failed(on, client):
+    view = on(0)(tasks.late, 7.0)
+    at(client, 1, no_memory)
+    with pytest.raises(bridge.DeliveryError, match=r"could not be received: .*OUT_OF_MEMORY"):
+        result(on(1)(tasks.used, view))
+
+
+def no_memory() -> None:
+    for call in ("cuMemAllocAsync", "cuMemAlloc"):
+        tasks.CUDA.fail(call, error="CUDA_ERROR_OUT_OF_MEMORY")
+
+
+def wait_for_three(client: Any) -> None:
+    """Wait for the worker that takes the place of one that was killed."""
+    deadline = time.monotonic() + SECONDS
+    while {worker["name"] for worker in client.scheduler_info()["workers"].values()} != {0, 1, 2}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_sender_that_is_killed_while_it_sends_loses_nothing(client, on, tmp_path):
+    both = {address(client, 0), address(client, 1)}
+    view = client.submit(tasks.deadly, 7.0, str(tmp_path / "killed"), workers=list(both))
+    distributed.wait(view, timeout=SECONDS)
+    (sender,) = client.who_has(view)[view.key]
+    future = client.submit(tasks.values, view, workers=list(both - {sender}))
+    assert result(future) == [7.0] * 4, "made again"
+    wait_for_three(client)
+    assert sender not in client.scheduler_info()["workers"], "it was killed"
+
+
+def test_a_receiver_that_is_killed_while_it_receives_leaves_nothing_with_the_sender(client, on):
+    before = address(client, 1)
+    view = on(0)(tasks.lent)
+    result(on(0)(tasks.used, view))
+    at(client, 1, tasks.die_when_receiving)
+    lost = on(1)(tasks.used, view)
+    deadline = time.monotonic() + SECONDS
+    while before in client.scheduler_info()["workers"]:
+        assert time.monotonic() < deadline, "it was not killed"
+        time.sleep(0.05)
+    lost.release()
+    wait_for_three(client)
+    assert result(on(1)(tasks.seen, view))[1] == (2,)
+    assert at(client, 0, tasks.is_lent), "the worker holds the view"
+    view.release()
+    at(client, 0, tasks.forget_logs)
+    while at(client, 0, tasks.is_lent):
+        assert time.monotonic() < deadline, "nobody needs the view any more"
+        time.sleep(0.05)
+
+
+# --- without a cluster ----------------------------------------------------------------------------
+
+
+class Received:
+    """Memory that UCX has written, as distributed-ucxx hands it over."""
+
+    def __init__(self, cuda: Any, frame: Any) -> None:
+        said = frame.__cuda_array_interface__
+        assert said["stream"] is None, "UCX waits for no stream"
+        assert (said["typestr"], said["shape"]) == ("|u1", (frame.nbytes,))
+        # UCX copies when it is told: what is pending by then is not there.
+        host = np.frombuffer(cuda.read_now(said["data"][0], frame.nbytes), "u1")
+        self.array = cuda.array(host, dtype="uint8", speaks="cai3")
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.array.__cuda_array_interface__
+
+
+def by_ucx(cuda: Any, view: Any) -> tuple[Any, Any]:
+    """Send a view as a comm of UCX does; return its header, and what arrives."""
+    header, frames = protocol.serialize(view, serializers=("cuda", "dask", "pickle", "error"))
+    assert header["serializer"] == "cuda"
+    frames = [Received(cuda, frame) for frame in frames]
+    return header, protocol.deserialize(header, frames)
+
+
+@pytest.fixture
+def device(cuda: Any) -> Any:
+    """The device, with a read of its memory that waits for nothing."""
+    cuda.__dict__["read_now"] = ctypes.string_at
+    return cuda
+
+
+@pytest.mark.parametrize("door", [to_cai, to_dlpack])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ucx_is_lent_the_memory_once_it_is_written(dtype, door, device):
+    stream, busy = device.stream("late"), device.stream("busy")
+    values = [[True, False]] if dtype == "bool" else [[1, 2]]
+    x = device.array(values, dtype=dtype, speaks="cai3", stream=stream)
+    other = device.array([0.0])
+    busy.fill(other, 1.0)
+    view = door(x)
+    device.clear_calls()
+    _, there = by_ucx(device, view)
+    waits = [made.call for made in device.calls if "Synchronize" in made.call]
+    assert waits == ["cuEventSynchronize"], "the host waits for the array, and for nothing else"
+    assert tasks.seen(there) == tasks.seen(view)
+    device.synchronize()
+
+
+@pytest.mark.parametrize("door", [to_cai, to_dlpack])
+def test_ucx_is_lent_a_copy_of_what_is_not_compact(door, device):
+    x = device.array(np.arange(6.0, dtype="float32").reshape(2, 3), speaks="cai3")
+    said = {**x.__cuda_array_interface__, "shape": (3, 2), "strides": (4, 12)}
+    transposed = type("T", (), {"__cuda_array_interface__": said, "keep": x})()
+    _, there = by_ucx(device, door(transposed))
+    assert convert(there, "numpy").tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+
+
+def test_ucx_sends_no_frame_of_no_bytes(device):
+    view = to_dlpack(device.array(np.zeros((0, 3), "float32")))
+    _, there = by_ucx(device, view)
+    assert there.shape == (0, 3)
+
+
+@pytest.mark.parametrize("family", ["dask", "cuda"])
+def test_a_header_names_no_address_no_device_and_no_stream(family, cuda):
+    view = to_cai(cuda.array([1.0, 2.0], stream=cuda.stream()))
+    header, _ = protocol.serialize(view, serializers=(family, "error"))
+    assert header["sub-header"] == {
+        "version": 1,
+        "is_cai": True,
+        "shape": (2,),
+        "typestr": "<f4",
+        "dtype": "float32",
+        "readonly": False,
+    }
+
+
+def test_another_version_of_the_bridge_is_refused(cuda):
+    header, frames = protocol.serialize(to_cai(cuda.array([1.0])), serializers=("dask", "error"))
+    header["sub-header"]["version"] = 2
+    with pytest.raises(bridge.DeliveryError, match=r"version: got 2 from another .*; allowed: 1"):
+        to_cai(protocol.deserialize(header, frames))
+
+
+def test_types_of_the_dict_alone_are_refused(cuda):
+    x = cuda.array([1, 2], dtype="int64", speaks="cai3")
+    said = {**x.__cuda_array_interface__, "typestr": "<M8[s]"}
+    dates = to_cai(type("D", (), {"__cuda_array_interface__": said, "keep": x})())
+    header, frames = protocol.serialize(dates, serializers=("dask", "error"))
+    with pytest.raises(bridge.DeliveryError, match=r"dtype: got <M8\[s\]; allowed: a type"):
+        to_cai(protocol.deserialize(header, frames))
+
+
+@pytest.mark.parametrize("family", ["dask", "cuda"])
+def test_nothing_is_left_over_of_views_that_were_sent(family, device):
+    x = device.array([1.0] * 4, stream=device.stream())
+    for _ in range(20):
+        view = to_dlpack(x)
+        header, frames = protocol.serialize(view, serializers=(family, "error"))
+        there = protocol.deserialize(header, frames)
+        del view, header, frames, there
+    gc.collect()
+    device.synchronize()
+    assert x.exports == 0
+
+
+def test_dask_counts_the_bytes_of_a_view_and_gives_each_a_key_of_its_own(cuda):
+    x = cuda.array(np.zeros(1 << 20, "float32"))
+    for door in (to_cai, to_dlpack):
+        view = door(x)
+        assert dask.sizeof.sizeof(view) == 4 << 20
+        assert dask.base.tokenize(view) != dask.base.tokenize(view)
+
+
+def test_what_arrives_in_place_of_a_view_is_sent_on_and_is_one_again_where_there_is_a_gpu():
+    with simulated_cuda() as cuda:
+        header, frames = protocol.serialize(
+            to_cai(cuda.array([1.0, 2.0])), serializers=("dask", "error")
+        )
+    one = protocol.deserialize(header, frames)
+    assert type(one) is bridge.Undelivered
+    assert dask.sizeof.sizeof(one) >= 8
+    assert not hasattr(one, "_name_of_dasks")
+    assert not dask.is_dask_collection(one)
+    again = pickle.loads(pickle.dumps(one))
+    with pytest.raises(bridge.NoGpuError, match="without a GPU"):
+        to_cai(again)
+    header, frames = protocol.serialize(again, serializers=("dask", "error"))
+    with simulated_cuda():
+        view = protocol.deserialize(header, frames)
+        assert convert(view, "numpy").tolist() == [1.0, 2.0]
+
+
+CHILD = """
+import sys
+{first}
+import cai_bridge
+from cai_bridge.testing import simulated_cuda
+assert ("cai_bridge.dask" in sys.modules, "distributed" in sys.modules) == (False, {loaded})
+{then}
+with simulated_cuda() as cuda:
+    from distributed.protocol import serialize
+    header, _ = serialize(cai_bridge.to_cai(cuda.array([1.0])), serializers=("dask", "error"))
+    print(header["serializer"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "serializer"),
+    [
+        ("import distributed", "", "dask"),
+        ("", "import cai_bridge.dask", "dask"),
+        ("", "", "error"),
+    ],
+    ids=["Dask was there", "asked for", "neither"],
+)
+def test_dask_finds_the_serializers_and_the_bridge_imports_nothing_of_it(first, then, serializer):
+    code = CHILD.format(first=first, then=then, loaded=bool(first))
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip(), done.returncode) == (serializer, 0), done.stderr
+
+
+# --- the program of the page ----------------------------------------------------------------------
+
+PROGRAM = launching.PROGRAMS / "with_dask.py"
+
+
+def test_the_program_of_the_page_is_right_for_arrays_of_all_libraries():
+    status, printed = launching.run(sys.executable, "-W", "error::RuntimeWarning", PROGRAM)
+    assert status == 0, printed
+    seen = launching.results(printed)
+    assert [(value, right) for _, value, right in seen] == [(str(n), str(n)) for n in range(1, 5)]
+
+
+def test_the_program_ends_with_an_error_if_a_value_is_wrong(tmp_path):
+    line = '    return here.name, float(convert(x, "numpy").mean())\n'
+    changed = launching.changed(tmp_path, "with_dask.py", line, line.replace(".mean", ".sum"))
+    status, printed = launching.run(sys.executable, changed)
+    assert status == 4, printed
