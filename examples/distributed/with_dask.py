@@ -20,7 +20,6 @@ import cai_bridge.dask  # noqa: F401 - this process sends and receives views, to
 from cai_bridge import convert, to_dlpack
 
 
-# [start:tasks]
 def load(library: str, value: float) -> Any:
     """Make an array, and return a view of it: this thread knows the library's current stream."""
     here = of_worker(get_worker().name)
@@ -33,9 +32,6 @@ def total(library: str, view: Any) -> tuple[str, float]:
     here = of_worker(get_worker().name)
     x = here.to(library, view)
     return here.name, float(convert(x, "numpy").mean())
-
-
-# [end:tasks]
 
 
 def main() -> int:
