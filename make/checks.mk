@@ -20,9 +20,9 @@ test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  #
 
 # Libraries that run on CPUs, and are too large for every push.
 CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py program_of_warp.py \
-	hosts_decoded.py gradients.py compiled_jax.py compiled_torch.py)
+	hosts_decoded.py gradients.py compiled_jax.py compiled_torch.py dask.py ray.py)
 
-test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of JAX, Paddle, pyarrow, PyTorch and Warp with the real libraries, on CPUs
+test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of Dask, JAX, Paddle, pyarrow, PyTorch, Ray and Warp with the real libraries, on CPUs
 	$(BIN)/python -m pip install --quiet --group clients
 	$(BIN)/python -m pytest -q $(CLIENTS)
 	MYPYPATH=python $(BIN)/mypy --config-file /dev/null --strict --follow-imports silent tests/typing/clients.py

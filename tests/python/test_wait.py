@@ -245,7 +245,7 @@ with simulated_cuda() as cuda:
     stream.launch(lambda: (runs.set(), go.wait()), writes=[x], name="waits for a thread")
     stream.fill(x, 7.0)
     view = to_cai(x)
-    # The work runs in one thread, and another one waits for it: the work ends only if a third can run.
+    # One thread runs the work, another one waits for it, and it ends only if a third can run.
     threads = [threading.Thread(target=call) for call in (stream.synchronize, view.wait)]
     threads[0].start()
     runs.wait()
