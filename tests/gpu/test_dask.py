@@ -18,7 +18,12 @@ pytest.importorskip("cai_bridge.dask")
 LIBRARIES = [name for name in ("torch", "cupy", "jax", "numba") if importlib.util.find_spec(name)]
 RUNS, SECONDS = 25, 60
 BUSY_MS = 2000.0
-pytestmark = [pytest.mark.usefixtures("driver"), pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.usefixtures("driver"),
+    pytest.mark.timeout(180),
+    # Dask's own, of sockets.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -134,13 +134,16 @@ def test_captures_of_other_streams_go_on(
     mode: int,
     driver: Driver,
     new_stream: Callable[..., int],
+    words: Callable[..., int],
     marks: Callable[[int], int],
-    late: Callable[..., Any],
 ) -> None:
-    captured, stream = new_stream(), new_stream()
-    view = to_cai(late(stream))
-    mine = marks(stream)
+    captured, stream, block = new_stream(), new_stream(), words(COUNT)
+    array = capsules.OnlyCai({**capsules.interface(block, (COUNT,)), "stream": stream})
     with capturing(driver, captured, mode) as ended:
+        driver.spin(stream, MILLISECONDS)
+        mine = marks(stream)
+        view = to_cai(array)
+        assert reached(driver, mine) == NOT_READY
         by(where, view.wait)
         assert reached(driver, mine) == SUCCESS
     assert ended.said == SUCCESS
@@ -166,22 +169,20 @@ def test_other_threads_of_python_run_meanwhile(late: Callable[..., Any]) -> None
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy", "jax"])
-def test_arrays_of_the_libraries(library: str, request: pytest.FixtureRequest) -> None:
-    """The values are there for who reads by the address; what was late is no figure here."""
+def test_arrays_of_the_libraries(library: str, driver: Driver) -> None:
     if library == "jax":
-        jnp = pytest.importorskip("jax.numpy")
-        x = jnp.full(COUNT, 7, dtype="float32")
+        view = to_cai(pytest.importorskip("jax.numpy").full(COUNT, 7, dtype="float32"))
     elif library == "cupy":
         cupy = pytest.importorskip("cupy")
         with cupy.cuda.Stream(non_blocking=True):
             x = cupy.zeros(COUNT, dtype="float32")
             x += 7
+            view = to_cai(x)
+            view.wait()
     else:
         torch = pytest.importorskip("torch")
         with torch.cuda.stream(torch.cuda.Stream()):
             torch.cuda._sleep(50_000_000)
-            x = torch.full((COUNT,), 7.0, device="cuda")
-            view = to_cai(x)
-    view = to_cai(x) if library != "torch" else view
+            view = to_cai(torch.full((COUNT,), 7.0, device="cuda"))
     view.wait()
     assert convert(from_cai(view, stream=-1), "numpy").tolist() == [7.0] * COUNT
