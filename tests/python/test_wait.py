@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import random
 import subprocess
 import sys
 from typing import Any
@@ -18,6 +19,7 @@ from test_cuda_door import pytestmark as needs_the_driver_of_stubs
 from test_cuda_door import run
 
 from cai_bridge import DriverError, convert, from_cai, to_cai, to_dlpack
+from cai_bridge.testing import simulated_cuda
 
 __all__ = ["no_libraries"]
 
@@ -160,6 +162,48 @@ def test_for_a_stream_that_nothing_keeps_the_host_waits_for_all_work_and_says_so
     assert "the host waited for the context" in caplog.text
     assert there(view) == [7.0] * 4
     assert view.stream is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_random_programs_each_sees_what_was_written_and_none_waits_for_the_busy_stream(seed):
+    rng = random.Random(seed)
+    for _ in range(40):
+        with simulated_cuda(devices=2) as cuda:  # a race is an error at the end
+            device = rng.randrange(2)
+            streams = {
+                "legacy": cuda.default_stream(device),
+                "per-thread": cuda.default_stream(device, per_thread=True),
+                "blocking": cuda.stream("own", device=device, blocking=True),
+                "non-blocking": cuda.stream("own", device=device, blocking=False),
+            }
+            own, busy = streams[rng.choice([*streams])], cuda.stream("busy", device=device)
+            speaks = rng.choice(SPEAKS)
+            array, other = (
+                cuda.array([0.0] * 4, device=device, speaks=speaks, name=name)
+                for name in ("x", "other")
+            )
+            busy.fill(other, 9.0)
+            for value in range(rng.randint(1, 3)):
+                own.fill(array, float(value))
+            consumer = rng.choice([None, None, cuda.stream("consumer", device=device)])
+            with cuda.current_stream(own):
+                view = rng.choice([to_cai, to_dlpack])(array, stream=consumer)
+            if rng.random() < 0.3:
+                view = rng.choice([from_cai, to_cai])(to_cai(view))
+            view.wait()
+            assert there(view) == [float(value)] * 4
+            assert there(other) != [9.0] * 4
+            # Nothing is pending: another stream writes at once.
+            writer = cuda.stream("writer", device=device)
+            with cuda.current_stream(own):
+                mine = to_cai(view)
+            assert mine.stream is None
+            writer.fill(mine, 5.0)
+            mine.release(writer)
+            # The stream of a producer that has said it waits for that.
+            read = (own if speaks in {"exchange", "cai3"} else writer).read(array)
+            cuda.synchronize()
+            assert read.value == [5.0] * 4
 
 
 # --- captures -------------------------------------------------------------------------------------
