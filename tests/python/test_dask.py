@@ -188,6 +188,17 @@ def test_the_client_has_its_own_copy(on, cuda):
     assert convert(view, "numpy").tolist() == [7.0] * 4
 
 
+def test_a_client_scatters_a_view_and_cannot_put_it_into_a_graph(client, on, cuda):
+    stream = cuda.stream("late")
+    x = cuda.array([0.0] * 4, speaks="cai3")
+    stream.fill(x, 7.0)
+    view = to_dlpack(x)
+    there = client.scatter(view, workers=[address(client, 0)], hash=False)
+    assert result(on(1)(tasks.values, there)) == [7.0] * 4
+    with pytest.raises(TypeError, match=r"cannot pickle a DLPackView|Could not serialize"):
+        result(on(1)(tasks.values, view))
+
+
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
