@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::element::Element;
-use super::origin::Origin;
+use super::origin::Use;
 use super::view::{View, ViewMut};
 use crate::descriptor::Descriptor;
 
@@ -23,11 +23,11 @@ pub enum Slot {
 /// The memory that an argument is, and whether it is written.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "no user is handed one")]
-pub struct Used(pub(super) Arc<dyn Origin>, pub(super) bool);
+pub struct Used(pub(super) Use);
 
 impl Used {
     fn of(view: &View<'_, '_, impl Sized>, writes: bool) -> Option<Self> {
-        (!view.is_empty()).then(|| Self(Arc::clone(&view.array.origin), writes))
+        (!view.is_empty()).then(|| Self(view.array.used(writes)))
     }
 }
 

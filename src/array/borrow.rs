@@ -6,20 +6,36 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut};
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut};
 
 use super::element::Element;
+use super::events::Events;
 use super::origin::Origin;
 use super::scope::Scope;
 use super::stream::{Backend, RustStream, WorkStream};
+use super::users::{Lent, Span};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
 /// What cudarc's [`CudaView`] of a [`View`] borrows from. Where cudarc uses it on another stream of the same context,
-/// that stream waits for the scope's, and the scope's for it when this is dropped: by cudarc's events, if it tracks any.
+/// that stream waits for the scope's, and the scope's for it when this is dropped, or else when the scope ends: by
+/// cudarc's events, if it tracks any.
 ///
-/// As long as it lives, work of other scopes on the same memory is refused ([`Borrowed`](Kind::Borrowed)), unless both
-/// only read: the crate does not see what cudarc queues.
+/// As long as it lives, other work on the same elements is refused ([`Borrowed`](Kind::Borrowed)), in this scope too,
+/// unless both only read: the crate does not see what cudarc queues. It does not leave its scope:
+///
+/// ```compile_fail,E0521
+/// # use cai_bridge::{Array, CudaBorrow, Error, scope};
+/// # use cai_bridge::cudarc::driver::CudaStream;
+/// # type Stream = std::sync::Arc<CudaStream>;
+/// fn wrong<'x>(stream: &Stream, x: &'x Array, kept: &mut Vec<CudaBorrow<'x, f32>>) -> Result<(), Error> {
+///     scope(stream, |s| {
+///         let view = Box::leak(Box::new(x.on(s)?.view::<f32>()?));
+///         kept.push(view.cuda(s)?);
+///         Ok(())
+///     })
+/// }
+/// ```
 ///
 /// # Examples
 ///
@@ -40,39 +56,32 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub struct CudaBorrow<'v, T> {
     slice: ManuallyDrop<CudaSlice<T>>,
-    _borrowed: Option<BorrowGuard>,
+    lease: Option<Borrowed>,
     view: PhantomData<&'v T>,
 }
 
-/// Memory that a scope has borrowed, until dropped.
-struct BorrowGuard {
+/// A borrow that a scope knows of, which is over at the scope's end if not before.
+struct Borrowed {
     origin: Arc<dyn Origin>,
     scope: Arc<RustStream>,
-    writes: bool,
+    lent: Arc<dyn Lent>,
 }
 
-impl BorrowGuard {
-    /// `None` where there is no memory.
-    fn begin<S: WorkStream>(
-        view: &View<'_, '_, impl Sized>,
-        s: &Scope<'_, S>,
-        writes: bool,
-    ) -> Result<Option<Self>> {
-        if view.is_empty() {
-            return Ok(None);
-        }
-        let origin = &view.array.origin;
-        s.in_turn(&[(Arc::clone(origin), writes)], || {
-            origin.users().borrow(s.user(), writes, true);
-            let (origin, scope) = (Arc::clone(origin), Arc::clone(s.user()));
-            Ok(Some(Self { origin, scope, writes }))
-        })
+/// Memory that cudarc has as a slice. To forget the slice leaves its events alive.
+struct LentToCuda {
+    work: Span,
+    stream: Arc<CudaStream>,
+    events: Events,
+}
+
+impl Lent for LentToCuda {
+    fn work(&self) -> Span {
+        self.work
     }
-}
 
-impl Drop for BorrowGuard {
-    fn drop(&mut self) {
-        self.origin.users().borrow(&self.scope, self.writes, false);
+    fn take_back(&self) -> Result<()> {
+        // SAFETY: the borrow gives its slice up only when this has succeeded, and is forgotten otherwise.
+        unsafe { self.events.wait(&self.stream) }
     }
 }
 
@@ -104,18 +113,28 @@ fn borrow<'v, T, S: WorkStream>(
     let Backend::Cuda(stream) = s.stream().backend() else {
         return Err(Error::new(Kind::NoBackend, "a stream that is not cudarc's"));
     };
-    let borrowed = BorrowGuard::begin(view, s, writes)?;
+    if view.is_empty() {
+        return Ok(CudaBorrow { slice: slice_of(view, stream), lease: None, view: PhantomData });
+    }
+    let used = view.array.used(writes);
+    let (work, origin, scope) = (used.work, Arc::clone(&used.origin), Arc::clone(s.user()));
+    s.in_turn(&[used], || {
+        let mut slice = slice_of(view, stream);
+        let (events, _) = Events::of(&mut *slice, stream);
+        // Other streams that cudarc uses the view on wait for this one, as for the last writer of a slice.
+        // SAFETY: the slice's, which is not given up before.
+        unsafe { events.record(stream) }?;
+        let lent: Arc<dyn Lent> = Arc::new(LentToCuda { work, stream: Arc::clone(stream), events });
+        origin.users().lend(&scope, Arc::clone(&lent));
+        let lease = Some(Borrowed { origin: Arc::clone(&origin), scope: Arc::clone(&scope), lent });
+        Ok(CudaBorrow { slice, lease, view: PhantomData })
+    })
+}
+
+fn slice_of<T>(view: &View<'_, '_, T>, stream: &Arc<CudaStream>) -> ManuallyDrop<CudaSlice<T>> {
     // SAFETY: the view's address, length and type were checked, and its memory lives longer than the borrow,
     // which gives the slice up without freeing anything.
-    let slice = unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) };
-    // The slice is given up where this fails, too.
-    let mut borrow =
-        CudaBorrow { slice: ManuallyDrop::new(slice), _borrowed: borrowed, view: PhantomData };
-    // Other streams that cudarc uses the view on wait for this one, as for the last writer of a slice.
-    let (_, used) = borrow.slice.device_ptr_mut(stream);
-    drop(used);
-    stream.context().check_err()?;
-    Ok(borrow)
+    ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) })
 }
 
 impl<'id, T: Element> View<'_, 'id, T> {
@@ -171,8 +190,15 @@ impl<T> CudaBorrowMut<'_, T> {
 }
 
 impl<T> Drop for CudaBorrow<'_, T> {
-    /// The scope's stream waits for whatever other streams cudarc has used the memory on.
+    /// The scope's stream waits for whatever other streams cudarc has used the memory on. Where that fails, or this is
+    /// never called, it does at the scope's end.
     fn drop(&mut self) {
+        if let Some(Borrowed { origin, scope, lent }) = self.lease.take() {
+            let taken = origin.users().take_back(&scope, |one| Arc::ptr_eq(one, &lent));
+            if taken.is_err() {
+                return; // the slice's events are still to be waited for
+            }
+        }
         // SAFETY: taken once, here.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
         let _ = slice.leak();

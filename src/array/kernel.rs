@@ -1,14 +1,13 @@
 //! Kernels: code for a GPU, and a function of Rust's that stands in for it on the simulated device.
 
-use std::any::Any;
 use std::fmt;
-#[cfg(feature = "cudarc")]
-use std::panic::catch_unwind;
 #[cfg(feature = "cudarc")]
 use std::sync::Mutex;
 use std::sync::OnceLock;
 
 use super::on_host::OnHost;
+#[cfg(feature = "cudarc")]
+use crate::error::caught;
 use crate::error::{Error, Kind, Result};
 
 /// A kernel, to be [launched](crate::Scope::launch): its code for a GPU, and what stands in for it on the simulated device.
@@ -167,10 +166,10 @@ impl Kernel {
             return Ok(code);
         }
         // Without a lock: it is not this crate's code.
-        let got = match catch_unwind(compile) {
+        let got = match caught(compile) {
             Ok(Ok(code)) => return Ok(made.get_or_init(|| code)),
             Ok(Err(error)) => error.to_string(),
-            Err(panic) => format!("a panic: {}", said(&*panic)),
+            Err(panic) => format!("a panic: {panic}"),
         };
         Err(Error::kernel_code(self.name, got))
     }
@@ -197,12 +196,6 @@ impl fmt::Debug for Kernel {
             None => write!(f, "Kernel({}, not compiled yet)", self.name),
         }
     }
-}
-
-/// What a panic says.
-pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
-    let said = panic.downcast_ref::<&str>().copied();
-    said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// How many blocks of how many threads run.

@@ -7,15 +7,13 @@ use std::sync::Arc;
 use super::argument::{Arguments, Slot, Used};
 #[cfg(feature = "cudarc")]
 use super::cuda;
-use super::kernel::{Grid, Kernel, said};
+use super::kernel::{Grid, Kernel};
 use super::on_host::OnHost;
 use super::scope::Scope;
 use super::simulated::SimulatedStream;
 use super::stream::{Backend, WorkStream};
-use crate::descriptor::Descriptor;
 use crate::driver::simulated::{Machine, Span};
-use crate::error::{Error, Kind, Result};
-use crate::layout::Layout;
+use crate::error::{Error, Kind, Result, said};
 
 impl<'id, S: WorkStream> Scope<'id, S> {
     /// Queues `kernel` on the stream. On the simulated device its [stand-in](Kernel::on_host) is queued, and what
@@ -67,8 +65,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
         grid: Grid,
         arguments: impl Arguments<'id>,
     ) -> Result<()> {
-        let uses: Vec<_> =
-            arguments.uses().into_iter().map(|Used(origin, writes)| (origin, writes)).collect();
+        let uses: Vec<_> = arguments.uses().into_iter().map(|Used(used)| used).collect();
         let slots = arguments.slots();
         self.in_turn(&uses, || match self.stream().backend() {
             #[cfg(feature = "cudarc")]
@@ -89,7 +86,8 @@ fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) ->
     let mut spans = (Vec::new(), Vec::new());
     for slot in &slots {
         let Slot::Memory(array, written) = slot else { continue };
-        let span = span(array)?;
+        let (ptr, len) = array.span();
+        let span = Span { ptr, len };
         if *written { spans.1.push(span) } else { spans.0.push(span) }
     }
     let name = kernel.name();
@@ -106,11 +104,4 @@ fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) ->
     };
     let spans = (&spans.0[..], &spans.1[..]);
     stream.machine()?.queue(stream.handle(), name, spans, Arc::new(task))
-}
-
-/// All that an array reaches.
-fn span(array: &Descriptor) -> Result<Span> {
-    let (layout, size) = (array.layout(), array.dtype().element_size());
-    let (_, reach) = Layout::from_elements(layout.shape(), Some(layout.strides()), size)?;
-    Ok(Span { ptr: array.ptr().wrapping_sub(reach.below), len: reach.below + reach.above })
 }

@@ -167,7 +167,7 @@ impl Array {
                 return Ok(Vec::new());
             }
             let (driver, kept) = (self.origin.driver(), RustStream::of(stream));
-            s.in_turn(&[(Arc::clone(&self.origin), false)], || match driver {
+            s.in_turn(&[self.used(false)], || match driver {
                 Handle::Borrowed(_) => self.gathered(driver, kept.alive()),
                 _ => self.copied(driver, kept.alive()),
             })

@@ -7,6 +7,8 @@ mod borrow;
 mod cuda;
 mod device_stream;
 mod element;
+#[cfg(feature = "cudarc")]
+mod events;
 mod kernel;
 mod launch;
 mod memory;
@@ -43,8 +45,9 @@ pub use self::stream::WorkStream;
 pub use self::tensor::{LegacyTensor, Tensor};
 pub use self::view::{View, ViewMut};
 
-use self::origin::{Origin, RustMemory};
+use self::origin::{Origin, RustMemory, Use};
 pub(crate) use self::stream::RustStream;
+use self::users::Span;
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dtype::Dtype;
@@ -107,6 +110,12 @@ impl Array {
         let (driver, home) = (owner.stream().driver()?, RustStream::of(owner.stream()));
         let origin = Arc::new(RustMemory::new(driver, home, Box::new(owner)));
         Ok(Self { descriptor, origin })
+    }
+
+    /// Its memory, which work writes or only reads.
+    fn used(&self, writes: bool) -> Use {
+        let origin = Arc::clone(&self.origin);
+        Use { origin, work: Span::of(&self.descriptor, writes) }
     }
 
     /// What `owner` says that its memory is.

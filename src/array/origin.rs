@@ -2,17 +2,16 @@
 
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::stream::RustStream;
 use super::unlocked::unlocked;
-use super::users::Users;
+use super::users::{Span, Users};
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
-use crate::error::Result;
+use crate::error::{Result, caught};
 use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
@@ -39,36 +38,45 @@ pub(crate) trait Origin: Any + Send + Sync {
     }
 }
 
-/// The scope of the stream `scope` uses the memory from now on, after what the others have queued.
-pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, writes: bool) -> Result<()> {
-    let _turn = origin.users().turn();
-    enter_in_turn(origin, scope, writes)
+/// Memory that work is queued on, and what of it.
+#[derive(Clone)]
+pub(super) struct Use {
+    pub(super) origin: Arc<dyn Origin>,
+    pub(super) work: Span,
 }
 
-fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, writes: bool) -> Result<()> {
-    let others = origin.users().enter(scope, writes)?;
+/// The scope of the stream `scope` uses the memory from now on, after what the others have queued.
+pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
+    let _turn = origin.users().turn();
+    enter_in_turn(origin, scope, work)
+}
+
+fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
+    let others = origin.users().enter(scope, work)?;
     others.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
 /// Runs `queue`, which queues work of the scope that uses that memory, to write or only to read: after what other
 /// scopes have queued there, and before what they queue next.
 pub(super) fn in_turn<R>(
-    uses: &[(Arc<dyn Origin>, bool)],
+    uses: &[Use],
     scope: &Arc<RustStream>,
     queue: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
-    let mut memory: Vec<_> = uses.iter().map(|(origin, _)| origin.users()).collect();
+    let mut memory: Vec<_> = uses.iter().map(|one| one.origin.users()).collect();
     // By their addresses, so that two threads do not wait for each other.
     memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
     let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
-    for (origin, writes) in uses {
-        enter_in_turn(&**origin, scope, *writes)?;
+    for Use { origin, work } in uses {
+        enter_in_turn(&**origin, scope, *work)?;
     }
     queue()
 }
 
-/// The scope has ended: the producer's and the others' next work runs after its own. Until that is made it stays a user.
+/// The scope has ended: its stream waits for what was done with memory that it lent, and the producer's and the others'
+/// next work runs after its own. Until that is made it stays a user.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
+    origin.users().take_back(scope, |_| true)?;
     // Before it leaves: who comes later has the producer's stream to wait for.
     origin.give_back(scope.alive())?;
     let _turn = origin.users().turn();
@@ -78,16 +86,17 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, where the memory is written or only read, wait for the scopes that have not ended.
-pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, writes: bool) -> Result<()> {
-    let others = origin.users().beside(writes);
+/// Makes `to`, which is handed `array`, wait for the scopes that have not ended.
+pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Result<()> {
+    let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.order(other.alive(), to))
 }
 
-/// Makes the producer's stream wait for the scopes that have not ended, for one that writes or only reads.
+/// Makes the producer's stream wait for the scopes that have not ended, for one that is handed `array`.
 #[cfg(feature = "python")]
-pub(crate) fn give_back(origin: &dyn Origin, writes: bool) -> Result<()> {
-    let others = origin.users().beside(writes);
+pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
+    let to = Alive::legacy(origin.place());
+    let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
 
@@ -160,9 +169,9 @@ impl Drop for RustMemory {
             owner = None;
         };
         // Caught inside: what gives the lock up is no frame for a panic to pass.
-        unlocked(&mut || ended = catch_unwind(AssertUnwindSafe(&mut end)).map_err(drop));
-        if ended.is_err() {
-            tracing::warn!(target: "cai_bridge", door = "memory", "an owner panicked at its end");
+        unlocked(&mut || ended = caught(&mut end));
+        if let Err(panic) = ended {
+            tracing::warn!(target: "cai_bridge", door = "memory", panic, "an owner panicked at its end");
         }
     }
 }

@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Array;
-use super::origin::{self, Origin};
+use super::origin::{self, Origin, Use};
 use super::retry;
 use super::stream::{RustStream, WorkStream};
+use super::users::Span;
 use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
@@ -192,7 +193,8 @@ impl<S: WorkStream> Scope<'_, S> {
             return Ok(());
         }
         let known = self.used.has(&array.origin);
-        let taken = origin::enter(&*array.origin, &self.used.user, writes).and_then(|()| {
+        let work = Span::of(&array.descriptor, writes);
+        let taken = origin::enter(&*array.origin, &self.used.user, work).and_then(|()| {
             // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
             if known { Ok(()) } else { array.origin.hand_over("scope", &array.descriptor, to) }
         });
@@ -206,11 +208,7 @@ impl<S: WorkStream> Scope<'_, S> {
 
     /// Runs `queue`, which queues work on the stream that uses that memory, to write or only to read. It is ordered
     /// with the work of other scopes that have not ended.
-    pub(super) fn in_turn<R>(
-        &self,
-        uses: &[(Arc<dyn Origin>, bool)],
-        queue: impl FnOnce() -> Result<R>,
-    ) -> Result<R> {
+    pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, &self.used.user, queue)
     }
 

@@ -5,10 +5,11 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaSlice, CudaStream, DevicePtrMut, PinnedHostSlice, UnifiedSlice, ValidAsZeroBits,
+    CudaSlice, CudaStream, DevicePtr, DevicePtrMut, PinnedHostSlice, UnifiedSlice, ValidAsZeroBits,
 };
 
 use super::element::{Element, dtype_of};
+use super::events::Events;
 use super::owner::Owner;
 use super::stream::WorkStream;
 use super::{Array, ArrayMut};
@@ -68,6 +69,18 @@ fn foreign<T: Element>(
     Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
 }
 
+/// The address of `memory`, once `stream` waits for the other streams that cudarc used it on, readers too: it is written
+/// next. Where that fails the caller has to forget it.
+fn ready<T>(
+    memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
+    stream: &Arc<CudaStream>,
+) -> Result<u64> {
+    let (events, ptr) = Events::of(memory, stream);
+    // SAFETY: the memory is borrowed.
+    unsafe { events.wait(stream) }?;
+    Ok(ptr)
+}
+
 impl Array {
     /// An array of a slice of cudarc's, which is ready on the slice's stream, and freed there once nothing uses it
     /// any more. A part of it is an array's [`strided`](Array::strided).
@@ -88,14 +101,10 @@ impl Array {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn from_slice<T: Element>(mut slice: CudaSlice<T>) -> Result<ArrayMut> {
-        let stream = Arc::clone(slice.stream());
-        // The slice's stream waits for the others that cudarc used it on, readers too: it is written next.
-        let (ptr, used) = slice.device_ptr_mut(&stream);
-        drop(used);
-        stream.context().check_err()?;
-        let at = (ptr, slice.len());
-        foreign::<T>(slice, stream, at, MemoryKind::Device)
+    pub fn from_slice<T: Element>(slice: CudaSlice<T>) -> Result<ArrayMut> {
+        let (stream, mut slice) = (Arc::clone(slice.stream()), ManuallyDrop::new(slice));
+        let at = (ready(&mut *slice, &stream)?, slice.len());
+        foreign::<T>(ManuallyDrop::into_inner(slice), stream, at, MemoryKind::Device)
     }
 
     /// An array of pinned host memory, which every GPU reaches, for work on `stream`.
@@ -153,15 +162,13 @@ impl Array {
     /// # }
     /// ```
     pub fn from_managed<T: Element>(
-        mut slice: UnifiedSlice<T>,
+        slice: UnifiedSlice<T>,
         stream: &Arc<CudaStream>,
     ) -> Result<ArrayMut> {
         slice.check_device_access(stream)?;
-        let (ptr, used) = slice.device_ptr_mut(stream);
-        drop(used);
-        stream.context().check_err()?;
-        let at = (ptr, slice.len());
-        let waited = WaitOnDrop(ManuallyDrop::new(slice), Arc::clone(stream));
+        let mut slice = ManuallyDrop::new(slice);
+        let at = (ready(&mut *slice, stream)?, slice.len());
+        let waited = WaitOnDrop(slice, Arc::clone(stream));
         foreign::<T>(waited, Arc::clone(stream), at, MemoryKind::Managed)
     }
 }

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::stream::RustStream;
 use super::unlocked::unlocked;
+use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
-use crate::stream::Thread;
+use crate::stream::{Alive, Thread};
 
 /// The scopes of an array's memory that have not ended.
 #[derive(Default)]
@@ -28,8 +29,39 @@ struct User {
     /// The scope's stream, and, by its address, the scope.
     stream: Arc<RustStream>,
     writes: bool,
-    /// How many borrows there are to read and to write, whose work cannot be seen.
-    borrows: [u32; 2],
+    /// What it has lent, until that is back.
+    lent: Vec<Arc<dyn Lent>>,
+}
+
+/// Memory that is lent for work that the crate does not see, on whatever streams.
+pub(super) trait Lent: Send + Sync {
+    /// What that work may be.
+    fn work(&self) -> Span;
+
+    /// Makes the stream of the scope that has lent it wait for that work.
+    fn take_back(&self) -> Result<()>;
+}
+
+/// A part of an array's memory, and whether work there writes or only reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    bytes: (u64, u64),
+    pub(super) writes: bool,
+}
+
+impl Span {
+    /// Work on `array`.
+    pub(super) fn of(array: &Descriptor, writes: bool) -> Self {
+        Self { bytes: array.span(), writes }
+    }
+
+    /// Whether work on both must be in order.
+    const fn meets(self, other: Self) -> bool {
+        let ((start, length), (other_start, other_length)) = (self.bytes, other.bytes);
+        let apart = start.saturating_add(length) <= other_start
+            || other_start.saturating_add(other_length) <= start;
+        !apart && (self.writes || other.writes)
+    }
 }
 
 impl User {
@@ -40,11 +72,6 @@ impl User {
     /// Whether its work, and work that writes or only reads, must be in order.
     const fn meets(&self, writes: bool) -> bool {
         writes || self.writes
-    }
-
-    /// The same of work that may be queued at any moment.
-    const fn is_borrowed(&self, writes: bool) -> bool {
-        self.borrows[1] > 0 || (writes && self.borrows[0] > 0)
     }
 }
 
@@ -71,36 +98,53 @@ impl Users {
         TurnGuard(Some((guard, &self.holder)))
     }
 
-    /// Adds a scope, or what it does from now on. The answer is whom it has to wait for. Refused while another scope's
-    /// memory is borrowed for work that is not seen here.
+    /// Adds a scope, or what it does from now on. The answer is whom it has to wait for. Refused while that memory is
+    /// lent, by whatever scope: what is done with it is not seen here.
     pub(super) fn enter(
         &self,
         scope: &Arc<RustStream>,
-        writes: bool,
+        work: Span,
     ) -> Result<Vec<Arc<RustStream>>> {
         let mut users = self.lock();
-        let mut others = users.iter().filter(|user| !user.is(scope));
-        if let Some(user) = others.find(|user| user.is_borrowed(writes)) {
-            let work = if writes { "work that writes" } else { "work" };
-            let (on, by) = (scope.alive().stream(), user.stream.alive().stream());
-            let got = format!("{work} on {on}, borrowed on {by}");
-            return Err(Error::new(Kind::Borrowed, got));
-        }
-        let found = met(&users, Some(scope), writes);
-        match users.iter_mut().find(|user| user.is(scope)) {
-            Some(user) => user.writes |= writes,
-            None => users.push(User { stream: Arc::clone(scope), writes, borrows: [0; 2] }),
+        check_lent(&users, scope.alive(), work)?;
+        let found = met(&users, Some(scope), work.writes);
+        if let Some(user) = users.iter_mut().find(|user| user.is(scope)) {
+            user.writes |= work.writes;
+        } else {
+            let (stream, writes) = (Arc::clone(scope), work.writes);
+            users.push(User { stream, writes, lent: Vec::new() });
         }
         Ok(found)
     }
 
-    /// A borrow of the scope's begins, or ends.
+    /// The scope lends memory of the array's.
     #[cfg(feature = "cudarc")]
-    pub(super) fn borrow(&self, scope: &Arc<RustStream>, writes: bool, begins: bool) {
+    pub(super) fn lend(&self, scope: &Arc<RustStream>, lent: Arc<dyn Lent>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
-            let count = &mut user.borrows[usize::from(writes)];
-            *count = if begins { count.saturating_add(1) } else { count.saturating_sub(1) };
+            user.lent.push(lent);
         }
+    }
+
+    /// Takes back what the scope has lent and `which` says. What cannot be taken back stays lent.
+    pub(super) fn take_back(
+        &self,
+        scope: &Arc<RustStream>,
+        which: impl Fn(&Arc<dyn Lent>) -> bool,
+    ) -> Result<()> {
+        let of_scope = |users: &[User]| {
+            let user = users.iter().find(|user| user.is(scope));
+            user.map(|user| user.lent.clone()).unwrap_or_default()
+        };
+        // Without the lock: a wait may block.
+        let lent = of_scope(&self.lock());
+        for one in lent.into_iter().filter(which) {
+            one.take_back()?;
+            let mut users = self.lock();
+            if let Some(user) = users.iter_mut().find(|user| user.is(scope)) {
+                user.lent.retain(|other| !Arc::ptr_eq(other, &one));
+            }
+        }
+        Ok(())
     }
 
     /// Whom the next work of others that has to wait for the scope's is queued by.
@@ -115,10 +159,21 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// Whom work that writes, or only reads, must be ordered with.
-    pub(super) fn beside(&self, writes: bool) -> Vec<Arc<RustStream>> {
-        met(&self.lock(), None, writes)
+    /// Whom work for the stream `to`, which is outside of any scope, must be ordered with. Refused as in a scope.
+    pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
+        let users = self.lock();
+        check_lent(&users, to, work)?;
+        Ok(met(&users, None, work.writes))
     }
+}
+
+/// Refuses work of the stream `on` where memory is lent.
+fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
+    let meets = |lent: &Arc<dyn Lent>| lent.work().meets(work);
+    let Some(user) = users.iter().find(|user| user.lent.iter().any(meets)) else { return Ok(()) };
+    let what = if work.writes { "work that writes" } else { "work" };
+    let (on, by) = (on.stream(), user.stream.alive().stream());
+    Err(Error::new(Kind::Borrowed, format!("{what} on {on}, borrowed on {by}")))
 }
 
 /// The users that work beside one that writes, or only reads, must be ordered with.

@@ -237,8 +237,8 @@ kinds! {
     NotWritable: Buffer, "readonly", "memory that may be written";
     /// A shape or strides that do not fit in an array's memory.
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
-    /// Work of a scope on memory that another scope has borrowed for work that the crate does not see.
-    Borrowed: Buffer, "array", "work in one scope at a time while cudarc's view of the array lives; or Scope::launch, which is ordered by itself";
+    /// Work on memory of which cudarc has a view, and whose work the crate does not see.
+    Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";
     /// What stands in for a kernel takes an argument as something else than the launch gave.
     StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";
     /// A kernel's code is none, or was not made.

@@ -9,8 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 mod kinds;
+mod panics;
 
 pub use kinds::{Class, Kind};
+pub(crate) use panics::{caught, said};
 
 /// An error: what was wrong, what it was, what is allowed.
 ///

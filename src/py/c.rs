@@ -6,7 +6,6 @@
 #![allow(unreachable_pub, reason = "cbindgen reads what is public")]
 
 use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::PyValueError;
@@ -19,7 +18,7 @@ use crate::array::{Array, Owner, WorkStream};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::dtype::Dtype;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, caught};
 use crate::layout::MAX_NDIM;
 use crate::py::doors::to_cai::source;
 use crate::py::interpreter::{attached, detach};
@@ -175,8 +174,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Runs `call` with the interpreter's lock; what it fails with is the pending exception.
 fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
-        let done = catch_unwind(AssertUnwindSafe(|| call(py)));
-        match done.unwrap_or_else(|_| Err(PanicException::new_err("a panic in cai_bridge"))) {
+        match caught(|| call(py))
+            .unwrap_or_else(|_| Err(PanicException::new_err("a panic in cai_bridge")))
+        {
             Ok(()) => 0,
             Err(error) => {
                 error.restore(py);
@@ -296,7 +296,7 @@ unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
     if !array.is_null() {
         // SAFETY: an array of `import_object`, released once.
         let array = unsafe { Box::from_raw(array) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(array)));
+        let _ = caught(|| drop(array));
     }
 }
 

@@ -103,10 +103,20 @@ int cuStreamSynchronize(handle stream) { return say("the host waits", stream, 0)
 int cuEventCreate(handle *event, unsigned flags) { *event = ++events; return (int)(0 * flags); }
 int cuEventDestroy_v2(handle event) { return (int)(0 * event); }
 int cuEventQuery(handle event) { return (int)(0 * event); }
-int cuEventRecord(handle event, handle stream) { return say("record", stream, event); }
+/* Of the calls from now on these fail: records, and waits. */
+static int failing_records, failing_waits;
+void fail(int records, int waits)
+{
+    failing_records = records;
+    failing_waits = waits;
+}
+int cuEventRecord(handle event, handle stream)
+{
+    return failing_records ? failing_records--, 2 : say("record", stream, event);
+}
 int cuStreamWaitEvent(handle stream, handle event, unsigned flags)
 {
-    return say("wait", stream, event) + (int)(0 * flags);
+    return failing_waits ? failing_waits--, 2 : say("wait", stream, event) + (int)(0 * flags);
 }
 
 int cuMemAllocAsync(handle *pointer, size_t size, handle stream)
@@ -125,10 +135,12 @@ int cuMemcpyDtoDAsync_v2(handle to, handle from, size_t size, handle stream)
     return say("work", stream, from) + say("work", stream, to) + (int)(0 * size);
 }
 
+/* By these two the crate has the host wait for all streams. They fail where waits do. */
+int cuMemAlloc_v2(handle *pointer, size_t size) { *pointer = 1; return failing_waits ? 2 : (int)(0 * size); }
+int cuMemFree_v2(handle pointer) { return pointer != 1 || say("synchronize", 0, 0); }
+
 /* Looked up by the crate, and not called here. */
 int cuEventSynchronize(void) { return 1; }
-int cuMemAlloc_v2(void) { return 1; }
-int cuMemFree_v2(void) { return 1; }
 int cuMemAllocHost_v2(void) { return 1; }
 int cuMemFreeHost(void) { return 1; }
 int cuMemcpyAsync(void) { return 1; }

@@ -6,7 +6,6 @@
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Op, Raw, Table, VERSION, Work};
@@ -16,7 +15,7 @@ use crate::driver::copies::{Copies, Transfer};
 use crate::driver::fork::Process;
 use crate::driver::simulated::{Machine, Span, Task};
 use crate::driver::{Context, Driver, Event, Pointer, codes};
-use crate::error::Result;
+use crate::error::{Result, caught};
 use crate::stream::Alive;
 
 /// A simulated device of another library of this process.
@@ -242,7 +241,7 @@ unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
     // No count is held here: the machine runs the work, and so is there.
     let machine = ManuallyDrop::new(Borrowed { table, machine, process });
     // A panic has to stay on this side; the task has reported it.
-    let _ = catch_unwind(AssertUnwindSafe(|| (data.task)(&*machine)));
+    let _ = caught(|| (data.task)(&*machine));
 }
 
 unsafe extern "C" fn end(data: *mut c_void) {

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Op, Raw, Table, VERSION, Work};
@@ -10,7 +9,7 @@ use crate::capture::Part;
 use crate::device::Place;
 use crate::driver::simulated::{Machine, Simulated, Span};
 use crate::driver::{Context, Driver, Event, Handle, codes, copies::Copies, current};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, caught};
 use crate::stream::{Alive, Stream, Thread};
 
 /// The table of this library's simulated device.
@@ -51,7 +50,7 @@ unsafe fn machine<'a>(raw: Raw) -> &'a Simulated {
 /// Runs `call`; what it fails with is a number, and a panic stays on this side.
 fn answer(machine: &Simulated, call: impl FnOnce() -> Result<()>) -> u32 {
     let made = || machine.process().check().and_then(|()| call());
-    match catch_unwind(AssertUnwindSafe(made)) {
+    match caught(made) {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => error.driver_code().map_or(codes::INVALID_VALUE, |failed| failed.code),
         Err(_) => codes::UNKNOWN,

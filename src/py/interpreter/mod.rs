@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
 
 use crate::driver::Call;
+use crate::error::caught;
 
 pub(super) use end::end;
 pub(crate) use end::is_over;
@@ -100,7 +101,7 @@ pub(crate) fn act(py: Python<'_>, call: impl FnOnce() -> PyResult<()>) -> Answer
 ///
 /// An exception that is pending is put aside, and one that `call` leaves behind is reported as unraisable.
 pub(crate) fn enter<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-    locked(|py| undisturbed(py, || catch_unwind(AssertUnwindSafe(|| call(py))).ok()))
+    locked(|py| undisturbed(py, || caught(|| call(py)).ok()))
 }
 
 /// Runs `call` at the end of an object of ours; as [`enter`] does it, but for the lock.
@@ -116,12 +117,12 @@ pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     // SAFETY: called by `Drop` of what a Python object holds, which has the lock by the above.
     let py = unsafe { Python::assume_attached() };
     let _inside = CallGuard::now();
-    undisturbed(py, || catch_unwind(AssertUnwindSafe(|| call(py))).ok())
+    undisturbed(py, || caught(|| call(py)).ok())
 }
 
 /// The same for what may leave an exception behind, and minds one that is pending itself.
 pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-    locked(|py| catch_unwind(AssertUnwindSafe(|| call(py))).ok())
+    locked(|py| caught(|| call(py)).ok())
 }
 
 /// The lock, until dropped.

@@ -95,7 +95,7 @@ fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
         // An object that is made inside a scope is ready after what was queued there before.
-        origin::give_back(&*array.origin, !array.readonly())?;
+        origin::give_back(&*array.origin, &array.descriptor)?;
     }
     let mut source = source(py, array)?;
     if array.ptr() != 0 {

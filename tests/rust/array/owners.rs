@@ -13,6 +13,17 @@ struct Counted {
     dropped: Arc<AtomicUsize>,
     readonly: bool,
     panics: bool,
+    /// Whether what its panic carries panics, too.
+    again: bool,
+}
+
+/// What a panic carries, which panics where it is dropped.
+struct Carried;
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        std::panic::panic_any(7);
+    }
 }
 
 // SAFETY: the memory's own description.
@@ -43,6 +54,9 @@ unsafe impl Owner for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.dropped.fetch_add(1, Ordering::SeqCst);
+        if self.again {
+            std::panic::panic_any(Carried);
+        }
         assert!(!self.panics, "on purpose");
     }
 }
@@ -52,7 +66,17 @@ fn counted(stream: &DeviceStream, panics: bool) -> (Counted, Arc<AtomicUsize>) {
     let memory = Array::from_host(stream, &[1.0_f32; 4], &[4]).unwrap().into();
     let dropped = Arc::new(AtomicUsize::new(0));
     let theirs = Arc::clone(&dropped);
-    (Counted { memory, stream: stream.clone(), dropped: theirs, readonly: true, panics }, dropped)
+    (
+        Counted {
+            memory,
+            stream: stream.clone(),
+            dropped: theirs,
+            readonly: true,
+            panics,
+            again: false,
+        },
+        dropped,
+    )
 }
 
 #[test]
@@ -72,13 +96,16 @@ fn an_owner_is_dropped_once_when_the_last_user_is_done() {
 
 #[test]
 fn an_owner_that_panics_does_not_take_the_consumer_along_that_deletes_its_tensor() {
-    let cuda = SimulatedCuda::new(1);
-    let stream = cuda.stream(0).unwrap();
-    let (owner, dropped) = counted(&stream, true);
-    let tensor = Array::from_owner(owner).unwrap().to_dlpack(&stream).unwrap().into_raw();
-    // SAFETY: the tensor that was given up above, deleted once.
-    unsafe { ((*tensor).deleter.unwrap())(tensor) };
-    assert_eq!((dropped.load(Ordering::SeqCst), cuda.bytes_in_use()), (1, 0));
+    for again in [false, true] {
+        let cuda = SimulatedCuda::new(1);
+        let stream = cuda.stream(0).unwrap();
+        let (mut owner, dropped) = counted(&stream, true);
+        owner.again = again;
+        let tensor = Array::from_owner(owner).unwrap().to_dlpack(&stream).unwrap().into_raw();
+        // SAFETY: the tensor that was given up above, deleted once.
+        unsafe { ((*tensor).deleter.unwrap())(tensor) };
+        assert_eq!((dropped.load(Ordering::SeqCst), cuda.bytes_in_use()), (1, 0));
+    }
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! The events of memory that cudarc has: by these it orders the streams that it uses the memory on.
+//!
+//! What fails in such an order cudarc keeps in its context, for the next call of any thread. So the waits that the end
+//! of a borrow rests on are made here, where their errors are seen.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{CUevent, CUevent_wait_flags};
+use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
+
+use super::stream::WorkStream;
+use super::unlocked::unlocked;
+use crate::driver::Handle;
+use crate::error::{Error, Result};
+use crate::order::{wait_on_host, within};
+
+/// The events of the last read and the last write, as the addresses of `CUevent`; `None` where the context tracks none.
+pub(super) struct Events {
+    read: Option<usize>,
+    written: Option<usize>,
+    /// Whether a record of one of them may have failed.
+    unsure: AtomicBool,
+}
+
+impl Events {
+    /// The events of `memory`, and its address.
+    pub(super) fn of<T>(
+        memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
+        stream: &CudaStream,
+    ) -> (Self, u64) {
+        // Both calls wait, too. What fails in that fails in `wait` again, or is no loss.
+        undisturbed(stream.context(), || {
+            let read = event_of(memory.device_ptr(stream).1);
+            let (ptr, written) = memory.device_ptr_mut(stream);
+            (Self { read, written: event_of(written), unsure: AtomicBool::new(false) }, ptr)
+        })
+    }
+
+    /// What cudarc queues on the memory from now on, on any stream of the context, comes after what is queued on
+    /// `stream`.
+    ///
+    /// # Safety
+    ///
+    /// The memory lives, or was forgotten.
+    pub(super) unsafe fn record(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        each(stream, [self.written, None], |event| {
+            // SAFETY: the memory keeps its event, by the caller, and the reference the stream.
+            unsafe { result::event::record(event, stream.cu_stream()) }
+        })
+    }
+
+    /// What is queued on `stream` from now on comes after what cudarc has queued on the memory. Where that cannot be said
+    /// of the events, the host waits for all streams.
+    ///
+    /// # Safety
+    ///
+    /// As for `record`.
+    pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        let context = stream.context();
+        if let Err(unsaid) = context.check_err() {
+            // A call of cudarc's failed that could not say so, and it says so to whoever asks next.
+            context.record_err::<()>(Err(unsaid));
+            self.unsure.store(true, Ordering::Relaxed);
+        }
+        if !self.unsure.load(Ordering::Relaxed) {
+            return each(stream, [self.read, self.written], |event| {
+                let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+                // SAFETY: as above.
+                unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }
+            });
+        }
+        let mut waited = Ok(());
+        unlocked(&mut || {
+            waited = Handle::Cuda.get().and_then(|driver| wait_on_host(driver, stream.place()));
+        });
+        waited
+    }
+}
+
+/// Runs `call` on each of the events, in the stream's context. It may block.
+fn each(
+    stream: &Arc<CudaStream>,
+    events: [Option<usize>; 2],
+    call: impl Fn(CUevent) -> Result<(), DriverError> + Sync,
+) -> Result<()> {
+    let mut done = Ok(());
+    unlocked(&mut || {
+        done = Handle::Cuda.get().and_then(|driver| {
+            let call = |event| Ok::<_, Error>(call(event as CUevent)?);
+            within(driver, stream.place(), |_| events.into_iter().flatten().try_for_each(call))
+        });
+    });
+    done
+}
+
+/// The event that `used` would record. It is not recorded.
+fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
+    match &mut used {
+        SyncOnDrop::Record(event) => event.take().map(|(event, _)| event.cu_event() as usize),
+        SyncOnDrop::Sync(_) => None,
+    }
+}
+
+/// Runs `call`, and leaves the context with the error that it had.
+fn undisturbed<R>(context: &CudaContext, call: impl FnOnce() -> R) -> R {
+    let before = context.check_err();
+    let done = call();
+    let _ = context.check_err();
+    context.record_err(before);
+    done
+}

@@ -1,0 +1,153 @@
+//! Views that cudarc borrows: what is done with them on other streams is waited for, whatever fails or is forgotten.
+
+use std::sync::Arc;
+
+use cai_bridge::cudarc::driver::CudaStream;
+use cai_bridge::{Array, Error, ErrorKind, Grid, scope};
+
+use super::{KERNEL, Test, launch};
+
+/// Of the driver's calls from now on as many fail: records, and waits.
+fn fail(records: i32, waits: i32) {
+    // SAFETY: the driver of stubs, which is loaded, and a function of that type.
+    unsafe {
+        let driver = libloading::Library::new("libcuda.so.1").unwrap();
+        driver.get::<unsafe extern "C" fn(i32, i32)>(b"fail").unwrap()(records, waits);
+        std::mem::forget(driver);
+    }
+}
+
+const ALL: i32 = i32::MAX;
+
+/// Makes the waits that are still to be made.
+fn later(stream: &Arc<CudaStream>) -> Result<(), Error> {
+    scope(stream, |_| Ok(()))
+}
+
+pub(super) const TESTS: [(&str, Test); 8] = [
+    ("two borrows of one memory in one scope", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        let (mut y, z) = ((*x).clone().writable()?, (*x).clone());
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let mut y = y.on_mut(s)?.view_mut::<f32>()?;
+            let mut one = x.cuda_mut(s)?;
+            other.memset_zeros(&mut one.view_mut())?;
+            let refused = y.cuda_mut(s).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Borrowed, "{refused}");
+            // SAFETY: the driver of stubs launches nothing.
+            let refused = unsafe { s.launch(&KERNEL, Grid::cover(4, 4), (&mut y,)) }.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Borrowed, "{refused}");
+            let refused = z.to_dlpack(other).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Borrowed, "{refused}");
+            drop(one);
+            mine.memset_zeros(&mut y.cuda_mut(s)?.view_mut())?;
+            Ok::<_, Error>(())
+        })?;
+        Ok(())
+    }),
+    ("borrows of two parts of one memory in one scope", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let (mut one, mut two) = x.split_at_mut(0, 2)?;
+            let (mut one, mut two) = (one.cuda_mut(s)?, two.cuda_mut(s)?);
+            mine.memset_zeros(&mut one.view_mut())?;
+            other.memcpy_dtod(&one.view_mut().as_view(), &mut two.view_mut())?;
+            Ok::<_, Error>(())
+        })?;
+        Ok(())
+    }),
+    ("a borrow that is forgotten", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        let mut y = (*x).clone().writable()?;
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let mut borrowed = x.cuda_mut(s)?;
+            other.memset_zeros(&mut borrowed.view_mut())?;
+            std::mem::forget(borrowed);
+            let refused = y.on_mut(s).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Borrowed, "{refused}");
+            Ok::<_, Error>(())
+        })?;
+        launch(mine, &mut x)?;
+        Ok(())
+    }),
+    ("a borrow that is forgotten in a scope that panics", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        let work = std::panic::AssertUnwindSafe(|| {
+            scope(mine, |s| -> Result<(), Error> {
+                let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+                let mut borrowed = x.cuda_mut(s)?;
+                other.memset_zeros(&mut borrowed.view_mut())?;
+                std::mem::forget(borrowed);
+                panic!("on purpose")
+            })
+        });
+        std::panic::catch_unwind(work).unwrap_err();
+        launch(mine, &mut x)?;
+        Ok(())
+    }),
+    ("a wait at the end of a borrow that fails", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        let failed = scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let mut borrowed = x.cuda_mut(s)?;
+            other.memset_zeros(&mut borrowed.view_mut())?;
+            fail(0, ALL);
+            drop(borrowed);
+            let refused = x.cuda_mut(s).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Borrowed, "its wait is still to be made");
+            Ok::<_, Error>(())
+        });
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::DriverCall);
+        drop(x); // the memory is kept
+        fail(0, 0);
+        later(mine)?;
+        Ok(())
+    }),
+    ("a record of cudarc's that fails, of which another call is told", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let mut borrowed = x.cuda_mut(s)?;
+            fail(1, 0);
+            other.memset_zeros(&mut borrowed.view_mut())?;
+            fail(0, ALL);
+            drop(borrowed);
+            fail(0, 0);
+            mine.context().check_err().unwrap_err(); // as without the crate
+            Ok::<_, Error>(())
+        })?;
+        launch(mine, &mut x)?;
+        Ok(())
+    }),
+    ("a slice that becomes an array while waits fail", |mine, other| {
+        let (slice, mut to) = (mine.alloc_zeros::<f32>(4)?, other.alloc_zeros::<f32>(4)?);
+        other.memcpy_dtod(&slice, &mut to)?;
+        fail(0, ALL);
+        let refused = Array::from_slice(slice).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::DriverCall);
+        fail(0, 0);
+        Ok(())
+    }),
+    ("a view that cudarc has while another scope uses its memory", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        let mut y = (*x).clone().writable()?;
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let mut borrowed = x.cuda_mut(s)?;
+            let refused = scope(other, |o| y.on_mut(o).map(drop)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Borrowed, "{refused}");
+            mine.memset_zeros(&mut borrowed.view_mut())?;
+            drop(borrowed);
+            scope(other, |o| {
+                let mut y = y.on_mut(o)?.view_mut::<f32>()?;
+                Ok::<_, Error>(other.memset_zeros(&mut y.cuda_mut(o)?.view_mut())?)
+            })?;
+            mine.memset_zeros(&mut x.cuda_mut(s)?.view_mut())?;
+            Ok::<_, Error>(())
+        })?;
+        Ok(())
+    }),
+];
