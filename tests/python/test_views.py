@@ -26,6 +26,17 @@ def test_a_view_speaks_the_protocol_that_was_asked_for_and_no_other(cuda):
     assert (type(cai), type(dlpack)) == (CaiView, DLPackView)
 
 
+def test_a_view_stays_of_its_class(cuda):
+    x = cuda.array([1.0], speaks=("dlpack", "cai"))
+    views = [to_cai(x), from_cai(x)]
+    base = type(views[0]).__base__
+    made = [type("Made", (base,), {"__slots__": slots}) for slots in ((), ("slot",))]
+    for view in views:
+        for other in {CaiView, DLPackView, base, *made} - {type(view)}:
+            with pytest.raises(TypeError, match="__class__ assignment"):
+                view.__class__ = other
+
+
 @pytest.mark.parametrize("speaks", ["dlpack", "exchange"])
 def test_what_speaks_dlpack_only_is_sent_to_the_functions_that_take_it(cuda, speaks):
     with pytest.raises(

@@ -90,7 +90,7 @@ pub(crate) fn _ready_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>
         let argument = Argument::parse(Some(stream))?;
         let options = options(&argument, (None, None, None));
         let source = own_view::adapt(py, view.get().unwrap(py)?, &options)?;
-        View::object(py, source, CaiView)
+        View::object::<CaiView>(py, source)
     })
 }
 
@@ -135,5 +135,5 @@ fn view<'py>(
         cai::import(x, &facts, &options)?
     };
     source.array.set_readonly(readonly);
-    View::object(x.py(), source, DLPackView)
+    View::object::<DLPackView>(x.py(), source)
 }

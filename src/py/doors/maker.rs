@@ -321,8 +321,8 @@ impl Maker {
             source.hand_out_whole(py);
         }
         let view = match class {
-            Class::Cai => View::object(py, source, CaiView)?.into_super(),
-            Class::DLPack => View::object(py, source, DLPackView)?.into_super(),
+            Class::Cai => View::object::<CaiView>(py, source)?.into_super(),
+            Class::DLPack => View::object::<DLPackView>(py, source)?.into_super(),
         };
         span.exchanged(view.get().hand_over_in(DOOR));
         if !calls {

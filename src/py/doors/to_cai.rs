@@ -82,7 +82,7 @@ fn view<'py>(
     readonly: Optional<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
     let source = import(DOOR, x, (stream, readonly), Wanted::Cai)?;
-    View::object(x.py(), source, CaiView)
+    View::object::<CaiView>(x.py(), source)
 }
 
 /// The array of `x`, for a view of either protocol.

@@ -141,7 +141,7 @@ impl<'py> IntoPyObject<'py> for &Array {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        entry(py, || View::object(py, handed_out(py, self)?, ArrayView))
+        entry(py, || View::object::<ArrayView>(py, handed_out(py, self)?))
     }
 }
 
@@ -165,8 +165,8 @@ impl<'py> IntoPyObject<'py> for OneProtocol {
         entry(py, || {
             let source = handed_out(py, &self.array)?;
             match self.speaking {
-                Speaking::Dlpack => View::object(py, source, DLPackView)?.into_bound_py_any(py),
-                Speaking::Cai => View::object(py, source, CaiView)?.into_bound_py_any(py),
+                Speaking::Dlpack => View::object::<DLPackView>(py, source)?.into_bound_py_any(py),
+                Speaking::Cai => View::object::<CaiView>(py, source)?.into_bound_py_any(py),
             }
         })
     }

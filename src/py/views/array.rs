@@ -2,16 +2,17 @@
 
 use pyo3::prelude::*;
 
-use super::View;
-use super::{cai, dlpack};
+use super::{Room, View, cai, dlpack};
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 
 /// An array of an extension module's, which speaks both protocols: DLPack, with the exchange API, and the CUDA Array
 /// Interface, version 3. It is ready on the stream that it was computed on.
 #[pyclass(frozen, extends = View, module = "cai_bridge", name = "Array")]
-#[derive(Debug)]
-pub(crate) struct ArrayView;
+#[derive(Debug, Default)]
+pub(crate) struct ArrayView {
+    _room: Room,
+}
 
 #[pymethods]
 impl ArrayView {

@@ -4,8 +4,8 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::View;
 use super::reader::{self, DICT};
+use super::{Room, View};
 use crate::error::Kind;
 use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, entry};
@@ -17,8 +17,10 @@ use crate::stream::Thread;
 /// `to_cai` makes it. Consumers that know both protocols pick one by their own rules, so a view speaks
 /// one protocol only.
 #[pyclass(frozen, extends = View, module = "cai_bridge")]
-#[derive(Debug)]
-pub(crate) struct CaiView;
+#[derive(Debug, Default)]
+pub(crate) struct CaiView {
+    _room: Room,
+}
 
 #[pymethods]
 impl CaiView {

@@ -8,7 +8,7 @@ use pyo3::types::{PyInt, PyTuple};
 
 use super::export::{self, CapsuleRequest, DOOR};
 use super::export_request::{ExportRequest, Target, export_request};
-use super::{View, copy};
+use super::{Room, View, copy};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
 use crate::dlpack::encode::Keep;
@@ -31,8 +31,10 @@ use crate::stream::{Ready, Stream};
 /// `to_dlpack` and `from_cai` make it. Consumers that know both protocols pick one by their own rules,
 /// so a view speaks one protocol only.
 #[pyclass(frozen, extends = View, module = "cai_bridge")]
-#[derive(Debug)]
-pub(crate) struct DLPackView;
+#[derive(Debug, Default)]
+pub(crate) struct DLPackView {
+    _room: Room,
+}
 
 #[pymethods]
 impl DLPackView {
@@ -246,7 +248,7 @@ impl Exchange for View {
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
         source.find_home(py, context);
-        let made = View::object(py, source, DLPackView)?.into_super();
+        let made = View::object::<DLPackView>(py, source)?.into_super();
         let view = made.get();
         span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready().stream()));
         Ok(made.unbind())

@@ -56,6 +56,11 @@ pub(crate) struct View {
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
+/// Room that a class of views adds to an object: Python lets an assignment to `__class__` make an object one of another
+/// class if neither adds any.
+#[derive(Debug, Default)]
+pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts")] usize);
+
 /// What makes an array.
 #[derive(Debug)]
 pub(crate) struct Parts<'py> {
@@ -100,18 +105,14 @@ impl View {
         self.dict.get(py).filter(|_| is_alone).map(|words| words.1.bind(py))
     }
 
-    /// A view of `source` as an object of `class`, which speaks the protocol that it is for.
+    /// A view of `source` as an object of the class `C`, which speaks the protocol that it is for.
     #[inline(never)]
-    pub(crate) fn object<C>(
-        py: Python<'_>,
-        source: Box<Holding>,
-        class: C,
-    ) -> PyResult<Bound<'_, C>>
+    pub(crate) fn object<C>(py: Python<'_>, source: Box<Holding>) -> PyResult<Bound<'_, C>>
     where
-        C: PyClass<BaseType = Self>,
+        C: PyClass<BaseType = Self> + Default,
         PyClassInitializer<C>: From<(C, Self)>,
     {
-        Bound::new(py, PyClassInitializer::from((class, Self::new(py, source))))
+        Bound::new(py, PyClassInitializer::from((C::default(), Self::new(py, source))))
     }
 
     /// The same array for another view, with its own holder. The other view's dict names the same stream,
