@@ -91,7 +91,7 @@ $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
 $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1
 $(COUNTED)/.built: export RUSTFLAGS += $(REMAPPED)
 $(COUNTED)/.built: $(BIN)/python $(SOURCES)
-	$(PYO3_CARGO) rustc --quiet --release --lib --crate-type cdylib --target-dir target/counted
+	$(PYO3_CARGO) rustc --quiet --release --lib --crate-type cdylib --features wheel --target-dir target/counted
 	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
 	cp target/counted/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
 	$(BIN)/python -m compileall -q $(COUNTED)  # a first import, which compiles, counts otherwise

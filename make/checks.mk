@@ -46,11 +46,11 @@ flat: $(IMPORTABLE)  ## Show that a million rounds of each conversion do not mak
 	$(BIN)/python tests/endurance/flat.py
 
 loom:  ## Model check the owner: every interleaving of its calls
-	RUSTFLAGS="--cfg loom" cargo test --quiet --no-default-features --lib --target-dir target/loom
+	RUSTFLAGS="--cfg loom" cargo test --quiet --lib --target-dir target/loom
 
 # Stable Rust has the sanitizers behind -Z, which RUSTC_BOOTSTRAP opens.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
-SANITIZED = --no-default-features --tests --target $(HOST)
+SANITIZED = --tests --target $(HOST)
 # What takes foreign structures in, hands them out, and lets go of them.
 ASAN_TESTS := $(addprefix tests/python/test_, awkward_moments.py cai_dict.py dlpack_export.py \
 	endings.py exchange_tables.py forks.py lifetimes.py refusals.py refused_objects.py threads.py)
@@ -65,7 +65,7 @@ asan: export RUSTFLAGS = -Zsanitizer=address
 asan: export LSAN_OPTIONS = suppressions=tests/endurance/lsan.supp:print_suppressions=0
 asan: $(VENV)/.tools  ## Run the core's tests, and the Python tests of foreign memory, under AddressSanitizer
 	cargo test --quiet $(SANITIZED) --target-dir target/asan
-	$(PYO3_CARGO) rustc --quiet --lib --crate-type cdylib --target $(HOST) --target-dir target/asan
+	$(PYO3_CARGO) rustc --quiet --lib --crate-type cdylib --features wheel --target $(HOST) --target-dir target/asan
 	rm -rf $(VENV)/asan && mkdir -p $(VENV)/asan && cp -R python/cai_bridge $(VENV)/asan/
 	cp target/asan/$(HOST)/debug/libcai_bridge.so $(VENV)/asan/cai_bridge/_core.abi3.so
 	$(UNDER_ASAN) $(BIN)/python -m pytest -q --capture=sys $(ASAN_TESTS)
@@ -120,7 +120,7 @@ MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
 
 msrv: $(BIN)/python  ## Check each set of features with the oldest Rust that Cargo.toml promises; needs `rustup toolchain install`
 	for features in "" $(CUDARC) python $(CUDARC),python wheel wheel,cudarc; do \
-		$(PYO3_CARGO) +$(MSRV) check --quiet --locked --target-dir target/msrv --no-default-features --features "$$features" || exit 1; \
+		$(PYO3_CARGO) +$(MSRV) check --quiet --locked --target-dir target/msrv --features "$$features" || exit 1; \
 	done
 	for example in $(EXTENSIONS); do \
 		$(PYO3_CARGO) +$(MSRV) check --quiet --locked --target-dir target/msrv --manifest-path $$example/Cargo.toml || exit 1; \

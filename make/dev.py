@@ -29,6 +29,7 @@ def build() -> None:
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     env = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1", "PYO3_PYTHON": sys.executable}
     command = ["cargo", "rustc", "--quiet", "--lib", "--crate-type", "cdylib"]
+    command += ["--features", "wheel"]
     subprocess.run(command, cwd=ROOT, env=env, check=True)
     beside = EXTENSION.with_suffix(".so.new")
     shutil.copy2(target / "debug" / "libcai_bridge.so", beside)

@@ -8,7 +8,7 @@ header:  ## Write python/cai_bridge/include/cai_bridge.h from src/py/c.rs
 
 public-api: export RUSTC_BOOTSTRAP = 1
 public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the crate promises
-	cargo rustdoc --quiet --lib --no-default-features --features $(CUDARC),python --target-dir target/api \
+	cargo rustdoc --quiet --lib --features $(CUDARC),python --target-dir target/api \
 		-- -Z unstable-options --output-format json --document-hidden-items
 	$(BIN)/python docs/generate.py public-api target/api/doc/cai_bridge.json
 

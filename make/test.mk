@@ -8,8 +8,8 @@ UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
 QUICK := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 .PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
 
-CORE := --no-default-features --features half,num-complex,float8
-CORE_CUDARC := --no-default-features --features $(CUDARC) --test cudarc
+CORE := --features half,num-complex,float8
+CORE_CUDARC := --features $(CUDARC) --test cudarc
 IN_PERTURB := --manifest-path perturb/Cargo.toml --target-dir target/perturb
 
 core-tests:
@@ -20,12 +20,12 @@ core-tests:
 test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet $(CORE)
 	cargo test --quiet $(CORE_CUDARC)
-	$(UNSTABLE_RUSTDOC) cargo test --quiet --no-default-features --features $(CUDARC) --doc
+	$(UNSTABLE_RUSTDOC) cargo test --quiet --features $(CUDARC) --doc
 	cargo test --quiet $(IN_PERTURB)
 
 # The examples of the crate that need an interpreter are compiled, and do not run.
 test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED) $(PERTURB)  ## Run the Python tests on the simulated device
-	$(PYO3_CARGO) test --quiet --no-default-features --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
+	$(PYO3_CARGO) test --quiet --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
 	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 # What depends on the interpreter: the C structures, the exchange API, the C interface, and the package itself.
@@ -37,10 +37,10 @@ lint-rust: $(BIN)/python
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path perturb/Cargo.toml
 	cargo clippy --quiet --all-targets $(IN_PERTURB) -- -D warnings
+	$(PYO3_CARGO) clippy --quiet --all-targets --features wheel -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets -- -D warnings
-	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features -- -D warnings
-	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features --features $(CUDARC),python,half,num-complex,float8 -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(PYO3_CARGO) doc --quiet --no-deps --no-default-features --features $(CUDARC),python,half,num-complex,float8
+	$(PYO3_CARGO) clippy --quiet --all-targets --features $(CUDARC),python,half,num-complex,float8 -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(PYO3_CARGO) doc --quiet --no-deps --features $(CUDARC),python,half,num-complex,float8
 
 lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/ruff format --check $(PYTHONS)

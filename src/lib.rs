@@ -45,7 +45,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! cai_bridge = { version = "0.2", default-features = false, features = ["cudarc", "python"] }
+//! cai_bridge = { version = "0.2", features = ["cudarc", "python"] }
 //! cudarc = { version = "0.19", default-features = false, features = ["cuda-12000"] } # the version that you choose
 //! ```
 //!
@@ -85,7 +85,7 @@
 //! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later. The stable ABI is
 //!   yours to choose.
 //! - `half`, `num-complex`, `float8`: these crates' types as elements, and as kernel arguments those of `half`.
-//! - `wheel`, the default, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out.
+//! - `wheel`, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out. No feature is on by default.
 //!
 //! # What stays
 //!

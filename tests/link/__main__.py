@@ -25,10 +25,11 @@ echo "Cuda compilation tools, release {version}, V{version}.0"
 def manifest(row: dict) -> str:
     """The crate's Cargo.toml."""
     bridge = {"path": str(ROOT), "features": row.get("bridge", [])}
-    dependencies = {"cai_bridge": {**bridge, "default-features": False}}
+    dependencies = {"cai_bridge": bridge}
     if "cudarc" in row:
         features = ["std", "driver", *row["cudarc"]]
-        dependencies["cudarc"] = {"version": "0.19", "default-features": False} | {
+        version = row.get("version", "0.19")
+        dependencies["cudarc"] = {"version": version, "default-features": False} | {
             "features": features
         }
     if row.get("python"):

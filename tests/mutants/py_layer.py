@@ -71,6 +71,8 @@ def built() -> bool:
         "--lib",
         "--crate-type",
         "cdylib",
+        "--features",
+        "wheel",
         "--",
         "--cap-lints",
         "warn",
