@@ -57,7 +57,7 @@
 //!   gives the memory back in order. A view that leaves its scope, its array or its stream does not compile.
 //! - [`Kernel`], of PTX, a cubin, a fatbin or what NVRTC compiles, and [`Scope::launch`]; structures as arguments
 //!   ([`ByValue`]), disjoint parts of a view ([`ViewMut::split_at_mut`]), clusters and cooperative launches ([`Grid`]). Or `View::cuda` for cudarc's own calls.
-//! - Rust's own memory as arrays: [`Array::empty`], `Array::from_slice` of a `CudaSlice`, pinned and managed memory, and
+//! - Rust's own memory as arrays: [`Array::empty`], `Array::from_slice` of a `CudaSlice`, `Array::from_shared` of an `Arc` of one, pinned and managed memory, and
 //!   any [`Owner`]. [`Array::to_dlpack`] and [`Array::from_dlpack`] go between Rust crates, without Python, and so do
 //!   [`Array::to_dlpack_legacy`] and [`Array::from_dlpack_legacy`] where one of them has DLPack's older structure.
 //! - [`testing::SimulatedCuda`]: a device that needs no GPU, for `cargo test`.

@@ -72,12 +72,48 @@ impl Events {
                 unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }
             });
         }
-        let mut waited = Ok(());
-        unlocked(&mut || {
-            waited = Handle::Cuda.get().and_then(|driver| wait_on_host(driver, stream.place()));
-        });
-        waited
+        synchronize(stream)
     }
+}
+
+/// The address of `memory`, which `stream` waits for the last writer of.
+pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<u64> {
+    let mut unsaid = false;
+    let ptr = undisturbed(stream.context(), || {
+        let (ptr, used) = memory.device_ptr(stream);
+        event_of(used);
+        unsaid = stream.context().check_err().is_err();
+        ptr
+    });
+    // The wait is cudarc's, which does not answer.
+    if unsaid {
+        synchronize(stream)?;
+    }
+    Ok(ptr)
+}
+
+/// What cudarc writes to `memory` from now on, on any stream of the context, comes after what is queued on `stream`.
+pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<()> {
+    let (_, used) = undisturbed(stream.context(), || memory.device_ptr(stream));
+    let Some(event) = event_of(used) else { return Ok(()) };
+    let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+    each(stream, [Some(event), None], |event| {
+        // The event has one reader: it is recorded after the one that it had.
+        // SAFETY: the reference keeps the memory, and that its event and stream.
+        unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }?;
+        // SAFETY: as above.
+        unsafe { result::event::record(event, stream.cu_stream()) }
+    })
+    .or_else(|_| synchronize(stream))
+}
+
+/// The host waits for all streams of the context.
+fn synchronize(stream: &Arc<CudaStream>) -> Result<()> {
+    let mut waited = Ok(());
+    unlocked(&mut || {
+        waited = Handle::Cuda.get().and_then(|driver| wait_on_host(driver, stream.place()));
+    });
+    waited
 }
 
 /// Runs `call` on each of the events, in the stream's context. It may block.

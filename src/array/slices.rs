@@ -1,6 +1,7 @@
 //! cudarc's memory as arrays.
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use cudarc::driver::{
 };
 
 use super::element::{Element, dtype_of};
-use super::events::Events;
+use super::events::{self, Events};
 use super::owner::Owner;
 use super::stream::WorkStream;
 use super::{Array, ArrayMut};
@@ -107,6 +108,85 @@ impl Array {
         foreign::<T>(ManuallyDrop::into_inner(slice), stream, at, MemoryKind::Device)
     }
 
+    /// A read-only array of a slice that others have as well, ready on the slice's stream. When nothing uses the array any
+    /// more, cudarc is told of the reads: whoever has the slice to itself then may write it on any stream.
+    ///
+    /// # Errors
+    ///
+    /// A length that no shape has; or the wait for the slice's last writer failed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use cai_bridge::Array;
+    /// use cai_bridge::cudarc::driver::CudaContext;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let weights = Arc::new(CudaContext::new(0)?.new_stream()?.alloc_zeros::<f32>(12)?);
+    /// let shared: Array = Array::from_shared(Arc::clone(&weights))?.reshape(&[3, 4])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_shared<T: Element>(slice: Arc<CudaSlice<T>>) -> Result<Self> {
+        // SAFETY: cudarc's own slice.
+        unsafe { Self::from_device_ptr(slice) }
+    }
+
+    /// The same of any memory that cudarc takes, such as a model's storage.
+    ///
+    /// # Safety
+    ///
+    /// `memory` has the elements at the address that its [`DevicePtr`] gives, in device memory of its stream's GPU, as
+    /// long as it lives. Whoever has it by a shared reference alone only reads them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Array::from_shared`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use cai_bridge::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceSlice, SyncOnDrop};
+    /// use cai_bridge::{Array, Error};
+    ///
+    /// /// A layer's weights, in the crate that has them.
+    /// struct Weights(CudaSlice<f32>);
+    ///
+    /// impl DeviceSlice<f32> for Weights {
+    ///     fn len(&self) -> usize {
+    ///         self.0.len()
+    ///     }
+    ///
+    ///     fn stream(&self) -> &Arc<CudaStream> {
+    ///         self.0.stream()
+    ///     }
+    /// }
+    ///
+    /// impl DevicePtr<f32> for Weights {
+    ///     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (u64, SyncOnDrop<'a>) {
+    ///         self.0.device_ptr(stream)
+    ///     }
+    /// }
+    ///
+    /// fn shared(weights: &Arc<Weights>) -> Result<Array, Error> {
+    ///     // SAFETY: the slice's own address, and it is written by nobody.
+    ///     unsafe { Array::from_device_ptr(Arc::clone(weights)) }
+    /// }
+    /// ```
+    pub unsafe fn from_device_ptr<T, M>(memory: Arc<M>) -> Result<Self>
+    where
+        T: Element,
+        M: DevicePtr<T> + Send + Sync + 'static,
+    {
+        let (stream, length) = (Arc::clone(memory.stream()), memory.len());
+        let ptr = events::read(&*memory, &stream)?;
+        let shared = Shared { memory, stream: Arc::clone(&stream), element: PhantomData };
+        let made = foreign::<T>(shared, stream, (ptr, length), MemoryKind::Device)?;
+        Ok(made.into_readonly())
+    }
+
     /// An array of pinned host memory, which every GPU reaches, for work on `stream`.
     ///
     /// # Errors
@@ -170,6 +250,26 @@ impl Array {
         let at = (ready(&mut *slice, stream)?, slice.len());
         let waited = WaitOnDrop(slice, Arc::clone(stream));
         foreign::<T>(waited, Arc::clone(stream), at, MemoryKind::Managed)
+    }
+}
+
+/// Memory that others have as well.
+struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
+    memory: Arc<M>,
+    stream: Arc<CudaStream>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
+    /// What reads it on the stream is done before cudarc's next write.
+    fn drop(&mut self) {
+        if let Err(error) = events::end_read(&*self.memory, &self.stream) {
+            tracing::warn!(
+                target: "cai_bridge", door = "memory", %error, order = "failed",
+                "a slice's next writer cannot wait for what read it; the slice is kept"
+            );
+            std::mem::forget(Arc::clone(&self.memory));
+        }
     }
 }
 

@@ -45,7 +45,7 @@ fn launch(stream: &Arc<CudaStream>, x: &mut ArrayMut) -> Result<(), Error> {
     })
 }
 
-const TESTS: [(&str, Test); 5] = [
+const TESTS: [(&str, Test); 6] = [
     ("a view that cudarc uses on another stream", |mine, other| {
         let mut x = Array::empty::<f32>(mine, &[4])?;
         scope(mine, |s| {
@@ -67,6 +67,27 @@ const TESTS: [(&str, Test); 5] = [
         })?;
         Ok(())
     }),
+    (
+        "a slice that others have, too, and that is written when it is an array no more",
+        |mine, other| {
+            let third = mine.context().new_stream()?;
+            let slice = Arc::new(mine.alloc_zeros::<f32>(4)?);
+            let mut to = third.alloc_zeros::<f32>(4)?;
+            let x = Array::from_shared(Arc::clone(&slice))?;
+            third.memcpy_dtod(&*slice, &mut to)?;
+            assert_eq!(x.writable().unwrap_err().kind(), ErrorKind::NotWritable);
+            let x = Array::from_shared(Arc::clone(&slice))?;
+            scope(other, |s| {
+                let x = x.on(s)?.view::<f32>()?;
+                // SAFETY: the driver of stubs launches nothing.
+                unsafe { s.launch(&KERNEL, Grid::cover(4, 4), (&x,)) }
+            })?;
+            drop(x);
+            let mut slice = Arc::into_inner(slice).ok_or("kept")?;
+            mine.context().new_stream()?.memset_zeros(&mut slice)?;
+            Ok(())
+        },
+    ),
     ("a kernel and the crate's streams after a reset of the device", |mine, _| {
         let mut x = Array::empty::<f32>(mine, &[4])?;
         launch(mine, &mut x)?;
