@@ -5,9 +5,11 @@ Skipped where it is not built: ``make fakes``.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,18 @@ def test_an_owner_that_waits_at_its_end_does_not_stop_other_threads(cuda, end):
     thread.join()
     cuda.synchronize()
     assert gate.was_seen_open()
+
+
+@pytest.mark.parametrize("speaks", ["dlpack", "dlpack-legacy"])
+def test_an_extension_keeps_what_it_read_until_the_device_has_worked(cuda, speaks):
+    x = cuda.array([1.0] * 4, dtype="float32", speaks=speaks)  # names no stream that could wait
+    alive = weakref.ref(x)
+    extension.by_turns(x)
+    del x
+    gc.collect()
+    assert alive()
+    cuda.synchronize()
+    assert not alive()
 
 
 class Interrupting:

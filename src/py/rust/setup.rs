@@ -12,7 +12,7 @@ use crate::driver;
 use crate::driver::fork;
 use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
 use crate::py::interpreter;
-use crate::py::lease::_end;
+use crate::py::lease::{_end, _settle};
 use crate::py::table::install_table;
 use crate::py::views::{ArrayView, DLPackView, View};
 
@@ -53,5 +53,11 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
     // SAFETY: the capsule of this name holds the package's static table; extension modules stay loaded.
     let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
     driver::borrow(borrowed);
-    Ok(())
+    // The device has this library finish its ends when it has worked: time alone changes nothing there.
+    static TOLD: PyOnceLock<()> = PyOnceLock::new();
+    let tell = || match package.getattr_opt(intern!(py, "_settling"))? {
+        Some(all) => all.call_method1("append", (wrap_pyfunction!(_settle, py)?,)).map(drop),
+        None => Ok(()),
+    };
+    TOLD.get_or_try_init(py, tell).map(|()| ())
 }

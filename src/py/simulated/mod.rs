@@ -5,6 +5,7 @@
 //! taken over as a consumer does). Nothing here checks what a program passes; the Python side does.
 
 mod import;
+mod lend;
 mod library;
 mod record;
 mod session;
@@ -13,8 +14,6 @@ mod work;
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-
-use crate::driver::lent::{NAME, Table, lender::TABLE};
 
 /// Sets the private classes and functions, which `__all__` is not to list.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -33,18 +32,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.setattr(function.getattr("__name__")?.cast_into::<PyString>()?, function)?;
     }
-    lend(module)?;
+    lend::register(module)?;
     crate::py::table::install_table!(tensor::ExchangeTensor => tensor::ExchangeTensor, py)
-}
-
-/// Puts the table by which extensions that link this crate borrow the simulated device on the module.
-#[allow(unsafe_code)]
-fn lend(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let table: *const Table = &raw const TABLE;
-    // SAFETY: the table is static, and nothing is to be done at the capsule's end.
-    let capsule = unsafe {
-        let made = pyo3::ffi::PyCapsule_New(table.cast_mut().cast(), NAME.as_ptr(), None);
-        Bound::from_owned_ptr_or_err(module.py(), made)?
-    };
-    module.setattr("_simulated_device", capsule)
 }

@@ -10,13 +10,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::lend::settle;
 use super::library::{Library, Queue};
 use super::record::{self, CallTuple, ReportTuple};
 use super::work::{launch, spans};
 use crate::driver::simulated::{CaptureMode, FaultError, Graph, Simulated};
 use crate::error::Result;
 use crate::py::interpreter::{Answer, act, detach, entry};
-use crate::py::lease::look_at_all;
 use crate::stream::Stream;
 
 /// One simulated machine.
@@ -39,7 +39,7 @@ impl From<FaultError> for PyErr {
 fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
     act(py, || {
         let done = detach(py, call);
-        look_at_all(py);
+        settle(py);
         Ok(done?)
     })
 }
@@ -74,7 +74,7 @@ impl Session {
             detach(py, || self.0.abandon());
             // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
             drop(self.0.take_raised());
-            look_at_all(py);
+            settle(py);
             Ok(())
         })
     }
