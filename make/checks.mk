@@ -46,11 +46,11 @@ flat: $(IMPORTABLE)  ## Show that a million rounds of each conversion do not mak
 	$(BIN)/python tests/endurance/flat.py
 
 loom:  ## Model check the owner: every interleaving of its calls
-	RUSTFLAGS="--cfg loom" cargo test --quiet --lib --target-dir target/loom
+	RUSTFLAGS="--cfg loom" cargo test --quiet --features arrays --lib --target-dir target/loom
 
 # Stable Rust has the sanitizers behind -Z, which RUSTC_BOOTSTRAP opens.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
-SANITIZED = --tests --target $(HOST)
+SANITIZED = --features arrays --tests --target $(HOST)
 # What takes foreign structures in, hands them out, and lets go of them.
 ASAN_TESTS := $(addprefix tests/python/test_, awkward_moments.py cai_dict.py dlpack_export.py \
 	endings.py exchange_tables.py forks.py lifetimes.py refusals.py refused_objects.py threads.py)
@@ -119,7 +119,7 @@ mutants-python: $(IMPORTABLE) $(VENV)/.tools  ## Change the Python that judges f
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
 
 msrv: $(BIN)/python  ## Check each set of features with the oldest Rust that Cargo.toml promises; needs `rustup toolchain install`
-	for features in "" $(CUDARC) python $(CUDARC),python wheel wheel,cudarc; do \
+	for features in "" dlpack arrays $(CUDARC) python $(CUDARC),python wheel wheel,cudarc; do \
 		$(PYO3_CARGO) +$(MSRV) check --quiet --locked --target-dir target/msrv --features "$$features" || exit 1; \
 	done
 	for example in $(EXTENSIONS); do \

@@ -8,7 +8,7 @@ UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
 QUICK := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 .PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
 
-CORE := --features half,num-complex,float8
+CORE := --features arrays,half,num-complex,float8
 CORE_CUDARC := --features $(CUDARC) --test cudarc
 IN_PERTURB := --manifest-path perturb/Cargo.toml --target-dir target/perturb
 
@@ -38,7 +38,9 @@ lint-rust: $(BIN)/python
 	cargo fmt --check --manifest-path perturb/Cargo.toml
 	cargo clippy --quiet --all-targets $(IN_PERTURB) -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --features wheel -- -D warnings
-	$(PYO3_CARGO) clippy --quiet --all-targets -- -D warnings
+	$(PYO3_CARGO) clippy --quiet -- -D warnings
+	$(PYO3_CARGO) clippy --quiet --features dlpack -- -D warnings
+	$(PYO3_CARGO) clippy --quiet --all-targets --features arrays -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --features $(CUDARC),python,half,num-complex,float8 -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(PYO3_CARGO) doc --quiet --no-deps --features $(CUDARC),python,half,num-complex,float8
 

@@ -14,6 +14,24 @@ use crate::layout::{Dims, Layout, Reach};
 use crate::stream::Ready;
 
 /// An array, as both protocols can describe it.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::layout::Layout;
+/// use cai_bridge::{Descriptor, Device, Dtype};
+///
+/// let pairs = Dtype::from_dlpack(2, 32, 2)?; // float2, which the CUDA Array Interface has as a dimension
+/// let layout = Layout::from_elements(&[4], None, pairs.element_size())?;
+/// let array = Descriptor::new(0x7f00_0000, pairs, layout, Device::cuda(0), true)?;
+/// assert_eq!((array.layout().shape(), array.dtype(), array.device()), (&[4][..], pairs, Device::cuda(0)));
+/// assert_eq!((array.cai_shape().as_slice(), array.cai_strides().as_slice()), (&[4, 2][..], &[8, 4][..]));
+/// assert_eq!(array.cai_extents().zip(array.cai_steps()).last(), Some((2, 4))); // the same without a list
+/// assert_eq!((array.cai_size(), array.cai_itemsize(), array.nbytes()), (8, 4, 32));
+/// assert_eq!((array.ptr(), array.span(), array.readonly()), (0x7f00_0000, (0x7f00_0000, 32), true));
+/// assert!(!array.with_readonly(Some(false)).on(Device::cuda(1)).readonly());
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     ptr: u64,
@@ -25,6 +43,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// No array: of no dimensions, and no pointer.
+    #[cfg(feature = "dlpack")]
     pub(crate) const EMPTY: Self = Self {
         ptr: 0,
         dtype: Dtype::FIRST,
@@ -48,6 +67,7 @@ impl Descriptor {
     }
 
     /// Sets all but the layout, which is set already and has that reach.
+    #[cfg(feature = "dlpack")]
     #[inline(always)]
     pub(crate) fn set(
         &mut self,
@@ -84,6 +104,7 @@ impl Descriptor {
     }
 
     /// Its layout, to be set before [`Self::set`].
+    #[cfg(feature = "dlpack")]
     pub(crate) const fn layout_mut(&mut self) -> &mut Layout {
         &mut self.layout
     }
@@ -167,6 +188,7 @@ impl Descriptor {
     }
 
     /// What is pending on its memory, given what the producer says: nothing where there is none.
+    #[doc(hidden)]
     pub const fn pending(&self, ready: Ready) -> Ready {
         if self.ptr == 0 { Ready::Nothing } else { ready }
     }
@@ -239,6 +261,14 @@ impl Descriptor {
 }
 
 /// A shape, or strides, as the CUDA Array Interface has it.
+///
+/// # Examples
+///
+/// ```
+/// fn rows(array: &cai_bridge::Descriptor) -> Option<i64> {
+///     array.cai_extents().chain(array.cai_steps()).next()
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct CaiDims<'a> {
     values: slice::Iter<'a, i64>,
@@ -265,6 +295,7 @@ impl Iterator for CaiDims<'_> {
 impl ExactSizeIterator for CaiDims<'_> {}
 
 /// Why an array with elements needs a pointer.
+#[doc(hidden)]
 #[cold]
 pub fn null(layout: &Layout) -> Error {
     Error::new(Kind::NullData, format!("a NULL pointer for {} elements", layout.size()))

@@ -61,6 +61,9 @@
 //!   any [`Owner`]. [`Array::to_dlpack`] and [`Array::from_dlpack`] go between Rust crates, without Python, and so do
 //!   [`Array::to_dlpack_legacy`] and [`Array::from_dlpack_legacy`] where one of them has DLPack's older structure.
 //! - [`testing::SimulatedCuda`]: a device that needs no GPU, for `cargo test`.
+//! - The protocols by themselves, without Python and without a driver: [`cai`], the entries of a dict, read and written;
+//!   [`dtype`], typestrs and DLPack's types; [`layout`], shapes and strides, checked; [`stream`], the integers that name
+//!   streams; [`dlpack`], managed tensors. A [`Descriptor`] is what they have in common.
 //!
 //! # Errors
 //!
@@ -78,6 +81,9 @@
 //!
 //! # Features
 //!
+//! - None: [`cai`], [`dtype`], [`layout`], [`stream`] and [`Descriptor`], without any dependency.
+//! - `dlpack`: the module [`dlpack`], over [dlpark](https://docs.rs/dlpark).
+//! - `arrays`: arrays, scopes, kernels and the simulated device. The features below set it.
 //! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc) 0.19, in the version and with the linking
 //!   that your own dependency on cudarc names. A build without a version fails in cudarc's build script, which lists them.
 //!   The driver is opened at run time unless you choose `dynamic-linking` or `static-linking`; then building needs no CUDA
@@ -85,7 +91,7 @@
 //! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later. The stable ABI is
 //!   yours to choose.
 //! - `half`, `num-complex`, `float8`: these crates' types as elements, and as kernel arguments those of `half`.
-//! - `wheel`, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out. No feature is on by default.
+//! - `wheel`, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out.
 //!
 //! # What stays
 //!
@@ -99,14 +105,14 @@
 //! Data flows one way: foreign object → decode → descriptor + owner + ready stream → order → encode → foreign object. A
 //! module uses only those above it in the list of `src/lib.rs`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod local;
 
 #[doc(hidden)]
 pub mod error;
 
-#[doc(hidden)]
 pub mod dtype;
-#[doc(hidden)]
 pub mod layout;
 
 #[doc(hidden)]
@@ -114,7 +120,6 @@ pub mod copy;
 
 #[doc(hidden)]
 pub mod device;
-#[doc(hidden)]
 pub mod stream;
 
 #[doc(hidden)]
@@ -124,29 +129,35 @@ pub mod capture;
 pub mod descriptor;
 
 #[doc(hidden)]
+#[cfg(feature = "arrays")]
 pub mod driver;
 
 #[doc(hidden)]
+#[cfg(feature = "arrays")]
 pub mod order;
 
 #[doc(hidden)]
+#[cfg(feature = "arrays")]
 pub mod buffer;
 
 #[doc(hidden)]
+#[cfg(feature = "arrays")]
 pub mod lease;
 
-#[doc(hidden)]
 pub mod cai;
-#[doc(hidden)]
+#[cfg(feature = "dlpack")]
 pub mod dlpack;
 
+#[cfg(feature = "arrays")]
 mod array;
 
+#[cfg(feature = "arrays")]
 pub mod testing;
 
 #[cfg(feature = "python")]
 mod py;
 
+#[cfg(feature = "arrays")]
 pub use array::{
     Argument, Arguments, Array, ArrayMut, Bool, ByValue, DeviceStream, Element, Grid, Kernel,
     LegacyTensor, On, OnHost, OnMut, Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut,
@@ -156,7 +167,9 @@ pub use array::{
 pub use array::{CudaBorrow, CudaBorrowMut};
 #[cfg(feature = "cudarc")]
 pub use cudarc;
+pub use descriptor::{CaiDims, Descriptor};
 pub use device::{Context, Device, MemoryKind, Place};
+#[cfg(feature = "dlpack")]
 pub use dlpark;
 pub use dtype::Dtype;
 pub use error::{Class, DriverCode, Error, Kind as ErrorKind, Result};

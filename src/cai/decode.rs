@@ -9,6 +9,10 @@ use crate::layout::{Dims, Layout, Reach};
 use crate::stream::{Ready, Stream, Thread};
 
 /// What a dict says of pending work.
+///
+/// # Examples
+///
+/// See [`cai`](crate::cai).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// Version 3, or a stream is given: the entry means what the specification says.
@@ -18,7 +22,12 @@ pub enum Claim {
 }
 
 /// A dict, checked, but for its layout.
+///
+/// # Examples
+///
+/// See [`cai`](crate::cai).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Decoded {
     /// The version, 0 to 3.
     pub version: i64,
@@ -46,6 +55,27 @@ pub struct Dialect {
     pub declared: bool,
     /// Whether it is for a consumer of the same protocol, so that DLPack need not have a word for it.
     pub goes_on: bool,
+}
+
+impl Fields<'_> {
+    /// Checks the entries for DLPack. `type_name` says which element type it is where the typestr does not (`<V2`, `|V1`).
+    /// A stream of 2 is the calling thread's.
+    ///
+    /// # Errors
+    ///
+    /// The entry that is malformed, or that DLPack has no word for: another byte order, a structured type, strides that
+    /// are no whole elements.
+    ///
+    /// # Examples
+    ///
+    /// See [`cai`](crate::cai).
+    pub fn decode(&self, type_name: Option<&str>) -> Result<(Decoded, Layout)> {
+        let here = Thread::current();
+        let dialect = Dialect { here, unnamed: None, declared: false, goes_on: false };
+        let mut layout = Layout::EMPTY;
+        let decoded = decode(self, dialect, || type_name.map(str::to_owned), &mut layout)?;
+        Ok((decoded, layout))
+    }
 }
 
 /// Checks `fields`, whose shape and strides it puts into `layout`. `type_name` is asked for the name of the element

@@ -4,7 +4,12 @@ use crate::descriptor::{CaiDims, Descriptor};
 use crate::stream::{Ready, Thread};
 
 /// The entries of a dict of version 3.
+///
+/// # Examples
+///
+/// See [`cai`](crate::cai).
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Entries<'a> {
     /// `shape`: extents in items.
     pub shape: CaiDims<'a>,
@@ -19,6 +24,10 @@ pub struct Entries<'a> {
 }
 
 /// The entries that describe `array`, ready as `ready` says, for a reader on the thread `here`.
+///
+/// # Examples
+///
+/// See [`cai`](crate::cai).
 #[inline]
 pub fn encode(array: &Descriptor, ready: Ready, here: Thread) -> Entries<'_> {
     Entries {

@@ -1,21 +1,62 @@
 //! The CUDA Array Interface, versions 0 to 3, without Python types.
 //!
-//! [`Fields`] is a dict with its values read, which [`decode()`] checks; [`encode()`] gives the [`Entries`] of one. The
-//! specification is
+//! [`Fields`] is a dict with its values read, which [`Fields::decode`] checks; [`encode()`] gives the [`Entries`] of one.
+//! They need no feature, no Python and no driver. The specification is
 //! [CUDA Array Interface (Version 3)](https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html).
+//!
+//! ```
+//! use cai_bridge::cai::{Claim, Fields, VERSION, encode};
+//! use cai_bridge::stream::{Ready, Stream, Thread};
+//! use cai_bridge::{Descriptor, Device};
+//!
+//! // A dict's entries in: every column but the last of two rows, of which one is pending on a stream.
+//! let fields = Fields {
+//!     shape: [2, 3].into_iter().collect(),
+//!     typestr: "<f4",
+//!     data: (0x7f00_0000, false),
+//!     strides: Some([16, 4].into_iter().collect()),
+//!     version: VERSION, // 3, or one before it
+//!     stream: Some(1),
+//!     structured: false,
+//! };
+//! let (decoded, layout) = fields.decode(None)?;
+//! assert_eq!(decoded.claim, Claim::Stated(Ready::On(Stream::Legacy)));
+//! assert_eq!((layout.strides(), layout.is_contiguous()), (&[4, 1][..], false));
+//!
+//! // The device is not in the dict: the driver knows it by the pointer.
+//! let (ptr, dtype) = (decoded.ptr, decoded.dtype);
+//! let array = Descriptor::new(ptr, dtype, (layout, decoded.reach), Device::cuda(0), decoded.readonly)?;
+//!
+//! // And out.
+//! let entries = encode(&array, Ready::Nothing, Thread::current());
+//! assert_eq!((entries.typestr, entries.data, entries.stream), ("<f4", (0x7f00_0000, false), None));
+//! assert_eq!(entries.shape.collect::<Vec<_>>(), [2, 3]);
+//! assert_eq!(entries.strides.unwrap().collect::<Vec<_>>(), [16, 4]);
+//! # Ok::<(), cai_bridge::Error>(())
+//! ```
 
 mod decode;
 mod encode;
 
-pub use decode::{Claim, Decoded, Dialect, decode, is_of_dlpacks};
+pub use decode::{Claim, Decoded};
+#[doc(hidden)]
+pub use decode::{Dialect, decode, is_of_dlpacks};
 pub use encode::{Entries, encode};
 
 use crate::layout::Dims;
 
 /// The version that is written.
+///
+/// # Examples
+///
+/// See [`cai`](crate::cai).
 pub const VERSION: i64 = 3;
 
-/// The entries of the dict.
+/// The entries of a dict.
+///
+/// # Examples
+///
+/// See [`cai`](crate::cai).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fields<'a> {
     /// `shape`: extents in items.

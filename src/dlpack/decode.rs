@@ -14,6 +14,22 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::{Layout, MAX_NDIM};
 
 /// What a managed tensor says beside its `DLTensor`.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::dlpack::decode::{Header, descriptor};
+/// use cai_bridge::dlpark::ffi::DLTensor;
+/// use cai_bridge::{Descriptor, Error};
+///
+/// /// # Safety
+/// ///
+/// /// Its shape and strides are NULL or `ndim` integers.
+/// unsafe fn bare(tensor: &DLTensor) -> Result<Descriptor, Error> {
+///     // SAFETY: the caller's.
+///     unsafe { descriptor(tensor, Header::LEGACY) }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The version, `None` for a legacy tensor.
@@ -29,6 +45,17 @@ impl Header {
 
 /// Refuses a major version that this crate does not know. Only the version field of a structure of
 /// another major version may be read, so this comes first.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::dlpack::decode::check_version;
+/// use cai_bridge::dlpark::ffi::DLPackVersion;
+///
+/// check_version(DLPackVersion { major: 1, minor: 3 })?;
+/// assert!(check_version(DLPackVersion { major: 2, minor: 0 }).is_err());
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 pub fn check_version(version: DLPackVersion) -> Result<()> {
     if version.major == dlpark::ffi::DLPACK_MAJOR_VERSION {
         Ok(())
@@ -38,6 +65,22 @@ pub fn check_version(version: DLPackVersion) -> Result<()> {
 }
 
 /// Reads a legacy managed tensor.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::dlpack::decode;
+/// use cai_bridge::dlpark::ffi::DLManagedTensor;
+/// use cai_bridge::{Descriptor, Error};
+///
+/// /// # Safety
+/// ///
+/// /// A tensor of C's, or NULL.
+/// unsafe fn taken(tensor: *const DLManagedTensor) -> Option<Result<Descriptor, Error>> {
+///     // SAFETY: the caller's.
+///     (!tensor.is_null()).then(|| unsafe { decode::legacy(tensor) })
+/// }
+/// ```
 ///
 /// # Safety
 ///
@@ -66,6 +109,7 @@ fn explained(error: Error, tensor: &DLTensor) -> Error {
 
 /// Refuses a copy, for those who asked an object for its own memory: what is written to a copy is not
 /// seen by the object.
+#[doc(hidden)]
 pub fn check_own(flags: DlpackFlags) -> Result<()> {
     if flags.contains(DlpackFlags::IS_COPIED) {
         return Err(Error::new(Kind::Copied, "IS_COPIED"));
@@ -74,6 +118,22 @@ pub fn check_own(flags: DlpackFlags) -> Result<()> {
 }
 
 /// Reads a versioned managed tensor, with its flags.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::dlpack::decode;
+/// use cai_bridge::dlpark::ffi::DLManagedTensorVersioned;
+/// use cai_bridge::{Descriptor, Error};
+///
+/// /// # Safety
+/// ///
+/// /// A tensor of C's.
+/// unsafe fn taken(tensor: *const DLManagedTensorVersioned) -> Result<Descriptor, Error> {
+///     // SAFETY: the caller's.
+///     unsafe { decode::versioned(tensor) }.map(|(array, _flags)| array)
+/// }
+/// ```
 ///
 /// # Safety
 ///
@@ -94,6 +154,10 @@ pub unsafe fn versioned(
 }
 
 /// Reads a managed tensor that is owned.
+///
+/// # Examples
+///
+/// See [`dlpack`](crate::dlpack).
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
@@ -103,18 +167,27 @@ pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor
 }
 
 /// The address that its `manager_ctx` holds.
+#[doc(hidden)]
 pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
     // SAFETY: the handle's maker vouched for an initialised structure, which lives as long as the handle.
     unsafe { (*managed.as_ptr()).manager_ctx }.addr()
 }
 
 /// Reads a legacy managed tensor that is owned.
+///
+/// # Examples
+///
+/// See [`dlpack`](crate::dlpack).
 pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> {
     // SAFETY: as above.
     unsafe { descriptor(managed.tensor(), Header::LEGACY) }
 }
 
 /// Reads `tensor`.
+///
+/// # Examples
+///
+/// See [`Header`].
 ///
 /// # Safety
 ///

@@ -17,6 +17,10 @@ use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
 /// A versioned managed tensor, DLPack 1.3. `keep` is dropped with it, from whatever thread that is.
+///
+/// # Examples
+///
+/// See [`dlpack`](crate::dlpack).
 pub fn versioned<C: OpaqueContext>(
     array: &Descriptor,
     keep: C,
@@ -25,12 +29,17 @@ pub fn versioned<C: OpaqueContext>(
 }
 
 /// A legacy managed tensor. It has no flags, so read-only memory and padded elements are refused.
+///
+/// # Examples
+///
+/// See [`dlpack`](crate::dlpack).
 pub fn legacy<C: OpaqueContext>(array: &Descriptor, keep: C) -> Result<Managed<DLManagedTensor>> {
     check_legacy(array)?;
     with_byte_offset(array, 0, keep)
 }
 
 /// Refuses what [`legacy`] does, before there is anything to keep.
+#[doc(hidden)]
 pub fn check_legacy(array: &Descriptor) -> Result<()> {
     if array.readonly() {
         return Err(Error::new(
@@ -42,6 +51,7 @@ pub fn check_legacy(array: &Descriptor) -> Result<()> {
 }
 
 /// Refuses padded elements for a consumer whose structure has no flag for them.
+#[doc(hidden)]
 pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     if array.dtype().is_padded() {
         let got = format!("{:?}, padded, and a consumer that {consumer}", array.dtype());
@@ -52,6 +62,7 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
 
 /// A managed tensor of either form as other producers make it: its data pointer lies `byte_offset`
 /// before the first element. What a legacy tensor has no flag for is the caller's to refuse.
+#[doc(hidden)]
 pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
     byte_offset: u64,
@@ -62,6 +73,7 @@ pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
 
 /// A managed tensor of either form of a copy that was made for its consumer, whose memory `keep` owns;
 /// `on_host` where that is memory of the host, else of the descriptor's device.
+#[doc(hidden)]
 pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
     on_host: bool,
@@ -72,6 +84,7 @@ pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
 
 /// A managed tensor of either form of the array's own memory; `on_host` where that is handed out as the host's. What a
 /// legacy tensor has no flag for is the caller's to refuse.
+#[doc(hidden)]
 pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
     on_host: bool,
@@ -117,6 +130,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
 }
 
 /// An owner that is a box inside: a managed tensor keeps that box, and none around it.
+#[doc(hidden)]
 pub trait Boxed: Sized {
     /// What is in the box.
     type Inner: Send;
@@ -127,6 +141,7 @@ pub trait Boxed: Sized {
 }
 
 /// A [`Boxed`] owner, for a managed tensor to keep.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Keep<B>(pub B);
 
@@ -145,6 +160,12 @@ unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
 }
 
 /// A `DLTensor` that borrows the shape and strides of `array`: valid while `array` stays where it is.
+///
+/// # Examples
+///
+/// ```
+/// let array = |array: &cai_bridge::Descriptor| cai_bridge::dlpack::encode::borrowed(array).ndim;
+/// ```
 pub fn borrowed(array: &Descriptor) -> DLTensor {
     let layout = array.layout();
     DLTensor {

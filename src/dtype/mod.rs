@@ -1,4 +1,21 @@
-//! Element types: one table from `DLDataType` to typestr and back.
+//! Element types: one table from `DLDataType` to typestr and back. They need no feature, no Python and no driver.
+//!
+//! ```
+//! use cai_bridge::dtype::{Dtype, Typestr};
+//!
+//! // From a typestr to DLPack's code, bits and lanes, and back.
+//! let Typestr::Exact(float) = Typestr::parse("<f4")? else { panic!() };
+//! assert_eq!((float.code(), float.bits(), float.lanes()), (2, 32, 1));
+//! assert_eq!(Dtype::from_dlpack(2, 32, 1)?.typestr(), "<f4");
+//!
+//! // NumPy has no letters for these: the name has to come from elsewhere.
+//! assert_eq!(Dtype::from_dlpack(4, 16, 1)?.typestr(), "<V2");
+//! assert_eq!(Typestr::parse("<V2")?.resolve("<V2", Some("bfloat16"))?.name(), "bfloat16");
+//!
+//! let refused = Typestr::parse(">f4").unwrap_err();
+//! assert_eq!(refused.kind(), cai_bridge::ErrorKind::BigEndian);
+//! # Ok::<(), cai_bridge::Error>(())
+//! ```
 //!
 //! A type is a row of `tests/data/dtype.toml`, of which `table.rs` is written.
 //! The typestr is [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html)
@@ -77,6 +94,7 @@ pub struct Dtype {
 
 impl Dtype {
     /// The first of the table.
+    #[cfg(feature = "dlpack")]
     pub(crate) const FIRST: Self = Self::of_row(0);
 
     /// A byte of an item that DLPack has no word for, or whose strides it has none for: an array of such items is, in

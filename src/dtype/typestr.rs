@@ -34,6 +34,19 @@ fn is_opaque(size: i64) -> bool {
 }
 
 /// What a typestr says.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::dtype::{Dtype, Typestr};
+///
+/// assert_eq!(Typestr::parse("|u1")?, Typestr::Exact(Dtype::from_dlpack(1, 8, 1)?));
+/// let opaque = Typestr::parse("|V1")?; // an 8-bit float, as PyTorch and CuPy export it
+/// assert_eq!(opaque, Typestr::Opaque(1));
+/// assert_eq!(opaque.resolve("|V1", Some("float8_e4m3fn"))?.typestr(), "|V1");
+/// assert!(opaque.resolve("|V1", None).is_err(), "never guessed");
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Typestr {
     /// One type.

@@ -9,9 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 
 mod kinds;
+#[cfg(feature = "arrays")]
 mod panics;
 
 pub use kinds::{Class, Kind};
+#[cfg(feature = "arrays")]
 pub(crate) use panics::{caught, said};
 
 /// An error: what was wrong, what it was, what is allowed.
@@ -135,18 +137,21 @@ impl Error {
     }
 
     /// The same of a call that does not know `stream`, by the argument that named it.
+    #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
         self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
     /// The same of a call that has not that many bytes to give.
+    #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_memory(self, bytes: u64) -> Self {
         self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
     }
 
     /// The same of a call that fails with `code`, by what was wrong there.
+    #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {
             let Inner { kind, field, got, .. } = &mut *self.0;
@@ -190,6 +195,7 @@ impl Error {
 pub(crate) const INVALID_HANDLE: u32 = 400;
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
+#[cfg(feature = "arrays")]
 const OUT_OF_MEMORY: u32 = 2;
 
 /// The most characters of a foreign value that a message repeats.

@@ -5,6 +5,17 @@
 const INLINE: usize = 4;
 
 /// A short list of integers.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::layout::Dims;
+///
+/// let mut dims: Dims = [2, 3].into_iter().collect();
+/// dims.push(4);
+/// assert_eq!(dims.as_slice(), [2, 3, 4]);
+/// assert!(Dims::new().as_slice().is_empty());
+/// ```
 #[derive(Debug, Clone)]
 pub enum Dims {
     /// Up to four.

@@ -5,6 +5,23 @@
 //! dimensions are not normalised, negative and zero strides are legal. A stride that no element uses, of an axis
 //! of one or of an array without elements, breaks no rule: where it cannot be said it is that of a compact array.
 
+//!
+//! ```
+//! use cai_bridge::layout::Layout;
+//!
+//! // Strides in elements, as DLPack has them, or in bytes, as the CUDA Array Interface has them.
+//! let (columns, reach) = Layout::from_elements(&[2, 3], Some(&[1, 2]), 4)?;
+//! assert_eq!(columns, Layout::from_bytes(&[2, 3], Some(&[4, 8]), 4)?.0);
+//! assert!(!columns.is_contiguous() && columns.is_compact());
+//! assert_eq!((columns.size(), reach.above), (6, 24));
+//!
+//! let (backwards, reach) = Layout::from_elements(&[3], Some(&[-1]), 4)?;
+//! assert_eq!((backwards.strides(), reach.below, reach.above), (&[-1][..], 8, 4));
+//!
+//! assert!(Layout::from_bytes(&[2], Some(&[3]), 2).is_err(), "no whole elements");
+//! # Ok::<(), cai_bridge::Error>(())
+//! ```
+
 mod lists;
 
 pub use self::lists::Dims;
@@ -12,9 +29,29 @@ use self::lists::Lists;
 use crate::error::{Error, Kind, Result};
 
 /// The most dimensions that are taken; NumPy's own limit.
+///
+/// # Examples
+///
+/// See [`Layout`].
 pub const MAX_NDIM: usize = 64;
 
 /// A checked shape with its strides, in elements.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::layout::{Layout, MAX_NDIM};
+///
+/// let (rows, _) = Layout::from_elements(&[2, 3], None, 8)?;
+/// assert_eq!((rows.shape(), rows.strides(), rows.ndim()), (&[2, 3][..], &[3, 1][..], 2));
+/// let (twice, _) = Layout::from_elements(&[4, 2], Some(&[0, 1]), 8)?;
+/// assert!(rows.is_without_overlap() && !twice.is_without_overlap());
+/// let (columns, _) = Layout::from_bytes(&[2, 3], Some(&[8, 16]), 8)?;
+/// assert!(rows.is_contiguous() && columns.is_compact() && !columns.is_contiguous());
+/// assert!(Layout::from_elements(&[1; MAX_NDIM + 1], None, 8).is_err());
+/// assert_eq!(Layout::EMPTY.size(), 0);
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Layout {
     lists: Lists,
@@ -32,6 +69,16 @@ impl Eq for Layout {}
 
 /// The bytes that an array reaches: below the first element's address, and from it to the end of
 /// the last element. (0, 0) where there are no elements.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::layout::{Layout, Reach};
+///
+/// let (_, reach) = Layout::from_bytes(&[2, 2], Some(&[-16, 4]), 4)?;
+/// assert_eq!(reach, Reach { below: 16, above: 8 });
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
     /// Bytes below.
@@ -352,6 +399,7 @@ fn why(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Error {
 
 /// The refusal of `strides` strides for an array of `ndim` dimensions.
 #[cold]
+#[doc(hidden)]
 pub fn count_of_strides(strides: usize, ndim: usize) -> Error {
     Error::new(Kind::StridesMalformed, format!("{strides} strides for {ndim} dimensions"))
 }

@@ -5,8 +5,19 @@
 //! that the consumer wants no order; the driver itself calls the legacy default stream 0. In the
 //! first two 0 is refused, since it says neither legacy nor per-thread.
 //!
-//! A [`Stream`] is a name. To touch it takes an [`Alive`] stream, which says who keeps it alive. [`plan()`]
-//! and [`between`] are pure: they say which edge a hand-over and its end need, and touch no driver.
+//! A [`Stream`] is a name, which nothing here touches.
+//!
+//! ```
+//! use cai_bridge::stream::{Ready, Request, Stream, Thread};
+//!
+//! let here = Thread::current(); // of which 2 is the default stream
+//! assert_eq!(Ready::from_cai(None, here)?, Ready::Nothing); // a dict's `stream`
+//! assert_eq!(Ready::from_cai(Some(1), here)?, Ready::On(Stream::Legacy));
+//! assert_eq!(Request::from_integer(Some(-1), here)?, Request::NoOrder); // of `__dlpack__`
+//! assert_eq!(Stream::from_native(0, here), Stream::Legacy); // the driver's own
+//! assert!(Stream::from_integer(0, here).is_err(), "neither legacy nor per-thread");
+//! # Ok::<(), cai_bridge::Error>(())
+//! ```
 //!
 //! [CUDA Array Interface v3]: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 //! [DLPack's Python protocol]: https://dmlc.github.io/dlpack/latest/python_spec.html
@@ -18,12 +29,24 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[doc(hidden)]
 pub use self::alive::Alive;
+#[doc(hidden)]
 pub use self::plan::{Elided, between, plan};
 use crate::error::{Error, Kind, Result};
 use crate::local::local;
 
 /// A thread of the host, as far as per-thread default streams are concerned.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::stream::{Stream, Thread};
+///
+/// let (here, there) = (Thread::current(), Thread::numbered(0));
+/// assert_ne!(here.number(), there.number());
+/// assert_ne!(Stream::from_native(2, here), Stream::from_native(2, there));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Thread(u64);
 
@@ -53,6 +76,18 @@ impl Thread {
 }
 
 /// A stream that work can be queued on.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::stream::{Stream, Thread};
+///
+/// let here = Thread::current();
+/// let stream = Stream::from_integer(2, here)?;
+/// assert_eq!((stream.handle(), stream.seen_from(Thread::numbered(0))), (2, Stream::Legacy));
+/// assert_eq!(Stream::from_native(0x7f00, here).to_string(), "the stream 0x7f00");
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stream {
     /// The legacy default stream, `CU_STREAM_LEGACY`: it waits for, and is waited for by, every
@@ -121,6 +156,19 @@ impl fmt::Display for Stream {
 }
 
 /// What a producer says of the work that is pending on its memory.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::stream::{Ready, Stream, Thread};
+///
+/// let here = Thread::current();
+/// let ready = Ready::On(Stream::Handle(0x7f00));
+/// assert_eq!((ready.stream(), ready.to_cai(here)), (Some(Stream::Handle(0x7f00)), Some(0x7f00)));
+/// assert_eq!(Ready::from_cai(Some(0x7f00), here)?, ready);
+/// assert_eq!(ready.map(Stream::handle), Ready::On(0x7f00));
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ready<S = Stream> {
     /// Nothing is pending: usable on any stream at once.
@@ -171,6 +219,17 @@ impl Ready {
 }
 
 /// What a consumer, or a caller on its behalf, asks for.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::stream::{Request, Stream, Thread};
+///
+/// let asked = Request::from_integer(None, Thread::current())?; // `stream=None`
+/// assert_eq!((asked, asked.stream()), (Request::Unspecified, None));
+/// assert_eq!(asked.or_legacy().stream(), Some(Stream::Legacy));
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Request {
     /// `None`: no stream was named.

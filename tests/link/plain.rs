@@ -1,4 +1,4 @@
-//! The bridge without features.
+//! The bridge without cudarc.
 
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, Result, scope};
