@@ -3,8 +3,8 @@
 .PHONY: header public-api wheels
 
 # cbindgen is the developer's to install.
-header:  ## Write python/cai_bridge/include/cai_bridge.h from src/py/c.rs
-	cbindgen --quiet --config cbindgen.toml --output python/cai_bridge/include/cai_bridge.h src/py/c.rs
+header:  ## Write python/cai_bridge/include/cai_bridge.h from src/py/c/abi.rs
+	cbindgen --quiet --config cbindgen.toml --output python/cai_bridge/include/cai_bridge.h src/py/c/abi.rs
 
 public-api: export RUSTC_BOOTSTRAP = 1
 public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the crate promises

@@ -62,6 +62,14 @@ class Api(ctypes.Structure):
         ("release", of(None, ctypes.c_void_p)),
         ("export_object", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
         ("device", of(ctypes.c_int32, ctypes.c_void_p)),
+        ("describe_sized", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)),
+        ("export_sized", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
+        (
+            "import_tensor",
+            of(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p),
+        ),
+        ("ready_on", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
+        ("tensor", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
     )
 
 
@@ -436,6 +444,7 @@ def test_null_for_an_object_is_an_exception(extension):
 NO_ARRAY = "array: got NULL; allowed: an array that was imported"
 NO_PLACE = "out: got NULL; allowed: the address of a place for the answer"
 NO_EXPORT = "export: got NULL; allowed: the address of a CaiBridgeExport"
+NO_TENSOR = "tensor: got NULL; allowed: the address of a DLManagedTensorVersioned"
 
 
 @pytest.mark.parametrize(
@@ -447,6 +456,12 @@ NO_EXPORT = "export: got NULL; allowed: the address of a CaiBridgeExport"
         ("import_object", (id(object), None), NO_PLACE),
         ("export_object", (None, ctypes.addressof(ctypes.c_void_p())), NO_EXPORT),
         ("export_object", (ctypes.addressof(Export()), None), NO_PLACE),
+        ("export_sized", (None, 72, ctypes.addressof(ctypes.c_void_p())), NO_EXPORT),
+        ("describe_sized", (None, ctypes.addressof(Description()), 48), NO_ARRAY),
+        ("ready_on", (None, None), NO_ARRAY),
+        ("tensor", (None, None), NO_ARRAY),
+        ("import_tensor", (None, 0, 1, None), NO_PLACE),
+        ("import_tensor", (None, 0, 1, ctypes.addressof(ctypes.c_void_p())), NO_TENSOR),
     ],
 )
 def test_null_is_an_exception(extension, call, arguments, said):
@@ -507,7 +522,7 @@ def test_a_table_that_is_too_old_is_an_import_error(cuda, extension):
     array, described = ctypes.c_void_p(), Description()
     arguments = (ctypes.c_uint64(1), ctypes.byref(array), ctypes.byref(described))
     x = ctypes.py_object(cuda.array([1.0]))
-    with pytest.raises(ImportError, match="got version 1 of its C interface; allowed: 3 or later"):
+    with pytest.raises(ImportError, match="got version 1 of its C interface; allowed: 2 or later"):
         extension.held.begin(ctypes.byref(old), x, *arguments)
 
 

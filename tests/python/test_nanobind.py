@@ -1,7 +1,11 @@
-"""nanobind's arrays, compiled here: their ``__dlpack__`` ignores the stream."""
+"""Extensions by nanobind and pybind11, compiled here.
+
+nanobind's own arrays ignore the stream of ``__dlpack__``.
+"""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import shutil
 import subprocess
@@ -11,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import cai_bridge
 from cai_bridge import HostSyncWarning, from_cai, to_cai
 
 nanobind = pytest.importorskip("nanobind")
@@ -39,35 +44,76 @@ NB_MODULE(made_by_nanobind, m) {
 """
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: Any) -> Any:
-    """An extension whose functions return arrays over memory that they are given."""
-    folder = tmp_path_factory.mktemp("nanobind")
-    source = folder / "made_by_nanobind.cpp"
-    source.write_text(SOURCE)
-    target = folder / f"made_by_nanobind{sysconfig.get_config_var('EXT_SUFFIX')}"
-    own = Path(nanobind.include_dir()).parent
-    includes = [own / "include", own / "ext" / "robin_map" / "include", HEADERS]
+PROGRAMS = Path(__file__).parents[2] / "docs" / "programs"
+
+
+def compiled(target: Path, sources: list[Path], includes: list[Path]) -> Path:
+    """Build an extension of the sources."""
     flags = ["-std=c++17", "-O0", "-shared", "-fPIC", "-fvisibility=hidden"]
-    subprocess.run(
-        [
-            COMPILER,
-            *flags,
-            *(f"-I{folder}" for folder in includes),
-            str(source),
-            str(own / "src" / "nb_combined.cpp"),
-            "-o",
-            str(target),
-        ],
-        check=True,
-        timeout=300,
-    )
-    spec = importlib.util.spec_from_file_location("made_by_nanobind", target)
+    folders = [f"-I{folder}" for folder in (*includes, HEADERS, cai_bridge.get_include())]
+    built = target.with_name(target.name + str(sysconfig.get_config_var("EXT_SUFFIX")))
+    command = [str(COMPILER), *flags, *folders, *map(str, sources), "-o", str(built)]
+    subprocess.run(command, check=True, timeout=300)
+    return built
+
+
+def module_of(name: str, target: Path) -> Any:
+    """Import the module `name` of a library."""
+    spec = importlib.util.spec_from_file_location(name, target)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def by_nanobind(tmp_path_factory: Any) -> Path:
+    """A library of two modules: the one below, and the page's."""
+    folder = tmp_path_factory.mktemp("nanobind")
+    (folder / "made.cpp").write_text(SOURCE)
+    own = Path(nanobind.include_dir()).parent
+    sources = [folder / "made.cpp", PROGRAMS / "with_nanobind.cpp", own / "src" / "nb_combined.cpp"]
+    return compiled(folder / "both", sources, [own / "include", own / "ext/robin_map/include"])
+
+
+@pytest.fixture(scope="module")
+def made(by_nanobind: Path) -> Any:
+    """An extension whose functions return arrays over memory that they are given."""
+    return module_of("made_by_nanobind", by_nanobind)
+
+
+@pytest.fixture(params=["nanobind", "pybind11"])
+def page(request: Any, tmp_path_factory: Any) -> Any:
+    """The extension that the page shows."""
+    if request.param == "nanobind":
+        return module_of("with_nanobind", request.getfixturevalue("by_nanobind"))
+    pybind11 = pytest.importorskip("pybind11")
+    folder = tmp_path_factory.mktemp("pybind11")
+    source, includes = PROGRAMS / "with_pybind11.cpp", [Path(pybind11.get_include())]
+    return module_of("with_pybind11", compiled(folder / "with_pybind11", [source], includes))
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
+def test_an_extension_by_the_table_is_in_order_and_raises(
+    page: Any, cuda: Any, speaks: str
+) -> None:
+    theirs, mine = cuda.stream("theirs"), cuda.stream("mine")
+    seen = []
+    with cuda.current_stream(theirs):
+        for value in range(3):
+            x = cuda.array([0.0] * 4, speaks=speaks, stream=theirs, memory="pool")
+            theirs.fill(x, float(value))
+            page.apply(x, mine.handle, lambda _, x=x: seen.append(mine.read(x)))
+            del x
+            gc.collect()
+        with pytest.raises(TypeError, match="object"):
+            page.apply(3, mine.handle, seen.append)
+        x = cuda.array([0.0], speaks=speaks, stream=theirs)
+        with pytest.raises(ZeroDivisionError):
+            page.apply(x, mine.handle, lambda _: 1 / 0)
+    cuda.synchronize()
+    assert [one.value for one in seen] == [[float(value)] * 4 for value in range(3)]
 
 
 def test_what_was_pending_is_there_whichever_stream_it_was_on(made: Any, cuda: Any) -> None:

@@ -62,6 +62,21 @@ impl PythonMemory {
         })
     }
 
+    /// The streams that the memory is ready on, 0 for none.
+    pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
+        let mut found = [0; 2];
+        inside(|py| {
+            let holding = self.share(py)?;
+            if let Some((first, also)) =
+                ready_streams(py, "C", &holding, (self.ready(), self.place))?
+            {
+                found = [first.native(), also.map_or(0, Alive::native)];
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     fn owe(&self, py: Python<'_>, user: Alive<'_>) -> PyResult<()> {
         let (known, failed) = match KnownStream::of(py, &self.driver, user) {
             Ok(known) => (known, Ok(())),

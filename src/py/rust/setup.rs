@@ -38,6 +38,7 @@ fn once(py: Python<'_>) -> PyResult<()> {
 /// Takes the simulated device that the Python package has in place now, if it is imported and has one.
 fn borrow(py: Python<'_>) -> PyResult<()> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    static TOLD: PyOnceLock<()> = PyOnceLock::new();
     let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
     })?;
@@ -54,10 +55,9 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
     let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
     driver::borrow(borrowed);
     // The device has this library finish its ends when it has worked: time alone changes nothing there.
-    static TOLD: PyOnceLock<()> = PyOnceLock::new();
     let tell = || match package.getattr_opt(intern!(py, "_settling"))? {
         Some(all) => all.call_method1("append", (wrap_pyfunction!(_settle, py)?,)).map(drop),
         None => Ok(()),
     };
-    TOLD.get_or_try_init(py, tell).map(|()| ())
+    TOLD.get_or_try_init(py, tell).copied()
 }

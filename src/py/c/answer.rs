@@ -1,0 +1,77 @@
+//! How the functions of the C interface answer.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::panic::PanicException;
+use pyo3::prelude::*;
+
+use super::abi::CaiBridgeArray;
+use crate::error::caught;
+use crate::py::interpreter::attached;
+
+/// Runs `call` with the interpreter's lock; what it fails with is the pending exception.
+pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
+    let done = attached(|py| {
+        match caught(|| call(py))
+            .unwrap_or_else(|_| Err(PanicException::new_err("a panic in cai_bridge")))
+        {
+            Ok(()) => 0,
+            Err(error) => {
+                error.restore(py);
+                -1
+            }
+        }
+    });
+    done.unwrap_or(-1)
+}
+
+/// Refuses NULL.
+pub(super) fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult<()> {
+    if pointer.is_null() {
+        return Err(PyValueError::new_err(format!("{what}: got NULL; allowed: {allowed}")));
+    }
+    Ok(())
+}
+
+/// Refuses NULL for an array.
+pub(super) fn check_array(array: *const CaiBridgeArray) -> PyResult<()> {
+    check(array, "array", "an array that was imported")
+}
+
+/// Refuses NULL for the caller's place for an answer.
+pub(super) fn check_out<T>(out: *mut T) -> PyResult<()> {
+    check(out.cast_const(), "out", "the address of a place for the answer")
+}
+
+/// As [`answer`], of a call whose answer is a pointer: NULL unless it succeeds.
+///
+/// # Safety
+///
+/// `out` is NULL or a place for a pointer.
+pub(super) unsafe fn answer_at<T>(
+    out: *mut *mut T,
+    call: impl FnOnce(Python<'_>) -> PyResult<*mut T>,
+) -> c_int {
+    if !out.is_null() {
+        // SAFETY: the caller's.
+        unsafe { out.write(std::ptr::null_mut()) };
+    }
+    answer(|py| {
+        check_out(out)?;
+        let made = call(py)?;
+        // SAFETY: the caller's; not NULL, by the above.
+        unsafe { out.write(made) };
+        Ok(())
+    })
+}
+
+/// Refuses a structure that is smaller than its first version.
+pub(super) fn check_size(size: usize, least: usize, name: &str) -> PyResult<()> {
+    if size < least {
+        let text = format!("size: got {size}; allowed: sizeof({name}), {least} or more");
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The functions of the C interface for an array that is imported.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+
+use dlpark::ffi::DLTensor;
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+
+use super::abi::{CaiBridgeArray, CaiBridgeDescription};
+use super::answer::{answer, answer_at, check_array, check_out, check_size};
+use crate::array::origin::Origin;
+use crate::descriptor::Descriptor;
+use crate::dlpack::encode;
+use crate::error::{Error, Kind, Result, caught};
+use crate::py::doors::to_cai::source;
+use crate::py::rust::memory::PythonMemory;
+use crate::stream::{Alive, Stream, Thread};
+
+pub(super) unsafe extern "C" fn import_object(
+    object: *mut PyObject,
+    out: *mut *mut CaiBridgeArray,
+) -> c_int {
+    let import = |py: Python<'_>| {
+        if object.is_null() {
+            let said = PyErr::take(py);
+            return Err(said.unwrap_or_else(|| Error::new(Kind::Protocol, "NULL").into()));
+        }
+        // SAFETY: not NULL, by the above; the caller has a reference, and the lock.
+        let object = unsafe { Bound::from_borrowed_ptr(py, object) };
+        let (array, taken) = PythonMemory::new(source("C", &object)?);
+        Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
+    };
+    // SAFETY: the caller's place for a pointer, or NULL.
+    unsafe { answer_at(out, import) }
+}
+
+/// The size of the first version of the structure.
+const FIRST: usize = offset_of!(CaiBridgeDescription, contiguous) + size_of::<i32>();
+
+pub(super) unsafe extern "C" fn describe(
+    array: *const CaiBridgeArray,
+    out: *mut CaiBridgeDescription,
+) {
+    if !out.is_null() {
+        // SAFETY: the caller's array, or NULL, and its place for a description.
+        unsafe { fill(array.as_ref(), out, FIRST) }
+    }
+}
+
+/// Writes `size` bytes, 0 where there is no array or no field.
+///
+/// # Safety
+///
+/// `out` is a place for as many.
+unsafe fn fill(array: Option<&CaiBridgeArray>, out: *mut CaiBridgeDescription, size: usize) {
+    let out = out.cast::<u8>();
+    // SAFETY: the caller's.
+    unsafe { out.write_bytes(0, size) };
+    if let Some(array) = array {
+        let described = description(&array.array);
+        let known = size.min(size_of::<CaiBridgeDescription>());
+        // SAFETY: no more bytes than the caller's place has, and than a description has.
+        unsafe { out.copy_from_nonoverlapping((&raw const described).cast(), known) };
+    }
+}
+
+fn description(array: &Descriptor) -> CaiBridgeDescription {
+    let (layout, dtype, device) = (array.layout(), array.dtype(), array.device());
+    CaiBridgeDescription {
+        data: array.ptr() as *mut c_void,
+        shape: layout.shape().as_ptr(),
+        strides: layout.strides().as_ptr(),
+        ndim: i32::from(layout.ndim()),
+        dtype_code: dtype.code(),
+        dtype_bits: dtype.bits(),
+        dtype_lanes: dtype.lanes(),
+        device_type: device.kind.code().cast_signed(),
+        device_id: device.id,
+        readonly: i32::from(array.readonly()),
+        contiguous: i32::from(layout.is_contiguous()),
+    }
+}
+
+pub(super) unsafe extern "C" fn describe_sized(
+    array: *const CaiBridgeArray,
+    out: *mut CaiBridgeDescription,
+    size: usize,
+) -> c_int {
+    answer(|_| {
+        check_array(array)?;
+        check_out(out)?;
+        check_size(size, FIRST, "CaiBridgeDescription")?;
+        // SAFETY: an array of `import_object`, not released yet, and the caller's place of `size` bytes.
+        unsafe { fill(array.as_ref(), out, size) };
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn tensor(array: *const CaiBridgeArray, out: *mut c_void) -> c_int {
+    answer(|_| {
+        check_array(array)?;
+        check_out(out)?;
+        // SAFETY: an array of `import_object`, not released yet.
+        let made = encode::borrowed(unsafe { &(*array).array });
+        // SAFETY: the caller's place for a `DLTensor`.
+        unsafe { out.cast::<DLTensor>().write(made) };
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut u64) -> c_int {
+    answer(|_| {
+        check_array(array)?;
+        check_out(out)?;
+        // SAFETY: an array of `import_object`, not released yet.
+        let streams = unsafe { &(*array).taken }.ready_on()?;
+        // SAFETY: the caller's place for two numbers.
+        unsafe { out.cast::<[u64; 2]>().write(streams) };
+        Ok(())
+    })
+}
+
+/// Calls `make` with the array and the proof that the stream is alive, which is none of another GPU's.
+///
+/// # Safety
+///
+/// The array is one of `import_object`, not released yet, or NULL; the stream exists as long as the call.
+unsafe fn with_stream(
+    array: *const CaiBridgeArray,
+    stream: u64,
+    make: impl FnOnce(&CaiBridgeArray, Alive<'_>) -> Result<()>,
+) -> c_int {
+    // SAFETY: the caller's.
+    let Some(array) = (unsafe { array.as_ref() }) else { return answer(|_| check_array(array)) };
+    if array.array.ptr() == 0 {
+        return 0;
+    }
+    answer(|_| {
+        let stream = Stream::from_native(stream, Thread::current());
+        // SAFETY: the caller's.
+        let alive = |place| unsafe { Alive::kept(stream, place) };
+        let place = array.taken.check_stream(&array.array, alive(array.taken.place()))?;
+        Ok(make(array, alive(place))?)
+    })
+}
+
+pub(super) unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
+    // SAFETY: the caller's, by the table's text.
+    unsafe { with_stream(array, stream, |it, alive| it.taken.hand_over("C", &it.array, alive)) }
+}
+
+pub(super) unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {
+    // SAFETY: the caller's, by the table's text.
+    unsafe { with_stream(array, stream, |it, alive| it.taken.give_back_or_owe(alive)) }
+}
+
+pub(super) unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
+    // SAFETY: an array of `import_object`, not released yet, or NULL.
+    match unsafe { array.as_ref() } {
+        Some(array) => array.taken.place().ordinal,
+        None => answer(|_| check_array(array)),
+    }
+}
+
+pub(super) unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
+    if !array.is_null() {
+        // SAFETY: an array of `import_object`, released once.
+        let array = unsafe { Box::from_raw(array) };
+        let _ = caught(|| drop(array));
+    }
+}
