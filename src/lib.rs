@@ -106,6 +106,13 @@
 //! module uses only those above it in the list of `src/lib.rs`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// This page is written for all features.
+#![cfg_attr(not(feature = "arrays"), allow(rustdoc::broken_intra_doc_links))]
+
+/// The README's examples, to be run with the others.
+#[cfg(doctest)]
+#[doc = include_str!("README.md")]
+struct Readme;
 
 mod local;
 

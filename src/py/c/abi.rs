@@ -154,8 +154,8 @@ pub struct CaiBridgeApi {
         u64,
         *mut *mut CaiBridgeArray,
     ) -> c_int,
-    /// Since version 4. The streams that the memory is ready on, into two places: work elsewhere has to wait for them, as
-    /// `order` makes it. 0 for none; there are two where the producer's protocols name one each. They exist as long as the
+    /// Since version 4. The streams that the memory is ready on, into two places: work elsewhere has to wait for both, as
+    /// `order` makes it. 0 is none; there are two where the producer's protocols name one each. They exist as long as the
     /// array is not released and its producer keeps them. With or without the lock of the interpreter.
     pub ready_on: unsafe extern "C" fn(*const CaiBridgeArray, *mut u64) -> c_int,
     /// Since version 4. Describes an array as a `DLTensor` of dlpack.h, which owns nothing: its lists are the array's, and it is
