@@ -36,7 +36,6 @@ from .consumer.dlpack_lifetime import ODD, expect_deleted
 from .consumer.layouts import SHAPES, expect_gaps_kept, expect_others_refused, handed
 from .consumer.waiting import (
     expect_given_back,
-    expect_other_stream_waits,
     expect_read_kept,
     expect_waits,
     held,
@@ -58,7 +57,6 @@ from .producer.arrays import (
     can_be_late,
     collect,
     descr_size,
-    dict_or_refused,
     expect_gone,
     expect_independent,
     expect_kept,
@@ -78,7 +76,7 @@ from .producer.arrays import (
 from .producer.dlpack import fields_by
 from .producer.dlpack_lifetimes import asked
 from .producer.doors import by_default, tensor_of
-from .producer.exchange_import import FAILURES, _allocated, _refused_tensor, lazy
+from .producer.exchange_import import FAILURES, _allocated, _refused_tensor, lazy, part_of
 from .producer.pending import (
     by_capsule,
     by_dict,
@@ -93,6 +91,7 @@ from .producer.values import (
     by_dlpack,
     by_exchange,
     by_loan,
+    dict_or_refused,
     earlier,
     end,
     expect_values,
@@ -188,7 +187,6 @@ __all__ = [
     "expect_independent",
     "expect_kept",
     "expect_ordered",
-    "expect_other_stream_waits",
     "expect_others_refused",
     "expect_read",
     "expect_read_first",
@@ -225,6 +223,7 @@ __all__ = [
     "numbers",
     "on_host",
     "open_lab",
+    "part_of",
     "prepared",
     "producer_named",
     "read_capsule",

@@ -85,7 +85,9 @@ class Case:
 
     def but(self, **values: str) -> Case:
         """Make a case that differs in some axes."""
-        return Case(**{**self._odd, **values})
+        made = Case(**{**self._odd, **values})
+        made.looked_at = self.looked_at
+        return made
 
     @property
     def odd(self) -> Mapping[str, str]:

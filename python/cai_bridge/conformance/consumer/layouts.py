@@ -11,6 +11,7 @@ from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab
 from ..refusals import Refusal, attempt
 from ..requirement import expect, needs
+from .arrays import prepared
 
 Handed = CaiArray | DLPackArray
 
@@ -86,7 +87,12 @@ def expect_others_refused(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[H
             continue
         value: Any = _TELLING.get(letter, 2 ** (8 * size) - 1 if letter == "u" else None)
         x = handed(kind, lab, case.but(dtype=dtype), value=value)
-        seen = attempt(lambda: c.values(c.copy(c.take(x))))  # noqa: B023 - it is called at once
+
+        def read(x: Any = x) -> Any:
+            with prepared(c, lab, x, case):
+                return c.values(c.copy(c.take(x)))
+
+        seen = attempt(read)
         right = isinstance(seen, Refusal) or x.holds(seen)
         expect(right, f"{x.values} of {dtype}, which it does not have, is read as {seen}")
         told.append(dtype if right else "")

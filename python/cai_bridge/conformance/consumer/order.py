@@ -7,7 +7,7 @@ from ..cases import Case
 from ..lab import Lab
 from .arrays import takes
 from .layouts import Handed
-from .waiting import expect_other_stream_waits, expect_read_kept, expect_waits
+from .waiting import expect_read_kept, expect_waits
 
 _cai = takes("cai", "values", "stream")
 _dlpack = takes("dlpack", "values", "pending")
@@ -28,4 +28,4 @@ def takes_pending_read(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Hand
 @_dlpack("other-stream")
 @_cai("other-stream")
 def takes_on_other(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
-    return expect_other_stream_waits(c, lab, case, kind)
+    return expect_waits(c, lab, case, kind, on_another=True)

@@ -62,8 +62,12 @@ def took_before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides
     return kept
 
 
-def expect_waits(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
+def expect_waits(
+    c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed], *, on_another: bool = False
+) -> str:
     """Have the consumer take and copy arrays with work pending on them, as a case says, and judge.
+
+    With `on_another` it copies on another stream than the one that it took the array on.
 
     Raises
     ------
@@ -79,7 +83,7 @@ def expect_waits(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -
             late.value = value + 0.25
             lab.write(handle_of(streams.theirs), x.region, late.value)
         y = imported(c, lab, x, case, streams.mine)
-        with c.entered(streams.mine):
+        with c.entered(stream_of(c) if on_another else streams.mine):
             copied = c.copy(y)
         seen = expect_copied(c, lab, copied, late, told_by(lab, x, streams.theirs, asked))
         del y, kept
@@ -91,27 +95,6 @@ def told_by(lab: Lab, x: Handed, theirs: Any, since: int = 0) -> str:
     if isinstance(x, DLPackArray):
         return asked_with(lab, x.asked[since:])
     return f"the dict names {lab.called(handle_of(theirs))}"
-
-
-def expect_other_stream_waits(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
-    """Have the consumer take an array on one stream, and copy it on another.
-
-    Raises
-    ------
-    UnmetError
-        The copy did not see the work, or nothing orders the two.
-    """
-    seen = ""
-    for value in lab.values():
-        streams, x, other = sides(c, lab, case), handed(kind, lab, case), stream_of(c)
-        kept = took_before(c, lab, x, case, streams)
-        late, asked = x.write_late(streams.theirs, value), len(getattr(x, "asked", ()))
-        y = imported(c, lab, x, case, streams.mine)
-        with c.entered(other):
-            copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, told_by(lab, x, streams.theirs, asked))
-        del y, kept
-    return seen
 
 
 def expect_read_kept(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:

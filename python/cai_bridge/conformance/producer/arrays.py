@@ -79,8 +79,7 @@ def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
     except UnmetError:
         raise
     except Exception as refused:
-        by_route = isinstance(refused, BufferError) and route != Case().route
-        if by_route or wishes.get("stream") != 1:
+        if wishes.get("stream") != 1:
             raise
         del wishes["stream"]
         try:
@@ -172,18 +171,6 @@ def cai_of(x: Any) -> Any:
         return x.__cuda_array_interface__
     except AttributeError as error:
         raise NotApplicableError(f"{reason}: {error}") from error
-
-
-def dict_or_refused(x: Any, case: Case) -> Any:
-    """Read the dict of an array whose type may be refused, unless it is the plain one."""
-    try:
-        return cai_of(x)
-    except NotApplicableError:
-        raise
-    except Exception as refused:
-        if case.dtype == Case().dtype:
-            raise
-        raise NotApplicableError(f"refused: {refused}") from refused
 
 
 def can_be_late(p: ProducerAdapter) -> bool:

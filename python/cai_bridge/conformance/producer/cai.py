@@ -6,10 +6,10 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..requirement import expect
-from .arrays import cai_of, can_be_late, descr_size, dict_or_refused, is_int, is_typestr, made
+from .arrays import cai_of, can_be_late, descr_size, is_int, is_typestr, made
 from .doors import cai
 from .pending import laid_pending
-from .values import earlier, laid_out, taken_of, whole_of
+from .values import dict_or_refused, laid_out, taken_of, whole_of
 
 
 @cai("entries")
@@ -26,12 +26,10 @@ def cai_entries(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 @cai("shape", rests_on=("entries",))
 def cai_shape(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, view = taken_of(p, lab, whole_of(p, lab, case), case)
-    kept = earlier(case, x, cai_of)
     shape = dict_or_refused(x, case)["shape"]
     expect(isinstance(shape, tuple), f"shape is {shape!r}, a {type(shape).__name__}")
     expect(all(map(is_int, shape)), f"shape is {shape!r}, with other types than int")
     expect(shape == view.shape, f"shape is {shape!r} for an array of {view.shape!r}")
-    del kept
     return f"{shape!r}"
 
 
@@ -48,12 +46,10 @@ def cai_typestr(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 @cai("data", rests_on=("entries",))
 def cai_data(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
-    kept = earlier(case, x, cai_of)
     data = dict_or_refused(x, case)["data"]
     expect(isinstance(data, tuple) and len(data) == 2, f"data is {data!r}")
     expect(is_int(data[0]), f"the pointer is {data[0]!r}, a {type(data[0]).__name__}")
     expect(type(data[1]) is bool, f"the flag is {data[1]!r}, a {type(data[1]).__name__}")
-    del kept
     return f"data is {data!r}"
 
 

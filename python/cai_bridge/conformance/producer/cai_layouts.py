@@ -9,19 +9,17 @@ from ..cases import Case
 from ..lab import Lab
 from ..layouts import View
 from ..requirement import expect
-from .arrays import cai_of, collect, dict_or_refused, expect_kept, expect_unwritten, is_int
+from .arrays import cai_of, collect, expect_kept, expect_unwritten, is_int
 from .doors import cai
-from .values import by_cai, earlier, is_copy, taken_of, whole_of
+from .values import by_cai, dict_or_refused, earlier, is_copy, taken_of, whole_of
 
 
 @cai("zero-size", rests_on=("data",))
 def cai_zero_size(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, view = taken_of(p, lab, whole_of(p, lab, case), case)
-    kept = earlier(case, x, cai_of)
     entries = dict_or_refused(x, case)
     expect(entries["data"][0] == 0, f"the pointer is {entries['data'][0]:#x}")
     expect(tuple(entries["shape"]) == view.shape, f"the shape is {entries['shape']!r}")
-    del kept
     return "0"
 
 
@@ -56,13 +54,11 @@ def cai_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         expect_unwritten(p, lab, x, region, readonly=before is True)
     y = p.readonly(x)
     z = taken_of(p, lab, y, case)[0]
-    kept = earlier(case, z, cai_of)
     ptr, flag = dict_or_refused(z, case)["data"]
     copied = is_copy(case, ptr, base)
     expect(flag is True or copied, f"the flag of a read-only array at {ptr:#x} is {flag!r}")
     after = cai_of(x)["data"][1]
     expect(y is x or after == before, f"then the flag of the array itself is {after!r}")
-    del kept
     return "a copy" if copied else "true"
 
 

@@ -71,7 +71,7 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         expect_unwritten(p, lab, x, region, readonly=bool(base.readonly))
     frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
-    kept = earlier(case, y, by_default)
+    kept = earlier(case.but(flag="read-only"), y, by_default)
     try:
         fields = read_capsule(export(y, case, stream=1))
     except BufferError as error:

@@ -37,12 +37,26 @@ def exchange_to_object(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         expect(tensor.deleted == 0, "the tensor is deleted while its array is there")
     seen = lab.get(lab.tensor_region(fields))
     expect(x.holds(seen), f"a tensor of {x.values} becomes an array of {seen}")
+    part = part_of(p, y)
     del y
+    lab.synchronize()
+    collect()
+    if part is not None:
+        expect(tensor.deleted == 0, "the tensor is deleted while a slice of its array is there")
+    del part
     lab.synchronize()
     collect()
     lab.soon(lambda: tensor.deleted > 0)
     expect(tensor.deleted == 1, f"the tensor was deleted {tensor.deleted} times")
     return "its items, its memory, and deleted once"
+
+
+def part_of(p: ProducerAdapter, y: Any) -> Any:
+    """Take a slice of an imported array, or None where that cannot be."""
+    try:
+        return p.taken(y, ("index", (slice(1, None),)))
+    except Exception:
+        return None
 
 
 @exchange("allocator", rests_on=("table",))

@@ -23,9 +23,9 @@ PENDING = {
 """What it takes to read an array in order, by door."""
 
 
-@exchange("pending-on-two", rests_on=PENDING["exchange"])
-@dlpack("pending-on-two", rests_on=PENDING["dlpack"])
-@cai("pending-on-two", rests_on=PENDING["cai"])
+@exchange("pending-on-two", rests_on=(*PENDING["exchange"], "pending-elsewhere"))
+@dlpack("pending-on-two", rests_on=(*PENDING["dlpack"], "pending-elsewhere"))
+@cai("pending-on-two", rests_on=(*PENDING["cai"], "pending-elsewhere"))
 @exchange("pending-elsewhere", rests_on=PENDING["exchange"])
 @dlpack("pending-elsewhere", rests_on=PENDING["dlpack"])
 @cai("pending-elsewhere", rests_on=PENDING["cai"])

@@ -71,6 +71,8 @@ def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late
 
     Its stream that is to be current at the hand-over is told.
     """
+    own = case.stream == "default" and case.thread != "none"
+    needs(not own, OWN_DEFAULT)
     late = elsewhere(case, "the work", lambda: _worked(p, lab, case, value))
     if case.current == "the work's":
         late.current = late.stream
@@ -174,6 +176,7 @@ def _write_again(p: ProducerAdapter, late: Late, case: Case, more: float) -> Non
         late.base = p.renewed(late.base)
 
 
+OWN_DEFAULT = "the default stream of a library may be each thread's own"
 STREAMS = {"None": 1, "1": 1, "2": 2}
 """The streams that are asked for, by the value of `asked`, where these are no handles."""
 
@@ -259,6 +262,8 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
         Nothing orders the two, or the library read what was written behind it.
     """
     needs(not p.immutable, "the library's arrays are never written, by consumers neither")
+    own = case.stream == "default" and case.thread != "none"
+    needs(not own, OWN_DEFAULT)
     told = ""
     for value in lab.values():
         late = laid_pending(p, lab, case.but(stream="its own", work="a write"), value)

@@ -103,9 +103,9 @@ def region_in(lab: Lab, said: Said, case: Case) -> Region:
 def earlier(case: Case, x: Any, export_of: Callable[[Any], Any]) -> Any:
     """Do what comes before an export, as a case's moment says; return what has to be kept."""
     if case.moment == "again":
-        return export_of(x)
+        return said_or_refused(lambda x, _: export_of(x), x, case)
     if case.moment == "after an end":
-        end(export_of(x))
+        end(said_or_refused(lambda x, _: export_of(x), x, case))
     if case.moment == "after a refusal":
         needs(hasattr(x, "__dlpack__"), "a protocol without arguments refuses nothing")
         refuse(x)
@@ -120,13 +120,21 @@ def end(held: Any) -> None:
     collect()
 
 
+def dict_or_refused(x: Any, case: Case) -> Any:
+    """Read the dict of an array, behind what a case has come before; some cases may be refused."""
+    kept = earlier(case, x, cai_of)
+    entries = said_or_refused(lambda x, _: cai_of(x), x, case)
+    del kept
+    return entries
+
+
 def may_refuse(case: Case) -> bool:
     """Tell whether an array of a case may be refused: by its type, its layout, or as read-only."""
     return (
         case.dtype != PLAIN.dtype
         or may_be_refused(case.layout)
         or case.route == "copy=True"
-        or (case.flag == "read-only" and case.route in ("legacy", "copy=False"))
+        or case.flag == "read-only"
     )
 
 
