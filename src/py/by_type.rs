@@ -14,7 +14,7 @@ use crate::local::Local;
 
 /// How many types are kept: more than a program has, unless it makes classes without end. With one more, the type that
 /// was learned first has to be examined again.
-const KEPT: usize = 1024;
+pub(crate) const KEPT: usize = 1024;
 
 /// How many are looked through one by one. A program has a handful of array types, and of stream types.
 const FEW: usize = 8;

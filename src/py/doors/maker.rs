@@ -1,6 +1,9 @@
 //! How `convert` makes the arrays of a library.
 
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::exceptions::PyTypeError;
@@ -20,6 +23,8 @@ use super::ndarray::Ndarrays;
 use super::to_dlpack::is_on_host;
 use super::tree::{Converted, How, Root};
 use crate::error::{Error, Kind};
+use crate::lease::WordHasher;
+use crate::py::by_type::KEPT;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Holding;
@@ -43,6 +48,8 @@ pub(crate) struct Maker {
     quick: PyOnceLock<Py<Ndarrays>>,
     /// Types that are arrays of others, so that a value of theirs is converted as it is; the first ones that came.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
+    /// Those that came later.
+    more_foreign: Mutex<Types>,
     /// Whether the last tree had arrays on the host that say so as they are taken in: those of the next are asked first.
     pub(super) meets_hosts: AtomicBool,
 }
@@ -50,8 +57,11 @@ pub(crate) struct Maker {
 /// What is refused to be read-only.
 const OWN: &str = "True for one of the library's own arrays";
 
-/// More types of arrays than a program has.
+/// More types of arrays than most programs have.
 const MOST: usize = 16;
+
+/// By their addresses. They are held, so that these stay theirs.
+type Types = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
 
 #[pymethods]
 impl Maker {
@@ -62,6 +72,7 @@ impl Maker {
             to_library: PyOnceLock::new(),
             quick: PyOnceLock::new(),
             foreign: [const { PyOnceLock::new() }; MOST],
+            more_foreign: Mutex::default(),
             meets_hosts: AtomicBool::new(false),
         }
     }
@@ -284,20 +295,44 @@ impl Maker {
     ) -> PyResult<bool> {
         let (py, kind) = (x.py(), x.get_type());
         let mut known = self.foreign.iter().map_while(|known| known.get(py));
-        if known.any(|known| known.is(&kind)) {
+        if known.any(|known| known.is(&kind)) || self.is_more_foreign(&kind) {
             return Ok(true);
         }
         if to_library.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
         // Of NumPy's subclasses that depends on the object.
-        if !facts(x)?.is_numpys
-            && let Some(free) = self.foreign.iter().find(|known| known.get(py).is_none())
-        {
+        if !facts(x)?.is_numpys {
             // Where another thread was quicker, the next array of the type is asked again.
-            let _ = free.set(py, kind.unbind());
+            match self.foreign.iter().find(|known| known.get(py).is_none()) {
+                Some(free) => drop(free.set(py, kind.unbind())),
+                None => self.add_foreign(kind),
+            }
         }
         Ok(true)
+    }
+
+    /// Whether a type is among those that came after the first ones.
+    #[inline]
+    fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
+        self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())
+            && self.more_foreign().contains_key(&kind.as_ptr().addr())
+    }
+
+    #[cold]
+    fn add_foreign(&self, kind: Bound<'_, PyType>) {
+        let gone = {
+            let mut more = self.more_foreign();
+            let gone = (more.len() == KEPT).then(|| std::mem::take(&mut *more));
+            more.insert(kind.as_ptr().addr(), kind.unbind());
+            gone
+        };
+        // To drop a type may run anything.
+        drop(gone);
+    }
+
+    fn more_foreign(&self) -> MutexGuard<'_, Types> {
+        self.more_foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The library's array of `source`, which is usable on `stream` by now.

@@ -11,6 +11,7 @@ use super::item::{at_item, refuse_twice};
 use super::library::DOOR;
 use super::maker::Maker;
 use crate::py::flag;
+use crate::py::interpreter::Signals;
 use crate::py::lease::Unconsumed;
 use crate::py::observe::By;
 use crate::py::producers::dlpack;
@@ -35,7 +36,9 @@ impl Maker {
         let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
         // The GPUs that the arrays are for, and which of them each is for.
         let (mut ordinals, mut numbers) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
+        let mut signals = Signals::default();
         for (item, x) in xs.iter().enumerate() {
+            signals.look(py)?;
             let taken = to_library.take(x, readonly, &said);
             let source = taken.map_err(|error| at_item(py, error, item))?;
             if source.by == By::Capsule {
@@ -72,6 +75,7 @@ impl Maker {
         let unconsumed: Vec<_> = capsules.into_iter().filter_map(held).collect();
         let mut made = Vec::with_capacity(sources.len());
         for (item, mut source) in sources.into_iter().enumerate() {
+            signals.look(py)?;
             to_library.limits.name_device(&mut source);
             let answer = streams[numbers[item]].answer.as_ref();
             let array = self.make_for_call(py, to_library, source, (readonly, answer), lent);

@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Optional;
-use crate::py::interpreter::answered;
+use crate::py::interpreter::{Signals, answered};
 
 /// Which tree it is, by which places in it are named.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +70,8 @@ pub(super) struct Tree<'py> {
     pub(super) met_host: bool,
     /// Whether a container is among its own parts that has arrays, or others that were not asked where they are.
     pub(super) may_loop: bool,
+    /// How many containers with arrays are in several places.
+    pub(super) shared: usize,
 }
 
 /// A part of a tree.
@@ -79,8 +81,10 @@ pub(super) enum Part<'py> {
     Array,
     /// What stays as it is.
     Same(Bound<'py, PyAny>),
-    /// A container that has arrays, and so many parts, which come next.
-    Container(Kind<'py>, usize),
+    /// A container that has arrays, and so many parts, which come next; and its number among those that come again.
+    Container(Kind<'py>, usize, Option<usize>),
+    /// The container of that number, once more.
+    Again(usize),
 }
 
 /// How a container is made again.
@@ -127,18 +131,25 @@ impl<'py> Tree<'py> {
         let (mut made, mut place) = (made.iter(), Cursor::default());
         // The parts of the containers that are not whole yet.
         let mut new = Vec::with_capacity(self.parts.len());
+        let (mut shared, mut signals) = (vec![None; self.shared], Signals::default());
         for part in &self.parts {
+            signals.look(py)?;
             match part {
                 Part::Array => new.extend(made.next().cloned()),
                 Part::Same(x) => new.push(x.clone()),
-                Part::Container(kind, parts) => {
-                    place.enter(kind, *parts);
+                Part::Container(kind, parts, number) => {
+                    place.enter(kind, *parts, *number);
                     continue;
                 }
+                Part::Again(number) => new.extend(shared[*number].clone()),
             }
-            while let Some((kind, parts)) = place.pass() {
+            while let Some((kind, parts, number)) = place.pass() {
                 let again = kind.again(py, new.drain(new.len() - parts..));
-                new.push(again.or_else(|e| Err(said_at(e, &root.name(py), place.way(py))?))?);
+                let whole = again.or_else(|e| Err(said_at(e, &root.name(py), place.way(py))?))?;
+                if let Some(number) = number {
+                    shared[number] = Some(whole.clone());
+                }
+                new.push(whole);
             }
         }
         Ok(new.pop())
@@ -157,15 +168,15 @@ impl<'py> Tree<'py> {
         let mut place = Cursor::default();
         for part in &self.parts {
             match part {
-                Part::Container(kind, parts) => {
-                    place.enter(kind, *parts);
+                Part::Container(kind, parts, number) => {
+                    place.enter(kind, *parts, *number);
                     continue;
                 }
                 Part::Array if further == 0 => {
                     return said_at(error, &root.name(py), place.way(py));
                 }
                 Part::Array => further -= 1,
-                Part::Same(_) => {}
+                Part::Same(_) | Part::Again(_) => {}
             }
             while place.pass().is_some() {}
         }
@@ -173,30 +184,37 @@ impl<'py> Tree<'py> {
     }
 }
 
-/// A place in a tree: the innermost container, if there is one, and those around it, each with the number of its parts
-/// and of those that are behind. Most trees have one container.
+/// A place in a tree: the innermost container, if there is one, and those around it. Most trees have one container.
 #[derive(Default)]
 struct Cursor<'a, 'py> {
-    inner: Option<(&'a Kind<'py>, usize, usize)>,
-    around: Vec<(&'a Kind<'py>, usize, usize)>,
+    inner: Option<Passed<'a, 'py>>,
+    around: Vec<Passed<'a, 'py>>,
+}
+
+/// A container, and how many of its parts are behind.
+struct Passed<'a, 'py> {
+    kind: &'a Kind<'py>,
+    parts: usize,
+    number: Option<usize>,
+    behind: usize,
 }
 
 impl<'a, 'py> Cursor<'a, 'py> {
     /// Goes into a container.
-    fn enter(&mut self, kind: &'a Kind<'py>, parts: usize) {
-        if let Some(outer) = self.inner.replace((kind, parts, 0)) {
+    fn enter(&mut self, kind: &'a Kind<'py>, parts: usize, number: Option<usize>) {
+        if let Some(outer) = self.inner.replace(Passed { kind, parts, number, behind: 0 }) {
             self.around.push(outer);
         }
     }
 
     /// Passes a part. Where it was the last one of a container, gives that, which is left then and is the next to pass.
-    fn pass(&mut self) -> Option<(&'a Kind<'py>, usize)> {
-        let (kind, parts, behind) = self.inner.as_mut()?;
-        *behind += 1;
-        if behind < parts {
+    fn pass(&mut self) -> Option<(&'a Kind<'py>, usize, Option<usize>)> {
+        let inner = self.inner.as_mut()?;
+        inner.behind += 1;
+        if inner.behind < inner.parts {
             return None;
         }
-        let whole = (*kind, *parts);
+        let whole = (inner.kind, inner.parts, inner.number);
         self.inner = self.around.pop();
         Some(whole)
     }
@@ -204,7 +222,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
     #[cold]
     fn way(&self, py: Python<'py>) -> PyResult<Vec<Step<'py>>> {
         let open = self.around.iter().chain(&self.inner);
-        open.map(|(kind, _, behind)| kind.step(py, *behind)).collect()
+        open.map(|open| open.kind.step(py, open.behind)).collect()
     }
 }
 

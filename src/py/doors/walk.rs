@@ -1,6 +1,9 @@
 //! The way through a tree: which of its parts are arrays, and where each is. Lists, tuples and dicts, which most
 //! containers are, are taken apart without a call of Python's for each part; `_containers.py` knows the others.
 
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,7 +16,9 @@ use super::library::{Method, ToLibrary};
 use super::maker::Maker;
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, says_as_taken};
 use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
-use crate::py::interpreter::{answered, raised};
+use crate::lease::WordHasher;
+use crate::py::interpreter::{Signals, answered, raised};
+use crate::py::native;
 use crate::py::producers::host;
 
 /// A way through a tree.
@@ -28,6 +33,22 @@ struct Walk<'a, 'py> {
     /// The container of the next part, and those around it. Most trees have one.
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
+    /// The containers that may be met again, by their addresses, and what keeps those that are behind.
+    met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
+    kept: Vec<Bound<'py, PyAny>>,
+    /// How many arrays were met, and containers with arrays once more.
+    wanted: usize,
+}
+
+/// A container that was met before.
+#[derive(Clone, Copy)]
+enum Met {
+    /// It is being taken apart: that many are around it.
+    Open(usize),
+    /// It has arrays, and this place among the tree's parts.
+    Whole(usize),
+    /// It has none.
+    Plain,
 }
 
 /// A container that is being taken apart. It may change meanwhile: what it had first counts.
@@ -38,8 +59,10 @@ struct Open<'py> {
     next: usize,
     /// Its own place among the tree's parts.
     at: usize,
-    /// How many arrays were there before.
+    /// How many arrays were met before.
     before: usize,
+    /// Whether others refer to it, in whose parts it may be met again.
+    is_shared: bool,
     /// Where it was met again in its own parts.
     again_at: Option<Vec<Step<'py>>>,
 }
@@ -54,7 +77,9 @@ pub(super) fn apart<'py>(
     tree: &mut Tree<'py>,
 ) -> PyResult<bool> {
     let (inner, around) = (None, Vec::new());
-    let mut walk = Walk { maker, to_library, how, root, asks, tree, inner, around };
+    let (met, kept, wanted) = (HashMap::default(), Vec::new(), 0);
+    let mut walk =
+        Walk { maker, to_library, how, root, asks, tree, inner, around, met, kept, wanted };
     let is_given = matches!(root, Root::Given);
     if is_given && walk.is_single(x)? {
         return Ok(false);
@@ -63,7 +88,9 @@ pub(super) fn apart<'py>(
     if is_given && walk.inner.is_none() {
         return Ok(false);
     }
+    let mut signals = Signals::default();
     while let Some(open) = &mut walk.inner {
+        signals.look(x.py())?;
         if open.next == open.parts.len() {
             walk.close()?;
         } else {
@@ -100,7 +127,7 @@ impl<'py> Walk<'_, 'py> {
             self.enter(x)
         } else if self.maker.is_foreign(&x, self.to_library)? {
             self.leaf(x, true)
-        } else if self.is_around(&x)? {
+        } else if self.was_met(&x)? {
             Ok(())
         } else if is_array(&x)? {
             self.leaf(x, false)
@@ -137,6 +164,7 @@ impl<'py> Walk<'_, 'py> {
             Ok(true)
         })();
         if is_wanted.or_else(|error| Err(said_at(error, &self.root.name(x.py()), self.way())?))? {
+            self.wanted += 1;
             self.tree.arrays.push(x);
             self.tree.parts.push(Part::Array);
         } else {
@@ -156,7 +184,7 @@ impl<'py> Walk<'_, 'py> {
 
     /// Goes into a list, a tuple or a dict.
     fn enter(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
-        if self.is_around(&x)? {
+        if self.was_met(&x)? {
             return Ok(());
         }
         let (kind, parts) = if let Ok(list) = x.cast_exact::<PyList>() {
@@ -173,14 +201,18 @@ impl<'py> Walk<'_, 'py> {
     }
 
     fn go_in(&mut self, container: Bound<'py, PyAny>, kind: Kind<'py>, parts: Bound<'py, PyTuple>) {
-        let (at, before) = (self.tree.parts.len(), self.tree.arrays.len());
+        let (at, before) = (self.tree.parts.len(), self.wanted);
+        let is_shared = self.is_shared(&container);
+        if is_shared {
+            self.met.insert(container.as_ptr().addr(), Met::Open(self.around.len() + 1));
+        }
         let many = parts.len();
         if self.tree.parts.is_empty() {
             self.tree.parts = Vec::with_capacity(many.max(7) + 1);
             self.tree.arrays = Vec::with_capacity(many.min(64));
         }
-        self.tree.parts.push(Part::Container(kind, many));
-        let open = Open { container, parts, next: 0, at, before, again_at: None };
+        self.tree.parts.push(Part::Container(kind, many, None));
+        let open = Open { container, parts, next: 0, at, before, is_shared, again_at: None };
         if let Some(outer) = self.inner.replace(open) {
             self.around.push(outer);
         }
@@ -216,17 +248,44 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether it is one of the containers around, which then stays as it is.
-    fn is_around(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
-        if !self.open().any(|open| open.container.is(x)) {
+    /// Whether others may refer to a part than the container that it was found in.
+    fn is_shared(&self, x: &Bound<'py, PyAny>) -> bool {
+        // The walk has one reference, and the parts that it goes through have one, which may be the container's own.
+        let own = |open: &Open<'py>| if open.parts.is(&open.container) { 2 } else { 3 };
+        self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
+    }
+
+    /// Whether it is a container that was met before. One that is around stays as it is.
+    fn was_met(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
+        if !self.is_shared(x) {
             return Ok(false);
         }
-        let way = self.way()?;
-        let mut open = self.around.iter_mut().chain(&mut self.inner);
-        if let Some(open) = open.find(|open| open.container.is(x)) {
-            open.again_at.get_or_insert(way);
+        let is_outermost = self.open().next().is_some_and(|open| open.container.is(x));
+        let known = self.met.get(&x.as_ptr().addr()).copied();
+        match if is_outermost { Some(Met::Open(0)) } else { known } {
+            None => return Ok(false),
+            Some(Met::Open(around)) => {
+                let is_first = |open: &Open<'py>| open.again_at.is_none();
+                let way = self.open().nth(around).is_some_and(is_first).then(|| self.way());
+                if let Some(open) = self.around.iter_mut().chain(&mut self.inner).nth(around)
+                    && let Some(way) = way
+                {
+                    open.again_at = Some(way?);
+                }
+                self.same(x.clone());
+            }
+            Some(Met::Plain) => self.same(x.clone()),
+            Some(Met::Whole(at)) => {
+                if let Part::Container(.., number) = &mut self.tree.parts[at] {
+                    let number = *number.get_or_insert_with(|| {
+                        self.tree.shared += 1;
+                        self.tree.shared - 1
+                    });
+                    self.tree.parts.push(Part::Again(number));
+                    self.wanted += 1;
+                }
+            }
         }
-        self.same(x.clone());
         Ok(true)
     }
 
@@ -234,7 +293,13 @@ impl<'py> Walk<'_, 'py> {
     fn close(&mut self) -> PyResult<()> {
         let outer = self.around.pop();
         let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };
-        if self.tree.arrays.len() == open.before {
+        let is_plain = self.wanted == open.before;
+        if open.is_shared {
+            let met = if is_plain { Met::Plain } else { Met::Whole(open.at) };
+            self.met.insert(open.container.as_ptr().addr(), met);
+            self.kept.push(open.container.clone());
+        }
+        if is_plain {
             self.tree.parts.truncate(open.at);
             self.same(open.container);
         } else if let Some(again_at) = open.again_at {
@@ -254,7 +319,7 @@ impl<'py> Walk<'_, 'py> {
     #[cold]
     fn way(&self) -> PyResult<Vec<Step<'py>>> {
         let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
-            Part::Container(kind, _) => Some(kind.step(open.container.py(), open.next - 1)),
+            Part::Container(kind, ..) => Some(kind.step(open.container.py(), open.next - 1)),
             _ => None,
         };
         self.open().filter_map(step).collect()

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::item::item_of;
+use super::library::ToLibrary;
 use super::maker::Maker;
 use super::to_dlpack::{is_on_gpu, says_as_taken};
-use super::tree::{Converted, How, Root, Tree};
+use super::tree::{Converted, How, Root, Tree, said_at};
 use super::walk::apart;
 use crate::py::interpreter::answered;
 
@@ -26,6 +27,13 @@ impl Maker {
         let (py, to_library) = (x.py(), self.to_library(x.py())?);
         let meets_hosts = self.meets_hosts.load(Ordering::Relaxed);
         let mut asks = meets_hosts || how.copy.is_some() || how.made_on.is_some();
+        if !asks
+            && matches!(root, Root::Given)
+            && let Some(part) = only_part(x)
+            && let Some(tree) = self.alone(x, &part, to_library, how, &mut asks)?
+        {
+            return Ok(Some(Converted { tree, arrays: Vec::new(), made: Vec::new() }));
+        }
         loop {
             let mut tree = Tree::default();
             if !apart((self, to_library), x, root, how, asks, &mut tree)? {
@@ -75,6 +83,41 @@ impl Maker {
         }
     }
 
+    /// Converts `x`, a list or tuple of `part` alone, where that is an array that says where it is as it is taken in. `asks`
+    /// is true from then on where it is on the host.
+    fn alone<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        part: &Bound<'py, PyAny>,
+        to_library: &ToLibrary,
+        how: &How<'_, 'py>,
+        asks: &mut bool,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = x.py();
+        let is_own = to_library.types.bind(py).iter_borrowed().any(|own| own.is(x.get_type()));
+        if is_own || !how.is_plain() || !self.is_foreign(part, to_library)? || !says_as_taken(part)?
+        {
+            return Ok(None);
+        }
+        let part = std::slice::from_ref(part);
+        match self.several(py, part, (how.stream, how.readonly), how.lent, None) {
+            Ok(made) if x.is_exact_instance_of::<PyList>() => {
+                Ok(Some(PyList::new(py, made)?.into_any()))
+            }
+            Ok(made) => Ok(Some(PyTuple::new(py, made)?.into_any())),
+            Err(error) if item_of(py, &error).is_none() => Err(error),
+            Err(_) if is_on_host(&part[0])? => {
+                self.meets_hosts.store(true, Ordering::Relaxed);
+                *asks = true;
+                Ok(None)
+            }
+            Err(error) => {
+                let step = (None, 0_usize.into_pyobject(py)?.into_any());
+                Err(said_at(error, &Root::Given.name(py), Ok(vec![step]))?)
+            }
+        }
+    }
+
     /// Converts the arrays of a tree. To `later` a function for each capsule that consumes it is added.
     fn made_of<'py>(
         &self,
@@ -98,6 +141,16 @@ impl Maker {
         named.set_item(intern!(py, "lent"), how.lent)?;
         let by_place = (arrays, &*tree.hosts, &*tree.own, &self.library, later);
         leaves.call(by_place, Some(&named))?.extract()
+    }
+}
+
+/// The part of a list or tuple that has no other.
+fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    if let Ok(list) = x.cast_exact::<PyList>() {
+        (list.len() == 1).then(|| list.get_item(0).ok()).flatten()
+    } else {
+        let tuple = x.cast_exact::<PyTuple>().ok()?;
+        (tuple.len() == 1).then(|| tuple.get_item(0).ok()).flatten()
     }
 }
 

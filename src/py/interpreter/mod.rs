@@ -90,6 +90,27 @@ fn no_memory<R>(panic: Box<dyn Any + Send>) -> PyResult<R> {
     }
 }
 
+/// Ends a long loop of ours as soon as a signal's handler raises: nothing of Python's runs in it, where CPython would
+/// look for signals itself.
+#[derive(Default)]
+pub(crate) struct Signals(u32);
+
+impl Signals {
+    /// How many rounds pass from one look to the next.
+    const ROUNDS: u32 = 256;
+
+    /// Counts a round.
+    #[inline(always)]
+    pub(crate) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.0 += 1;
+        if self.0 < Self::ROUNDS {
+            return Ok(());
+        }
+        self.0 = 0;
+        py.check_signals()
+    }
+}
+
 /// The same for a call that answers nothing, which is None.
 #[inline]
 pub(crate) fn act(py: Python<'_>, call: impl FnOnce() -> PyResult<()>) -> Answer<'_> {

@@ -318,11 +318,13 @@ impl Holding {
 
     /// The memory of `array` goes to others, who may come back with it.
     pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) {
+        self.known = None;
         self.known = self.known_as(py, array);
     }
 
     /// The same of what it is itself, which goes in no tensor of ours.
     pub(crate) fn hand_out_whole(&mut self, py: Python<'_>) {
+        self.known = None;
         self.known = self.known_as(py, &self.array);
     }
 

@@ -33,10 +33,15 @@ pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
 }
 
+/// How many references to the object there are, the caller's included. More of an object that never dies.
+pub(super) fn references(object: &Bound<'_, PyAny>) -> usize {
+    // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }.cast_unsigned()
+}
+
 /// Whether nothing but the caller holds the object.
 pub(super) fn is_held_by_nobody_else(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
-    unsafe { ffi::Py_REFCNT(object.as_ptr()) == 1 }
+    references(object) == 1
 }
 
 /// Calls a method of `object` without arguments, and makes no object of the method for that.

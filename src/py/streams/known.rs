@@ -91,7 +91,7 @@ impl KnownStream {
     }
 
     /// The stream's name, or that of what stands in for it, and where it is, as far as that is known.
-    fn name(&self) -> (StreamName, Option<Place>) {
+    pub(crate) fn name(&self) -> (StreamName, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.name(), Some(kept.place())),
             Self::Lost(name) => (*name, None),
