@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import sys
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, MappingProxyType, MemberDescriptorType, TracebackType
+
+from ._core import _imported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -218,13 +219,13 @@ def _held_by(x: Any) -> list[Any] | None:
 
 def _registered(x: Any, kind: type) -> Parts | None:
     """Take apart a container that an imported library has registered."""
-    pytree = sys.modules.get("torch.utils._pytree")
+    pytree = _imported("torch.utils._pytree")
     if pytree is not None and kind in pytree.SUPPORTED_NODES:
         node = pytree.SUPPORTED_NODES[kind]
         children, context = node.flatten_fn(x)
         children = list(children)
         return range(len(children)), children, by_item, lambda new: node.unflatten_fn(new, context)
-    tree_util = sys.modules.get("jax.tree_util")
+    tree_util = _imported("jax.tree_util")
     if tree_util is None or x is None:
         return None
     children, shape = tree_util.tree_flatten(x, is_leaf=lambda part: part is not x)

@@ -16,6 +16,8 @@ mod by_type;
 
 mod interpreter;
 
+mod imported;
+
 mod text;
 
 mod flag;
@@ -70,6 +72,7 @@ mod _core {
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::{_forget_habits, _habits};
+    use super::imported::_imported;
     use super::lease::{_end, _settle};
     use super::numpy::_dtypes;
     use super::observe::log::_set_event_level;
@@ -128,6 +131,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_xla_said, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
         module.add_function(wrap_pyfunction!(_goes_on, module)?)?;
+        module.add_function(wrap_pyfunction!(_imported, module)?)?;
         module.add_function(wrap_pyfunction!(_ready_on, module)?)?;
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;

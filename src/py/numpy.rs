@@ -20,6 +20,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use super::anywhere::Anywhere;
+use super::imported::imported;
 use super::interpreter::answered;
 use crate::buffer::no_host_memory;
 use crate::descriptor::Descriptor;
@@ -155,8 +156,7 @@ pub(crate) fn empty<'py>(
 /// NumPy is not imported for it. The values of 8-bit floats are their bits.
 pub(crate) fn values<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = data.py();
-    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
-    let numpy = modules.call_method1(intern!(py, "get"), (intern!(py, "numpy"),))?;
+    let Some(numpy) = imported(py, intern!(py, "numpy"))? else { return Ok(None) };
     match numpy.getattr_opt(intern!(py, "ndarray"))? {
         Some(class) if data.is_instance(&class)? => {}
         _ => return Ok(None),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 import threading
 import weakref
 from collections.abc import Callable
 from types import ModuleType
 
 from cai_bridge._containers import say_where
-from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Maker, _shown
+from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _imported, _Maker, _shown
 
 from ._library import Library
 from ._warp import WARP
@@ -86,7 +85,7 @@ def ask_for_streams() -> None:
 
 def _stream_of(library: Library, device: int) -> Any:
     if library.view is not None:
-        is_there = library.name in sys.modules or _may_be_there(library)
+        is_there = _imported(library.name) is not None or _may_be_there(library)
         return library.current_stream(device) if is_there else None
     # Its maker imports the modules of its types, and a read or an end must import nothing.
     are_there = all(map(_is_imported, library.arrays))
@@ -232,7 +231,7 @@ def _has(library: Library, kind: type) -> bool:
 
 def _is_imported(kind: type | str) -> bool:
     """Tell whether the module of a type of arrays is imported."""
-    return isinstance(kind, type) or kind.partition(":")[0] in sys.modules
+    return isinstance(kind, type) or _imported(kind.partition(":")[0]) is not None
 
 
 def _may_be_there(library: Library) -> bool:

@@ -10,7 +10,7 @@ the host.
 
 from __future__ import annotations
 
-import sys
+from cai_bridge._core import _imported
 
 from ._library import Any, Library
 
@@ -45,8 +45,7 @@ class Warp(Library):
         To ask Warp about any other GPU would start it there. Its streams are objects, or handles in
         releases whose streams have no ``__cuda_stream__``.
         """
-        modules = sys.modules
-        context = modules.get("warp._src.context") or modules.get("warp.context")
+        context = _imported("warp._src.context") or _imported("warp.context")
         runtime = getattr(context, "runtime", None)
         if runtime is None:
             return None

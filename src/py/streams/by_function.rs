@@ -9,10 +9,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
-use super::imported::library;
 use super::object::handle_of;
 use super::voucher::is_unasked;
 use crate::local::local;
+use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, act, answered};
 
 /// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
@@ -77,7 +77,7 @@ pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
 }
 
 fn has_warp(py: Python<'_>) -> PyResult<bool> {
-    Ok(library(py, intern!(py, "warp"))?.is_some())
+    Ok(imported(py, intern!(py, "warp"))?.is_some())
 }
 
 #[cold]

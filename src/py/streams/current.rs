@@ -10,11 +10,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::by_function::{answers, has_functions};
-use super::imported::library;
 use super::libraries::{cupys, cupys_object, simulated, torchs};
 use super::object::handle_of;
 use crate::device::Place;
 use crate::driver::Handle;
+use crate::py::imported::imported;
 use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream, Thread};
 
@@ -125,7 +125,7 @@ pub(super) fn object<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let found: Vec<Bound<'_, PyAny>> = match driver {
         Handle::Cuda if cupys(py, ordinal)? == Some(handle) => {
-            let cupy = library(py, intern!(py, "cupy"))?;
+            let cupy = imported(py, intern!(py, "cupy"))?;
             let object = cupy.map(|cupy| answered(py, cupys_object(&cupy, ordinal)));
             object.transpose()?.flatten().into_iter().collect()
         }

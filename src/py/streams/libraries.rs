@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyType};
 
-use super::imported::library;
 use crate::device::Device;
 use crate::dlpack::exchange::Table;
+use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::stream::{Stream, Thread};
 
@@ -44,7 +44,7 @@ pub(crate) fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
     let torch = if let Some(torch) = TORCH.get(py) {
         torch
     } else {
-        let Some(module) = library(py, intern!(py, "torch"))? else { return Ok(None) };
+        let Some(module) = imported(py, intern!(py, "torch"))? else { return Ok(None) };
         let tensor = answered(py, module.getattr(intern!(py, "Tensor")))?;
         let Some(tensor) = tensor.and_then(|tensor| tensor.cast_into::<PyType>().ok()) else {
             return Ok(None);
@@ -78,7 +78,7 @@ pub(super) fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
     let cupy = if let Some(cupy) = CUPY.get(py) {
         cupy
     } else {
-        let Some(module) = library(py, intern!(py, "cupy"))? else { return Ok(None) };
+        let Some(module) = imported(py, intern!(py, "cupy"))? else { return Ok(None) };
         if let Some(function) = answered(py, native(py))?.flatten() {
             CUPY.get_or_init(py, || Cupy::Native(function))
         } else {
@@ -148,7 +148,7 @@ pub(crate) fn knows_cupy(py: Python<'_>) -> PyResult<bool> {
 fn native(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";
     let name = intern!(py, "cupy_backends.cuda.stream");
-    let Some(module) = library(py, name)? else { return Ok(None) };
+    let Some(module) = imported(py, name)? else { return Ok(None) };
     let functions = module.getattr(intern!(py, "__pyx_capi__"))?;
     let capsule = functions.get_item(intern!(py, "get_stream_ptr"))?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(SIGNATURE))?;
@@ -166,7 +166,7 @@ pub(crate) fn numbas_default(py: Python<'_>, is_mlir: bool) -> PyResult<Stream> 
     } else {
         intern!(py, "numba.cuda")
     };
-    let Some(cuda) = library(py, name)? else { return Ok(Stream::Legacy) };
+    let Some(cuda) = imported(py, name)? else { return Ok(Stream::Legacy) };
     let per_thread = cuda
         .getattr(intern!(py, "config"))
         .and_then(|config| config.getattr(intern!(py, "CUDA_PER_THREAD_DEFAULT_STREAM")))
@@ -180,7 +180,7 @@ pub(crate) fn numbas_default(py: Python<'_>, is_mlir: bool) -> PyResult<Stream> 
 /// The stream that tvm-ffi's environment has for a GPU, as the driver names it: functions that are called through it
 /// work on that one.
 pub(crate) fn tvm_ffis(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-    let Some(module) = library(py, intern!(py, "tvm_ffi"))? else { return Ok(None) };
+    let Some(module) = imported(py, intern!(py, "tvm_ffi"))? else { return Ok(None) };
     let native = module
         .call_method1(intern!(py, "device"), ("cuda", ordinal))
         .and_then(|device| module.call_method1(intern!(py, "get_raw_stream"), (device,)))
@@ -191,7 +191,7 @@ pub(crate) fn tvm_ffis(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
 /// The streams that the simulated device's libraries work on, and whether each ignores those of dicts.
 pub(super) fn simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
     let name = intern!(py, "cai_bridge.testing");
-    let Some(testing) = library(py, name)? else { return Ok(vec![]) };
+    let Some(testing) = imported(py, name)? else { return Ok(vec![]) };
     let streams = testing.call_method1(intern!(py, "_current_streams"), (ordinal,));
     Ok(answered(py, streams.and_then(|streams| streams.extract()))?.unwrap_or_default())
 }

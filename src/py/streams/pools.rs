@@ -13,9 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::imported::library;
 use crate::driver::Handle;
 use crate::local::local;
+use crate::py::imported::imported;
 use crate::py::interpreter::answered;
 
 /// The streams of a library on a device, in order.
@@ -98,7 +98,7 @@ fn known(library: &str, ordinal: i32, handle: u64) -> Option<bool> {
 }
 
 fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
-    let Some(torch) = library(py, intern!(py, "torch"))? else { return Ok(None) };
+    let Some(torch) = imported(py, intern!(py, "torch"))? else { return Ok(None) };
     let cuda = torch.getattr("cuda")?;
     if !cuda.call_method0("is_initialized")?.is_truthy()? {
         return Ok(None);
@@ -113,7 +113,7 @@ fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
 }
 
 fn jaxs(py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
-    let Some(jax) = library(py, intern!(py, "jax"))? else { return Ok(None) };
+    let Some(jax) = imported(py, intern!(py, "jax"))? else { return Ok(None) };
     let begun = jax.getattr("_src").and_then(|source| {
         source.getattr("xla_bridge")?.call_method0("backends_are_initialized")
     })?;

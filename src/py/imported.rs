@@ -1,0 +1,66 @@
+//! Modules that the program has imported. The bridge imports none of them, and asks none that is half made: another thread
+//! may be in the midst of its import.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString};
+
+use super::interpreter::{Answer, answered, entry};
+
+/// The addresses of modules that were found to be whole, which a module stays. They are held, so that these stay theirs.
+static WHOLE: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
+static HELD: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
+
+/// The module of that name, if it is imported.
+#[inline]
+pub(super) fn imported<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
+        let modules = py.import("sys")?.getattr("modules")?;
+        Ok(modules.cast_into::<PyDict>()?.unbind())
+    });
+    let found = modules.and_then(|modules| modules.bind(py).get_item(name));
+    let Some(module) = answered(py, found)?.flatten() else { return Ok(None) };
+    let address = module.as_ptr().addr();
+    let mut known = WHOLE.iter().map(|known| known.load(Ordering::Acquire));
+    let is_known = known.by_ref().take_while(|known| *known != 0).any(|known| known == address);
+    Ok((is_known || is_whole(&module)?).then_some(module))
+}
+
+/// Whether a module is whole: CPython says in its specification while it is not.
+#[cold]
+fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = module.py();
+    // None in its place blocks an import.
+    if module.is_none() {
+        return Ok(false);
+    }
+    let says = || -> PyResult<bool> {
+        let Some(spec) = module.getattr_opt(intern!(py, "__spec__"))? else { return Ok(false) };
+        let says = spec.getattr_opt(intern!(py, "_initializing"))?;
+        says.map_or(Ok(false), |says| says.is_truthy())
+    };
+    // What is no module of CPython's making says nothing.
+    if answered(py, says())? == Some(true) {
+        return Ok(false);
+    }
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(place) = WHOLE.get(held.len()) {
+        held.push(module.clone().unbind());
+        place.store(module.as_ptr().addr(), Ordering::Release);
+    }
+    Ok(true)
+}
+
+/// The module of that name, if it is imported and whole; else None.
+#[pyfunction]
+pub(crate) fn _imported<'py>(name: &Bound<'py, PyString>) -> Answer<'py> {
+    entry(name.py(), || imported(name.py(), name))
+}
