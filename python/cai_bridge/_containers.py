@@ -8,8 +8,14 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FunctionType, MappingProxyType, MemberDescriptorType, TracebackType
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set, ValuesView
+from types import (
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    ModuleType,
+    TracebackType,
+)
 
 from ._core import _imported
 
@@ -36,10 +42,10 @@ def by_item(key: Any) -> str:
         return f"[{type(key).__name__}]"  # which cannot show itself, and is not what is wrong
 
 
-def parts_of(x: Any) -> Parts | list[Any] | None:
+def parts_of(x: Any) -> Parts | list[Any] | dict[str, Any] | None:
     """Give a container's keys and parts, how a key is shown, and what makes it again; else None.
 
-    Of one that cannot be made again, its parts alone.
+    Of one that cannot be made again, its parts alone; of what is none, its attributes by name.
     """
     found = _parts_of(x)
     if found is None:
@@ -204,13 +210,20 @@ def _reset(x: Any, keys: Iterable[Any], parts: list[Any]) -> Any:
     return made
 
 
-def _held_by(x: Any) -> list[Any] | None:
-    """Give the parts of a container that is not taken apart, as far as it says that it is one."""
+def _held_by(x: Any) -> list[Any] | dict[str, Any] | None:
+    """Give the parts of a container that is not taken apart, as far as it says that it is one.
+
+    Of any other object give the attributes that it has itself.
+    """
     plain = str | bytes | bytearray | memoryview | range
     try:
         if isinstance(x, Mapping):
             return list(x.values())
-        return list(x) if isinstance(x, Sequence) and not isinstance(x, plain) else None
+        if isinstance(x, Sequence | Set | ValuesView):
+            return None if isinstance(x, plain) else list(x)
+        # A class has its own, and a function none; a module's are not what it is about.
+        kind = type | ModuleType | FunctionType
+        return None if isinstance(x, kind) else dict(getattr(x, "__dict__", ())) or None
     except (MemoryError, RecursionError):
         raise
     except Exception:
@@ -243,6 +256,21 @@ def say_at(
 ) -> None:
     """Say the place of a part where something is wrong."""
     say_where(error, traceback, _path(root, way))
+
+
+def warn_of_attribute(
+    x: Any, name: str, root: str | list[str], way: Way, level: int
+) -> None:
+    """Warn of an object in a tree that has an array, and stays as it is."""
+    import warnings  # noqa: PLC0415
+
+    kind = type(x).__name__
+    warnings.warn(
+        f"{_path(root, way)}: got an object of type {kind}, whose attribute {name} is an array; "
+        "it stays as it is: make it a dataclass, or register its class with JAX or PyTorch, and "
+        "its arrays are converted",
+        stacklevel=level + 1,
+    )
 
 
 def in_itself(root: str | list[str], again_at: Way, way: Way) -> ValueError:

@@ -76,10 +76,14 @@ kinds! {
     NotCai: Type, "object", "an object with __cuda_array_interface__, or such a dict with owner=";
     /// NumPy asked for the values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
+    /// Numbers, in place of an array or a tree with one.
+    Numbers: Type, "object", "an array, or a tree with one; a library makes an array of numbers itself, as torch.tensor(x) does";
     /// A class, in place of one of its objects.
     Class: Type, "object", "an array, not its type";
     /// A CAI dict was given without the object that owns the memory.
     OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
+    /// `owner=` is a number, a text or another constant, which keeps no memory alive.
+    OwnerConstant: Type, "owner", "the object that keeps the memory alive, which has it or refers to it";
     /// `owner=` was given with an object, which is its own owner.
     OwnerUnexpected: Value, "owner", "owner= only with a plain dict: an object is its own owner";
 

@@ -48,6 +48,7 @@ struct Entry<T> {
 type Examine<T> = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>;
 
 impl<T> Types<T> {
+    #[inline(never)]
     fn place(&self, address: usize) -> Option<usize> {
         let few = self.entries.iter().take(FEW);
         few.into_iter()

@@ -18,6 +18,8 @@ mod interpreter;
 
 mod imported;
 
+mod plain;
+
 mod text;
 
 mod flag;
@@ -68,7 +70,6 @@ mod _core {
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_host, to_dlpack};
-    use super::doors::walk::_plain_types;
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::{_forget_habits, _habits};
@@ -77,6 +78,7 @@ mod _core {
     use super::numpy::_dtypes;
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
+    use super::plain::_plain_types;
     use super::streams::by_function::_ask_for_streams;
     use super::streams::libraries::_stream_of_cupy;
     use super::streams::xla::{_xla_handler, _xla_said};

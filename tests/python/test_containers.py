@@ -221,7 +221,9 @@ def test_numbers_and_words_cost_no_call(
 
 def test_a_container_without_arrays_is_itself(cuda: Any, library: StandIn) -> None:
     notes, options, settings = [1, 2], {"deep": [None]}, Frozen(np.ones(2))
-    assert convert(notes, "stand_in") is notes
+    assert convert(options, "stand_in") is options
+    for mixed in ([1, "two"], ["one"], [[], 1], {"notes": notes}):
+        assert convert(mixed, "stand_in") is mixed
     made = convert([notes, options, settings, cuda.array([1.0])], "stand_in")
     assert (made[0] is notes, made[1] is options, made[2] is settings) == (True, True, True)
     for empty in ([], (), {}):

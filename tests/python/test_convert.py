@@ -363,7 +363,7 @@ def test_a_stream_object_is_asked_once(cuda: Any, library: StandIn, tree: bool) 
             return (0, mine.handle)
 
     stream = Asked()
-    convert([0], "stand_in")
+    convert([None], "stand_in")
     made = convert([x, x] if tree else x, "stand_in", stream=stream)
     assert asked == [stream]
     del made

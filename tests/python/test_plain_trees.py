@@ -264,5 +264,5 @@ def test_a_tree_keeps_its_arrays_alive_and_no_longer(cuda: Any, producer: Any) -
     assert gone() is not None
     del made
     cuda.synchronize()
-    convert([0], "stand_in")
+    convert([None], "stand_in")
     assert gone() is None

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import weakref
+from functools import partial
 from types import MappingProxyType
 
 import capsules
@@ -29,6 +30,9 @@ CALLS = {
     "from_cai with an owner": lambda x: from_cai(x, owner=object()),
     "from_cai on device 99": lambda x: from_cai(x, device=99),
 }
+OWNERS = ("3", "True", "2.5", "1j", "'pool'", "b'pool'", "...", "NotImplemented")
+OWNERS += ("np.float32(3)", "np.bool_(1)")
+CALLS |= {f"from_cai, owner={one}": partial(from_cai, owner=eval(one)) for one in OWNERS}
 TORCH = {
     "requires_grad": {"dtype": "float32", "bits": {"_grad": True}},
     "conj": {"dtype": "complex64", "bits": {"_conj": True}},
@@ -65,6 +69,12 @@ MAKERS = {
     "mute": [lambda cuda, x: object(), lambda cuda, x: 3, lambda cuda, x: None],
     "cai that raises AttributeError": [lambda cuda, x: OnlyCai(AttributeError("not today"))],
     "a dict": [lambda cuda, x: interface(x)],
+    "numbers": [
+        lambda cuda, x: [1.0, 2.0],
+        lambda cuda, x: (True,),
+        lambda cuda, x: [[1, 2], (3.5, 4j)],
+        lambda cuda, x: ((([0],),),),
+    ],
     "a list": [lambda cuda, x: [x]],
     "a class": [
         lambda cuda, x: type("Tensor", (OnlyDLPack,), {"__module__": "torch"}),

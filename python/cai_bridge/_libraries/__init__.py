@@ -117,6 +117,7 @@ def _check(library: Any) -> None:
     if library.view is None and not arrays:
         refuse("arrays", "the type that has DLPack's exchange API, for view is None")
     _check_methods(library, refuse)
+    _check_names(library)
     if not isinstance(library.writes, bool):
         refuse("writes", "True or False")
     if not (library.readonly is None or isinstance(library.readonly, bool)):
@@ -140,6 +141,50 @@ def _check_methods(library: Library, refuse: Callable[..., NoReturn]) -> None:
     if not _takes(library.current_stream, 0):
         got = _signature(library.current_stream)
         refuse("current_stream", "a method current_stream(self, device)", got)
+
+
+_MEMBERS = ("arrays", "current_stream", "make", "name", "readonly", "view", "writes")
+"""What a library says of itself. Whatever else a class has is its own affair."""
+
+
+def _check_names(library: Library) -> None:
+    """Refuse a member that is nearly one that the library lacks; warn where it lacks its stream."""
+    kinds = [kind for kind in type(library).__mro__ if issubclass(kind, Library)]
+    theirs = [kind for kind in kinds if not kind.__module__.startswith(f"{__name__}.")]
+    own = {name for kind in theirs for name in vars(kind)}
+    own |= vars(library).keys()
+    lacking = [name for name in _MEMBERS if name not in own] if theirs else []
+    others = [name for name in sorted(own) if not name.startswith("_") and name not in _MEMBERS]
+    for name in others if lacking else ():
+        import difflib
+
+        near = difflib.get_close_matches(name.lower(), lacking, n=1, cutoff=0.8)
+        if near and callable(getattr(library, near[0], None)) == callable(getattr(library, name)):
+            raise TypeError(
+                f"{name}: got a member that no library has; allowed: {', '.join(_MEMBERS)}; did "
+                f"you mean {near[0]!r}?"
+            )
+    if "current_stream" in lacking and library.view is not None:
+        _warn_of_streams(library, others)
+
+
+def _warn_of_streams(library: Library, others: list[str]) -> None:
+    """Warn of a library that does not name its stream though it, or its arrays, know of streams."""
+    types = [one for one in library.arrays if isinstance(one, type)]
+    known = [f"its {name}" for name in others if "stream" in name.lower()]
+    for kind in types:
+        known += [f"{kind.__name__}.{name}" for name in dir(kind) if "stream" in name.lower()]
+    module = _imported(library.name)
+    known += [f"{library.name}.{name}" for name in dir(module) if "stream" in name.lower()]
+    if known:
+        import warnings
+
+        warnings.warn(
+            f"current_stream: got none for the library {library.name!r}, and there is {known[0]}; "
+            "without it nothing waits for what the library does on a stream: return the one that "
+            "it works on, or None if its arrays order their own work",
+            stacklevel=5,
+        )
 
 
 def _signature(method: Any) -> str:

@@ -25,10 +25,11 @@ use crate::py::observe::CallSpan;
 /// x : object
 ///     An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
 ///     lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
-///     and containers registered with JAX or PyTorch; other mappings and sequences with arrays are
-///     refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
+///     and containers registered with JAX or PyTorch; other mappings, sequences and sets with arrays
+///     are refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
 ///     it with ``copy=True``, and without that it stays as it is in a tree. A tree comes back in its
-///     shape; other objects in it stay as they are. One event orders all arrays of a stream, and either
+///     shape; numbers, text and other objects in it stay as they are, and a list of numbers alone is
+///     refused. A container in several places is one afterwards, too. One event orders all arrays of a stream, and either
 ///     all arrays are converted or none.
 /// to : module, str or type
 ///     The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;

@@ -39,7 +39,7 @@ const DOOR: &str = "from_cai";
 ///     None keeps the producer's flag. True hands out read-only memory. With False you vouch that
 ///     writing is right.
 /// owner : object, optional
-///     The object that keeps the memory of a dict alive.
+///     The object that keeps the memory of a dict alive. A number, a text or another constant is refused.
 /// device : int, str or tuple of (int, int), optional
 ///     A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
 ///     of an array without elements, which needs no pointer (else its pointer does, else ``stream``,

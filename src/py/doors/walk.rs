@@ -7,18 +7,16 @@ use std::hash::BuildHasherDefault;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyCapsule, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple,
-    PyType,
-};
+use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
 
 use super::library::{Method, ToLibrary};
 use super::maker::Maker;
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, says_as_taken};
 use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
 use crate::lease::WordHasher;
-use crate::py::interpreter::{Signals, answered, raised};
+use crate::py::interpreter::{Signals, answered, program_line, raised};
 use crate::py::native;
+use crate::py::plain::is_plain;
 use crate::py::producers::host;
 
 /// A way through a tree.
@@ -228,8 +226,9 @@ impl<'py> Walk<'_, 'py> {
             self.go_in(x, Kind::Other { keys, shown, again }, parts);
             return Ok(());
         }
+        let is_given = matches!(self.root, Root::Given);
         if let Ok(held) = found.cast_exact::<PyList>()
-            && !(self.inner.is_none() && matches!(self.root, Root::Given))
+            && !(self.inner.is_none() && is_given)
         {
             let is_one = |part: Bound<'py, PyAny>| Ok(is_array(&part)? && is_on_gpu(&part)?);
             let mut each = held.iter().map(is_one);
@@ -243,13 +242,42 @@ impl<'py> Walk<'_, 'py> {
                 ));
                 return Err(said_at(raised(py, error), &self.root.name(py), self.way())?);
             }
+        } else if let Ok(attributes) = found.cast_exact::<PyDict>()
+            && is_given
+            && self.inner.is_some()
+        {
+            self.warn_of_attributes(&x, attributes)?;
         }
         self.same(x);
         Ok(())
     }
 
+    /// Warns of an object whose attributes are arrays, which stays as it is.
+    fn warn_of_attributes(
+        &self,
+        x: &Bound<'py, PyAny>,
+        attributes: &Bound<'py, PyDict>,
+    ) -> PyResult<()> {
+        let py = x.py();
+        let is_one =
+            |one: &Bound<'py, PyAny>| Ok(!is_plain(one) && is_array(one)? && is_on_gpu(one)?);
+        for (name, value) in attributes {
+            if answered(py, is_one(&value))? == Some(true) {
+                let level = program_line(py)?.map_or(1, |line| line.level);
+                let about = (x, name, self.root.name(py), self.way()?, level);
+                containers(py)?.call_method1(intern!(py, "warn_of_attribute"), about)?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether others may refer to a part than the container that it was found in.
     fn is_shared(&self, x: &Bound<'py, PyAny>) -> bool {
+        // The arguments of a call are in a tuple and a dict of their own.
+        if matches!(self.root, Root::Call(_)) && self.around.is_empty() {
+            return false;
+        }
         // The walk has one reference, and the parts that it goes through have one, which may be the container's own.
         let own = |open: &Open<'py>| if open.parts.is(&open.container) { 2 } else { 3 };
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
@@ -329,23 +357,6 @@ impl<'py> Walk<'_, 'py> {
         self.around.iter().chain(&self.inner)
     }
 }
-
-macro_rules! plain {
-    ($($type:ty),+) => {
-        /// Whether `x` is no array and holds none, of which there may be very many.
-        fn is_plain(x: &Bound<'_, PyAny>) -> bool {
-            x.is_none() $(|| x.is_exact_instance_of::<$type>())+
-        }
-
-        /// The types of what is plain, of which results of calls may be.
-        #[pyfunction]
-        pub(crate) fn _plain_types(py: Python<'_>) -> Vec<Bound<'_, PyType>> {
-            vec![py.None().bind(py).get_type(), $(py.get_type::<$type>()),+]
-        }
-    };
-}
-
-plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
 /// Whether `x` is a container that is taken apart here.
 pub(super) fn is_container(x: &Bound<'_, PyAny>) -> bool {

@@ -10,10 +10,12 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use super::item::item_of;
 use super::library::ToLibrary;
 use super::maker::Maker;
-use super::to_dlpack::{is_on_gpu, says_as_taken};
+use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};
 use super::tree::{Converted, How, Root, Tree, said_at};
 use super::walk::apart;
+use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
+use crate::py::plain::is_of_numbers;
 
 impl Maker {
     /// Converts the arrays of a tree, all or none, and makes the tree again of them; `None` for what is given to
@@ -45,6 +47,10 @@ impl Maker {
             if tree.may_loop {
                 asks = true;
                 continue;
+            }
+            if tree.arrays.is_empty() && matches!(root, Root::Given) && is_of_numbers(x)? {
+                let got = format!("a {} of numbers", x.get_type().name()?);
+                return Err(Error::new(Kind::Numbers, got).into());
             }
             if tree.arrays.is_empty() && matches!(root, Root::Result) {
                 return Ok(Some(Converted {

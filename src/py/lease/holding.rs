@@ -113,7 +113,7 @@ impl Holding {
         }
     }
 
-    /// That, if it is such an array.
+    /// The dict's words, if DLPack has none for the items.
     pub(crate) const fn words(&self) -> Option<&Py<PyDict>> {
         match &self.held {
             Owner::Array(_, Tensor::Words(words)) => Some(words),

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use smallvec::SmallVec;
 
 use super::home::Home;
 use crate::descriptor::Descriptor;
@@ -32,24 +31,19 @@ struct Entry {
     later: KnownStreams,
 }
 
-/// How many leases of one address are looked through one by one.
-const FEW: usize = 8;
-
 type ByWord<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
 
-/// The entries of one address. Most have one, but an array may be handed out again and again.
-#[derive(Debug, Default)]
+/// The entries of one address. Mostly there is one, which needs no room of its own.
+#[derive(Debug)]
 struct Same {
-    entries: SmallVec<[Entry; 1]>,
-    /// Once there are more than a few.
-    index: Option<Box<Index>>,
+    first: Option<Entry>,
+    more: Option<Box<More>>,
 }
 
-/// What is asked of many entries.
+/// Those of an array that is handed out again and again.
 #[derive(Debug, Default)]
-struct Index {
-    /// Where each is, by its holder.
-    places: ByWord<usize, usize>,
+struct More {
+    entries: ByWord<usize, Entry>,
     /// The producers' streams and those upstream, and how many entries have each.
     sources: Vec<(KnownStream, usize)>,
 }
@@ -62,23 +56,20 @@ impl Entry {
     }
 }
 
-impl Index {
-    fn add(&mut self, py: Python<'_>, entry: &Entry, place: usize) {
-        self.places.insert(entry.holder, place);
+impl More {
+    fn add(&mut self, py: Python<'_>, entry: Entry) {
         for source in entry.sources(py) {
             match self.sources.iter_mut().find(|(known, _)| known.name() == source.name()) {
                 Some((_, many)) => *many += 1,
                 None => self.sources.push((source, 1)),
             }
         }
+        self.entries.insert(entry.holder, entry);
     }
 
-    /// Takes an entry out, in whose place is `moved` now. The sources that it alone had come back.
-    fn remove(&mut self, entry: &Entry, place: usize, moved: Option<&Entry>) -> Vec<KnownStream> {
-        self.places.remove(&entry.holder);
-        if let Some(moved) = moved {
-            self.places.insert(moved.holder, place);
-        }
+    /// Takes an entry out, with the sources that it alone had.
+    fn remove(&mut self, holder: usize) -> Option<(Entry, Vec<KnownStream>)> {
+        let entry = self.entries.remove(&holder)?;
         let producer = entry.producer.iter().map(|kept| (kept.name(), Some(kept.place())));
         for name in producer.chain(entry.upstream.iter().map(KnownStream::name)) {
             if let Some((_, many)) = self.sources.iter_mut().find(|(known, _)| known.name() == name)
@@ -86,52 +77,50 @@ impl Index {
                 *many -= 1;
             }
         }
-        self.sources.extract_if(.., |(_, many)| *many == 0).map(|(source, _)| source).collect()
+        let gone = self.sources.extract_if(.., |(_, many)| *many == 0).map(|(source, _)| source);
+        let gone = gone.collect();
+        Some((entry, gone))
     }
 }
 
 impl Same {
-    #[inline]
-    fn push(&mut self, py: Python<'_>, entry: Entry) {
-        self.entries.push(entry);
-        if self.entries.len() > FEW {
-            self.index(py);
-        }
-    }
-
-    /// Notes the last entry; the first time all of them.
     #[cold]
-    fn index(&mut self, py: Python<'_>) {
-        let known = if self.index.is_some() { self.entries.len() - 1 } else { 0 };
-        let index = self.index.get_or_insert_default();
-        for (place, entry) in self.entries.iter().enumerate().skip(known) {
-            index.add(py, entry, place);
-        }
+    fn push(&mut self, py: Python<'_>, entry: Entry) {
+        self.more.get_or_insert_default().add(py, entry);
     }
 
-    #[inline]
-    fn place(&self, holder: usize) -> Option<usize> {
-        match &self.index {
-            Some(index) => index.places.get(&holder).copied(),
-            None => self.entries.iter().position(|entry| entry.holder == holder),
-        }
+    fn get(&self, holder: usize) -> Option<&Entry> {
+        let first = self.first.as_ref().filter(|entry| entry.holder == holder);
+        first.or_else(|| self.more.as_ref()?.entries.get(&holder))
+    }
+
+    fn get_mut(&mut self, holder: usize) -> Option<&mut Entry> {
+        let first = self.first.as_mut().filter(|entry| entry.holder == holder);
+        first.or_else(|| self.more.as_mut()?.entries.get_mut(&holder))
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        let more = self.more.iter_mut().flat_map(|more| more.entries.values_mut());
+        self.first.iter_mut().chain(more)
     }
 
     /// Takes an entry out. What comes back may run anything as it is dropped.
-    fn remove(&mut self, holder: usize) -> Option<(Entry, Vec<KnownStream>)> {
-        let place = self.place(holder)?;
-        let entry = self.entries.swap_remove(place);
-        let moved = self.entries.get(place);
-        let index = self.index.as_mut();
-        let gone = index.map(|index| index.remove(&entry, place, moved)).unwrap_or_default();
-        Some((entry, gone))
+    #[cold]
+    fn remove(&mut self, holder: usize) -> (Option<Entry>, Option<(Entry, Vec<KnownStream>)>) {
+        if self.first.as_ref().is_some_and(|entry| entry.holder == holder) {
+            return (self.first.take(), None);
+        }
+        let gone = self.more.as_mut().and_then(|more| more.remove(holder));
+        if self.more.as_ref().is_some_and(|more| more.entries.is_empty()) {
+            self.more = None;
+        }
+        (None, gone)
     }
 
     fn sources(&self, py: Python<'_>) -> Vec<KnownStream> {
-        match &self.index {
-            Some(index) => index.sources.iter().map(|(known, _)| known.clone_ref(py)).collect(),
-            None => self.entries.iter().flat_map(|entry| entry.sources(py)).collect(),
-        }
+        let more = self.more.iter().flat_map(|more| &more.sources);
+        let more = more.map(|(known, _)| known.clone_ref(py));
+        self.first.iter().flat_map(|entry| entry.sources(py)).chain(more).collect()
     }
 }
 
@@ -170,7 +159,10 @@ impl Known {
             later: KnownStreams::NONE,
         };
         let mut entries = entries();
-        entries.entry(start).or_default().push(py, entry);
+        match entries.entry(start) {
+            Slot::Vacant(place) => drop(place.insert(Same { first: Some(entry), more: None })),
+            Slot::Occupied(mut there) => there.get_mut().push(py, entry),
+        }
         Self { start, holder, since: NOTED.load(Ordering::Acquire) }
     }
 
@@ -183,9 +175,8 @@ impl Known {
     /// Where others go on with it.
     pub(super) fn take_later(&self) -> Vec<KnownStream> {
         let mut entries = entries();
-        let Some(same) = entries.get_mut(&self.start) else { return Vec::new() };
-        let Some(place) = same.place(self.holder) else { return Vec::new() };
-        same.entries[place].later.take()
+        let own = entries.get_mut(&self.start).and_then(|same| same.get_mut(self.holder));
+        own.map(|entry| entry.later.take()).unwrap_or_default()
     }
 }
 
@@ -193,18 +184,29 @@ impl Drop for Known {
     fn drop(&mut self) {
         let mut entries = entries();
         let Slot::Occupied(mut there) = entries.entry(self.start) else { return };
-        let ended = there.get_mut().remove(self.holder);
-        if there.get().entries.is_empty() {
-            there.remove();
+        let (mut whole, mut one) = (None, None);
+        if there.get().more.is_none() {
+            whole = Some(there.remove());
             if entries.capacity() > ROOM && entries.len() < entries.capacity() / 8 {
-                let room = ROOM.max(entries.len() * 2);
-                entries.shrink_to(room);
+                give_back_room(&mut entries);
+            }
+        } else {
+            one = Some(there.get_mut().remove(self.holder));
+            if there.get().first.is_none() && there.get().more.is_none() {
+                there.remove();
             }
         }
-        // To drop it may run anything.
+        // To drop them may run anything.
         drop(entries);
-        drop(ended);
+        drop((whole, one));
     }
+}
+
+/// Gives back the room that a peak needed.
+#[cold]
+fn give_back_room(entries: &mut Entries) {
+    let room = ROOM.max(entries.len() * 2);
+    entries.shrink_to(room);
 }
 
 /// Where memory is from that came in a tensor without a word of the producer's stream.
@@ -222,7 +224,7 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, context: usize) -> Option
     }
     let entries = entries();
     let Some(same) = entries.get(&array.span().0) else { return Some(From::Same(Vec::new())) };
-    if let Some(ours) = same.place(context).map(|place| &same.entries[place]) {
+    if let Some(ours) = same.get(context) {
         let producer = ours.producer.as_ref().map(|kept| kept.clone_ref(py));
         return Some(From::Ours(producer, ours.upstream.clone_ref(py)));
     }
@@ -236,8 +238,7 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     }
     let (start, length) = array.span();
     let mut entries = entries();
-    let each =
-        entries.iter_mut().flat_map(|(at, same)| same.entries.iter_mut().map(|entry| (*at, entry)));
+    let each = entries.iter_mut().flat_map(|(at, same)| same.iter_mut().map(|entry| (*at, entry)));
     let is_of = |(at, entry): &(u64, &mut Entry)| {
         *at < start.saturating_add(length) && at.saturating_add(entry.length) > start
     };

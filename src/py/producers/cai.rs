@@ -26,6 +26,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::local::asking;
 use crate::py::observe::By;
+use crate::py::plain::is_constant;
 use crate::py::source::check_argument;
 use crate::py::streams::argument::pair;
 use crate::py::streams::{Argument, KnownStream, StreamRef, libraries};
@@ -204,6 +205,9 @@ fn owner<'a, 'py>(
 ) -> PyResult<&'a Bound<'py, PyAny>> {
     let is_dict = facts.producer == ProducerKind::Dict;
     match owner {
+        Some(owner) if is_dict && is_constant(owner)? => {
+            Err(Error::new(Kind::OwnerConstant, an_object(owner)?).into())
+        }
         Some(owner) if is_dict && !(owner.is(x) && x.is_exact_instance_of::<PyDict>()) => Ok(owner),
         _ if is_dict => {
             let got = if owner.is_some() { "the dict itself" } else { "None" };
