@@ -13,6 +13,8 @@
 use std::any::Any;
 use std::ffi::{c_int, c_long, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 mod end;
@@ -41,10 +43,36 @@ pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>)
 where
     R: IntoPyObjectExt<'py>,
 {
+    let left = LEFT.load(Ordering::Relaxed);
     inside(|| {
         // An error that PyO3 has yet to make an object of would lack memory outside.
-        call().and_then(|answer| answer.into_bound_py_any(py)).map_err(|error| raised(py, error))
+        let answer = call().and_then(|answer| answer.into_bound_py_any(py));
+        let answer = answer.map_err(|error| raised(py, error));
+        if LEFT.load(Ordering::Relaxed) != left {
+            finish_left(py);
+        }
+        answer
     })
+}
+
+/// How many ends were left for later so far.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// What finishes those that can be finished by now.
+static FINISH: OnceLock<fn(Python<'_>)> = OnceLock::new();
+
+/// An end is left for later; `finish` is the same each time. It is called at the end of each call from Python in which
+/// one was left: in a call, any foreign code may run, so it is asked there and not after each such code.
+pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
+    FINISH.get_or_init(|| finish);
+    LEFT.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cold]
+fn finish_left(py: Python<'_>) {
+    if let Some(finish) = FINISH.get() {
+        finish(py);
+    }
 }
 
 /// An error as the exception that it is, before it is looked at. PyO3 makes the object of its own errors when somebody

@@ -254,6 +254,9 @@ fn pending() -> Option<&'static Pending> {
 /// How many a call asks: more than it adds, and so few that a call takes no longer where thousands wait.
 const AT_A_CALL: Most = Most { lanes: 4, questions: 4 };
 
+/// How many a call asks at its end, where one was left in it: that one is the last.
+const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
+
 /// How many the thread asks each time: so few that no other thread waits long for the interpreter's lock, and that it
 /// takes a hundredth of a core, where ends wait for work on thousands of streams.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
@@ -275,6 +278,7 @@ fn keep(ending: Ending<Box<Holding>>) {
         return std::mem::forget(ending);
     };
     pending.parked.push(ending);
+    interpreter::left_for_later(look_again);
     if ripens {
         pending.wake();
     }
@@ -288,6 +292,14 @@ pub(crate) fn look(py: Python<'_>) {
         && !pending.parked.is_empty()
     {
         pending.look(py, AT_A_CALL);
+    }
+}
+
+/// The same at the end of a call in which an end was left: foreign code that was called then may have been in its way.
+#[cold]
+fn look_again(py: Python<'_>) {
+    if let Some(pending) = pending() {
+        pending.look(py, AFTER_A_CALL);
     }
 }
 

@@ -184,21 +184,21 @@ impl Drop for Known {
     fn drop(&mut self) {
         let mut entries = entries();
         let Slot::Occupied(mut there) = entries.entry(self.start) else { return };
-        let (mut whole, mut one) = (None, None);
+        // To drop an entry may run anything.
         if there.get().more.is_none() {
-            whole = Some(there.remove());
-            if entries.capacity() > ROOM && entries.len() < entries.capacity() / 8 {
+            let ended = there.remove();
+            if entries.len() < entries.capacity() / 8 && entries.capacity() > ROOM {
                 give_back_room(&mut entries);
             }
-        } else {
-            one = Some(there.get_mut().remove(self.holder));
-            if there.get().first.is_none() && there.get().more.is_none() {
-                there.remove();
-            }
+            drop(entries);
+            return drop(ended);
         }
-        // To drop them may run anything.
+        let ended = there.get_mut().remove(self.holder);
+        if there.get().first.is_none() && there.get().more.is_none() {
+            there.remove();
+        }
         drop(entries);
-        drop((whole, one));
+        drop(ended);
     }
 }
 
