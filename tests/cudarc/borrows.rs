@@ -24,7 +24,37 @@ fn later(stream: &Arc<CudaStream>) -> Result<(), Error> {
     scope(stream, |_| Ok(()))
 }
 
-pub(super) const TESTS: [(&str, Test); 8] = [
+/// Borrows `x` on `stream`, works there, and forgets the borrow or not.
+fn borrow(stream: &Arc<CudaStream>, x: &Array, forgets: bool) -> Result<(), Error> {
+    let mut x = x.clone().writable()?;
+    scope(stream, |s| {
+        let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+        let mut borrowed = x.cuda_mut(s)?;
+        stream.memset_zeros(&mut borrowed.view_mut())?;
+        if forgets {
+            std::mem::forget(borrowed);
+        }
+        Ok(())
+    })
+}
+
+pub(super) const TESTS: [(&str, Test); 9] = [
+    ("two threads that borrow one memory", |mine, other| {
+        let x: Array = Array::empty::<f32>(mine, &[4])?.into();
+        let many = |stream: &Arc<CudaStream>| {
+            for round in 0..200 {
+                while let Err(error) = borrow(stream, &x, round % 3 == 0) {
+                    assert_eq!(error.kind(), ErrorKind::Borrowed, "{error}");
+                    std::thread::yield_now();
+                }
+            }
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| many(other));
+            many(mine);
+        });
+        Ok(())
+    }),
     ("two borrows of one memory in one scope", |mine, other| {
         let mut x = Array::empty::<f32>(mine, &[4])?;
         let (mut y, z) = ((*x).clone().writable()?, (*x).clone());
