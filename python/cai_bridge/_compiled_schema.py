@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Schema", "backwards", "parsed"]
 
-_PLAIN = {bool: "bool", int: "int", float: "float", str: "str"}
+# An int may be a size, which is no number yet while a program is traced.
+_PLAIN = {bool: "bool", int: "SymInt", float: "float", str: "str"}
+_DEFAULT = re.compile(r"""=("[^"]*"|'[^']*'|\[[^\]]*\]|[^,]+)""")
 
 
 class Schema(NamedTuple):
@@ -126,7 +128,7 @@ def _inferred(function: Callable[..., Any], name: str, outputs: int) -> str:
 def backwards(schema: Schema) -> str:
     """Give the schema of the gradient: it takes the results' gradients, then the arguments."""
     inside = schema.text.partition("(")[2].rpartition("->")[0].rpartition(")")[0]
-    arguments = re.sub(r"=[^,]+", "", inside)
+    arguments = _DEFAULT.sub("", inside)
     gradients = ", ".join(f"Tensor grad_{number}" for number in range(schema.results))
     count = sum(schema.tensors)
     returns = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"

@@ -146,7 +146,12 @@ def _registered(
     space, _, name = schema.name.partition("::")
     _LIBRARIES.pop(schema.name, None)
     library = _LIBRARIES[schema.name] = torch.library.Library(space, "FRAGMENT")
-    library.define(name + schema.text, tags=tags)
+    try:
+        library.define(name + schema.text, tags=tags)
+    except RuntimeError as error:
+        raise ValueError(
+            f"op: got {schema.name!r}, which is another library's; allowed: a name of your own"
+        ) from error
 
     @undisturbed
     def called(*args: Any) -> Any:

@@ -69,8 +69,13 @@ def _untyped(wanted: Wanted) -> Callable[..., Any]:
 
     @functools.cache
     def jaxs() -> Any:
-        from . import _compiled_jax  # noqa: PLC0415
-
+        try:
+            from . import _compiled_jax  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"like: got an array of a JAX without {error.name}; allowed: one that has it",
+                name=error.name,
+            ) from error
         return _compiled_jax.function(wanted)
 
     @functools.cache

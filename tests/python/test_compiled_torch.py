@@ -465,11 +465,52 @@ def test_the_schema_is_made_of_the_parameters() -> None:
     f = adapt(scaled, "numpy", op="cai_test::scaled")
     assert f.__name__ == "scaled"
     schema = str(torch.ops.cai_test.scaled.default._schema)
-    assert schema == ("cai_test::scaled(Tensor x, float by, int times=2, bool up=True) -> Tensor")
+    assert schema == (
+        "cai_test::scaled(Tensor x, float by, SymInt times=2, bool up=True) -> Tensor"
+    )
     same(f(torch.ones(2), by=3.0), torch.full((2,), 3.0))
     for wrong, said in (({}, "by: got no argument"), ({"by": 1.0, "on": 2}, "on: got an argument")):
         with pytest.raises(TypeError, match=f"^{said}"):
             f(torch.ones(2), **wrong)
+
+
+def test_a_size_may_be_an_argument(x: Any) -> None:
+    def rows(x: Any, count: int = 1) -> Any:
+        return np.repeat(x[:1], count, axis=0)
+
+    f = adapt(
+        rows,
+        "numpy",
+        op="cai_test::rows",
+        like=lambda x, count: ((count, x.shape[1]), x.dtype),
+        backward=lambda g, x, count: (
+            np.pad(g.sum(0, keepdims=True), ((0, len(x) - 1), (0, 0))),
+            None,
+        ),
+    )
+    program = compiled(lambda x: f(x, x.shape[0] + 1), "aot_eager", dynamic=True)
+    for rows_ in (1, 2):
+        wanted = x[:1].expand(rows_ + 1, 3)
+        same(program(x[:rows_]), wanted)
+        wanted = torch.zeros(rows_, 3, dtype=torch.float64)
+        wanted[0] = rows_ + 1
+        same(gradient(program, x[:rows_]), wanted)
+
+
+def test_defaults_of_every_type_are_left_out_of_the_backward() -> None:
+    op = """cai_test::many(Tensor x, str a="b, c", int[2] p=[0, 1], float f=1e-3) -> Tensor"""
+    f = adapt(
+        lambda x, a, p, f: x * f,
+        "numpy",
+        op=op,
+        backward=lambda g, x, a, p, f: (g * f, None, None, None),
+    )
+    same(gradient(f, torch.ones(2)), torch.full((2,), 1e-3))
+
+
+def test_another_librarys_operator_is_not_defined_again() -> None:
+    with pytest.raises(ValueError, match=r"^op: got 'aten::sin', which is another library's"):
+        adapt(cube, "numpy", op="aten::sin(Tensor self) -> Tensor")
 
 
 def test_an_operator_may_be_defined_again(x: Any) -> None:
