@@ -124,15 +124,17 @@ def _here(task: Task, progress: Progress, *, thorough: bool) -> Report:
     """Judge in this process."""
     from cai_bridge.conformance import Report, open_lab
     from cai_bridge.conformance.judging import judge
+    from cai_bridge.conformance.place import judged_on
     from cai_bridge.conformance.requirement import chosen
 
     verdicts = []
     with own_stdout(), open_lab() as lab:
         lab.thorough = thorough
+        place = judged_on(task.role, task.adapter, lab)
         for one in chosen(task.role, task.names):
             progress.step(task.label(one.name))
-            verdicts.append(judge(one, task.adapter, lab))
-    return Report(task.adapter.name, task.role, lab.name, tuple(verdicts))
+            verdicts.append(judge(one, task.adapter, place))
+    return Report(task.adapter.name, task.role, place.name, tuple(verdicts))
 
 
 def _apart(task: Task, place: Where, progress: Progress, *, thorough: bool) -> Report:

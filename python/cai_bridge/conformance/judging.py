@@ -11,6 +11,7 @@ from typing import Any
 from .cases import Case, combined_cases, shared, single_cases, with_dtypes
 from .lab import CaiArray, DLPackArray
 from .missing import MissingMemberError
+from .place import expect_judged
 from .refusals import noted
 from .report import Outcome, Verdict
 from .requirement import NotApplicableError, Requirement, UnmetError, needs
@@ -144,6 +145,7 @@ def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _
             door = requirement.door
             taken = requirement.role == "producer" or door in adapter.doors
             needs(taken, f"{adapter.name} takes no arrays by {door}")
+            expect_judged(requirement, lab)
             evidence = surrounded(adapter, case, check)
         if refused and requirement.role == "consumer":
             _expect_plain(requirement, adapter, lab, str(refused[0]))

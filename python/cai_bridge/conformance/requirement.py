@@ -118,6 +118,8 @@ class Requirement:
         The requirements whose failure may be the cause of this one's.
     given : mapping
         What a check of several requirements is called with for this one, by name.
+    of_cuda : bool
+        Whether it is about streams, which memory of the CPU has not.
     """
 
     name: str
@@ -132,6 +134,7 @@ class Requirement:
     left_out: Mapping[str, str] = field(default_factory=dict)
     rests_on: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
+    of_cuda: bool = False
 
     @property
     def door(self) -> str:
@@ -308,6 +311,7 @@ class Door:
                 left_out=left_out,
                 rests_on=tuple(full),
                 given={**known, **given},
+                of_cuda=texts.get("of_cuda", _read("families.toml")[texts["family"]]["of_cuda"]),
             )
             return check
 

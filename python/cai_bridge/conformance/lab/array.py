@@ -93,7 +93,7 @@ def _laid_out(
     return offset, tuple(steps), wide * itemsize * math.prod(shape)
 
 
-class _HostMemory:
+class HostMemory:
     """Memory of the CPU, for arrays that are not on a device."""
 
     def __init__(self, nbytes: int) -> None:
@@ -129,6 +129,8 @@ class LabArray:
         What they hold; those of 8-bit floats are their bits.
     """
 
+    HOST = (1, 0)
+
     def __init__(
         self,
         lab: Lab,
@@ -145,13 +147,13 @@ class LabArray:
         itemsize = self.dtype.itemsize
         offset, strides, nbytes = _laid_out(shape, itemsize, layout)
         nbytes += 2 * GUARD
-        self.memory = _HostMemory(nbytes) if host else lab.memory(nbytes, kind=memory)
+        self.memory = HostMemory(nbytes) if host else lab.memory(nbytes, kind=memory)
         self._nbytes = nbytes
         self.region = Region(
             self.memory.ptr + GUARD + offset, shape, strides, dtype, itemsize, device=lab.device
         )
         self.values = self._counted() if value is None else self._alike(value)
-        if not host:
+        if not host or lab.device == self.HOST:
             lab.store(self.memory.ptr, bytes([FILLER]) * nbytes)
             lab.put(self.region, self.values)
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
-from cai_bridge.testing._kit.dlpack_abi import IS_COPIED, READ_ONLY, ManagedTensor
+from cai_bridge.testing._kit.dlpack_abi import (
+    IS_COPIED,
+    READ_ONLY,
+    ManagedTensor,
+    Taken,
+    capsule_name,
+)
 from cai_bridge.testing._values import CODES, compact_strides
 
 from .array import LabArray
@@ -84,9 +91,7 @@ class DLPackArray(LabArray):
         keep: bool = False,
         **fields: int,
     ) -> None:
-        self._device = device or (KINDS[memory], lab.device[1] if memory == "device" else 0)
-        if memory == "device" and device is None:
-            self._device = lab.device
+        self._device = device or (lab.device if memory == "device" else (KINDS[memory], 0))
         host = self._device[0] == CPU
         super().__init__(lab, shape, dtype, layout, value, host=host, memory=memory)
         region, self._flags = self.region, 0
@@ -105,6 +110,7 @@ class DLPackArray(LabArray):
         self._keywords, self._error, self._fields = set(keywords), error, fields
         self._stream: Any = None
         self._tensors: list[ManagedTensor] = []
+        self._out: list[tuple[Any, ManagedTensor]] = []
         self.asked: list[dict[str, Any]] = []
         self.forms: list[str] = []
         self.capsules: list[Any] = []
@@ -112,6 +118,7 @@ class DLPackArray(LabArray):
     @property
     def deleted(self) -> list[int]:
         """How often the deleter of each tensor that was handed out was called."""
+        self._end_capsules()
         return [tensor.deleted for tensor in self._tensors]
 
     def pending_on(self, stream: Any) -> None:
@@ -138,10 +145,32 @@ class DLPackArray(LabArray):
         tensor = self.tensor(self._form_for(wishes.get("max_version")))
         self._order_before(wishes.get("stream"))
         self._tensors.append(tensor)
-        capsule = tensor.capsule()
+        capsule = tensor.capsule(destructor=False)
+        self._out.append((capsule, tensor))
         if self._keep:
             self.capsules.append(capsule)
         return capsule
+
+    def _end_capsules(self) -> None:
+        """Delete the tensors of capsules that nobody has consumed, and that nobody has any more.
+
+        A destructor of the capsule would do it, but one in Python loses the exception that is
+        pending while a consumer refuses.
+        """
+        own = 4 if self._keep else 3  # the pair, the name here, and the call's argument
+        left = []
+        for capsule, tensor in self._out:
+            unused = not f"{capsule_name(capsule)}".startswith("used_")
+            if sys.getrefcount(capsule) > own:
+                left.append((capsule, tensor))
+            elif unused:
+                Taken(tensor.struct).delete()
+        self._out = left
+
+    def __del__(self) -> None:
+        for capsule, tensor in self.__dict__.get("_out", ()):
+            if not f"{capsule_name(capsule)}".startswith("used_"):
+                Taken(tensor.struct).delete()
 
     def _form_for(self, newest: tuple[int, int] | None) -> str:
         if newest is None or newest[0] < 1:
