@@ -64,4 +64,3 @@ class HostLab(Lab):
         """Tell that any address is the CPU's."""
         del ptr
         return CPU
-

@@ -11,12 +11,26 @@ from cai_bridge.testing._cuda import SimulatedCuda
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._stream import SimulatedStream
 
-from ..requirement import expect
+from ..requirement import UnmetError, expect
 from .base import Lab
 from .objects import Hold, LabStream, Reading, Watch
 
 # In the names of the calls that the host waits by: the bridge's own is `cuModuleUnload`.
 HOST_WAITS = ("Synchronize", "ModuleUnload")
+
+
+@contextlib.contextmanager
+def _known(ptr: int) -> Iterator[None]:
+    """Tell that memory is not there in a sentence of its own."""
+    try:
+        yield
+    except DriverError as error:
+        if "ILLEGAL_ADDRESS" not in str(error):
+            raise
+        raise UnmetError(
+            f"the array is said to be at {ptr:#x}, where there is no memory of its size: its array "
+            f"or block had died, or its items are elsewhere"
+        ) from error
 
 
 class _Late:
@@ -137,11 +151,13 @@ class SimulatedLab(Lab):
 
     def store(self, ptr: int, data: bytes) -> None:
         """Write memory, past the happens-before check."""
-        self.cuda._session.store(ptr, data)
+        with _known(ptr):
+            self.cuda._session.store(ptr, data)
 
     def load(self, ptr: int, nbytes: int) -> bytes:
         """Read memory, past the happens-before check."""
-        return self.cuda._session.load(ptr, nbytes)
+        with _known(ptr):
+            return self.cuda._session.load(ptr, nbytes)
 
     def write(self, stream: int, region: Region, value: Any, name: str = "the write") -> None:
         """Queue a write."""
