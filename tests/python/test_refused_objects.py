@@ -157,6 +157,7 @@ ELSEWHERE = {
     "type that PyTorch lacks",
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
     "a copy during a capture",
+    "a wait during a capture",
     "managed memory for a consumer without a stream during a capture of its producer",
     *("an array in a fork", "a view in a fork"),
     "a copy of more than the GPU's memory",
