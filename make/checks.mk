@@ -5,7 +5,7 @@ NIGHT := $(shell date +%s)
 NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak soak-perturb fuzz docs asan loom mutants-py-layer mutants-python mutants
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
-.PHONY: golden soak soak-perturb counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
+.PHONY: golden soak soak-perturb counts growth flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
 .PHONY: test-serial test-shuffled test-no-habits test-clients link
 
 # pytest freezes what is there before each test, so that collections are quick.
@@ -41,6 +41,9 @@ soak-perturb: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random progr
 
 counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
 	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) --seed $(SEED) $(if $(WRITE),--write)
+
+growth: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Show that nothing costs more because there is more of something
+	$(BIN)/python -m tests.counts.growth $(FAKES) $(COUNTED)
 
 flat: $(IMPORTABLE)  ## Show that a million rounds of each conversion do not make a process grow
 	$(BIN)/python tests/endurance/flat.py

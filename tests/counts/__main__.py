@@ -65,6 +65,25 @@ def rows() -> list[str]:
     return [row["statement"] for row in tomllib.loads((HERE / "rows.toml").read_text())["row"]]
 
 
+def settings(libraries: Path, package: Path) -> dict[str, str]:
+    """Give what a process that is counted runs with."""
+    without = ",".join(f"-{name}" for name in CHOICES)
+    # Symbols are bound at the start, and hashes are the same, in each run.
+    return {
+        "LD_BIND_NOW": "1",
+        "LD_LIBRARY_PATH": str(libraries),
+        "PYTHONHASHSEED": "0",
+        # Its pools, which come and go at their edges, would cost a row or not by luck.
+        "PYTHONMALLOC": "malloc",
+        # The same of the C library, whose threads keep few blocks unless they are told.
+        # Its functions for memory and strings are those of any processor.
+        "GLIBC_TUNABLES": f"glibc.malloc.tcache_count=60000:glibc.cpu.hwcaps={without}",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, (libraries, package))),
+        "PATH": os.environ["PATH"],
+    }
+
+
 def count(libraries: Path, package: Path, seed: int) -> dict[str, dict[str, Any]]:
     """Run all rows in one process, of which `seed` gives the order and the addresses."""
     statements = rows()
@@ -88,23 +107,9 @@ def count(libraries: Path, package: Path, seed: int) -> dict[str, dict[str, Any]
             str(ROUNDS),
             *statements,
         ]
-        path = os.pathsep.join(map(str, (libraries, package)))
-        without = ",".join(f"-{name}" for name in CHOICES)
-        # Symbols are bound at the start, and hashes are the same, in each run.
-        settings = {
-            "LD_BIND_NOW": "1",
-            "LD_LIBRARY_PATH": str(libraries),
-            "PYTHONHASHSEED": "0",
-            # Its pools, which come and go at their edges, would cost a row or not by luck.
-            "PYTHONMALLOC": "malloc",
-            # The same of the C library, whose threads keep few blocks unless they are told.
-            # Its functions for memory and strings are those of any processor.
-            "GLIBC_TUNABLES": f"glibc.malloc.tcache_count=60000:glibc.cpu.hwcaps={without}",
-            "PYTHONNOUSERSITE": "1",
-            "PYTHONPATH": path,
-            "PATH": os.environ["PATH"],
-        }
-        done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=settings(libraries, package), capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise SystemExit(f"counts: the rows did not run\n{done.stdout}{done.stderr}")
         # The child counts twice, a row of its own first.

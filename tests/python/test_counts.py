@@ -9,6 +9,7 @@ import pytest
 from tests.counts import __main__ as counts
 from tests.counts.__main__ import grown, line, rows, text
 from tests.counts.callgrind import read
+from tests.counts.growth import grown as has_grown
 
 OUTPUT = """\
 version: 1
@@ -110,3 +111,20 @@ def test_the_table_has_each_row_and_is_read_back_as_it_was_written(costs: dict[s
 
     assert set(tomllib.loads(TABLE.read_text())) == {"versions", *rows()}
     assert tomllib.loads(text({"row": costs}))["row"] == costs
+
+
+@pytest.mark.parametrize(
+    ("each", "costs", "bad"),
+    [
+        (False, [100.0, 119.0, 100.0], False),
+        (False, [100.0, 121.0, 100.0], True),
+        (False, [121.0, 100.0, 100.0], True),
+        (True, [1000.0, 2000.0, 4000.0], False),
+        (True, [1000.0, 2000.0, 4500.0], True),
+    ],
+)
+def test_what_costs_more_beside_more_of_it_has_grown(
+    each: bool, costs: list[float], bad: bool
+) -> None:
+    row = {"what": "trees", "sizes": [10, 20, 40], "each": each}
+    assert has_grown(row, costs) is bad
