@@ -7,10 +7,9 @@ what is written (the schema of `op=`), and never be given a result in the memory
 from __future__ import annotations
 
 import functools
-import sys
 
 from ._compiled import ADAPTED, check_writes
-from ._core import _shown
+from ._core import _imported, _shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _untyped(wanted: Wanted) -> Callable[..., Any]:
 
 def _has(given: tuple[Any, ...], library: str, kind: str) -> bool:
     """Tell whether there is an array of a library's, or JAX's tracer of one."""
-    if (module := sys.modules.get(library)) is None:
+    if (module := _imported(library)) is None:
         return False
     array = getattr(module, kind)
     return any(isinstance(one, array) for one in given)

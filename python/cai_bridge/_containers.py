@@ -258,9 +258,7 @@ def say_at(
     say_where(error, traceback, _path(root, way))
 
 
-def warn_of_attribute(
-    x: Any, name: str, root: str | list[str], way: Way, level: int
-) -> None:
+def warn_of_attribute(x: Any, name: str, root: str | list[str], way: Way, level: int) -> None:
     """Warn of an object in a tree that has an array, and stays as it is."""
     import warnings  # noqa: PLC0415
 

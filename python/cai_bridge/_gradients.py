@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import sys
 import weakref
 from types import FunctionType
 
@@ -17,7 +16,7 @@ import torch
 
 from . import _libraries
 from ._convert import detached
-from ._core import convert
+from ._core import _imported, convert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def undisturbed(function: Tensors) -> Tensors:
     def called(*inputs: Any) -> Any:
         nonlocal quiet
         if quiet is None:
-            if "torch._dynamo" not in sys.modules:
+            if _imported("torch._dynamo") is None:
                 return function(*inputs)
             quiet = torch.compiler.disable(function)
         return quiet(*inputs)

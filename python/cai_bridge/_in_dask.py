@@ -6,7 +6,7 @@ serializer: nothing of Dask is imported for it, and no preload is needed.
 
 from __future__ import annotations
 
-import sys
+from ._core import _imported
 
 # The modules, and the registries in each that views are in.
 REGISTRIES = {
@@ -23,10 +23,10 @@ def _load() -> None:
 
 def announce() -> None:
     """Have Dask import `cai_bridge.dask` when it meets the first view."""
-    if "distributed.protocol.serialize" not in sys.modules:
+    if _imported("distributed.protocol.serialize") is None:
         return
     for module, names in REGISTRIES.items():
         for name in names:
-            registry = getattr(sys.modules.get(module), name, None)
+            registry = getattr(_imported(module), name, None)
             if registry is not None:
                 registry.register_lazy("cai_bridge", _load)
