@@ -167,7 +167,7 @@ def _registered(
         return Operator(schema, overload, None)
     refused = refusing(f"{schema.name}: {refusal}")
     gradient = refused if back is None else _expanding(back, schema.tensors)
-    function: Any = function_of(overload, gradient)
+    function: Any = function_of(overload, gradient, len(schema.names))
     # For callers of torch.ops, as an exported program is one.
     torch.library.register_autograd(
         schema.name, function.backward, setup_context=function.setup_context, lib=library

@@ -7,6 +7,7 @@ and a rule for `vmap`, which `torch.func` needs, and no `jvp`: forward mode is P
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import weakref
@@ -120,10 +121,12 @@ def _tensor(x: Any) -> Any:
         return convert(x, torch.Tensor, copy=True)
 
 
-def function_of(call: Tensors, back: Tensors) -> type:
+def function_of(call: Tensors, back: Tensors, count: int | None = None) -> type:
     """Make the Function of `call`; `back` takes its gradients, and then its inputs.
 
-    Dynamo traces these methods, and knows no union of types and no descriptors.
+    Dynamo traces these methods, and knows no union of types and no descriptors. It also counts the
+    parameters of `forward`, to tell whether its context is one of them (PyTorch 2.11): `count` is
+    how many inputs there are.
     """
 
     class Adapted(torch.autograd.Function):  # type: ignore[misc]
@@ -160,11 +163,16 @@ def function_of(call: Tensors, back: Tensors) -> type:
             return each(Adapted.apply, info.batch_size, in_dims, inputs)
 
     # Looked at in each call.
-    Adapted.forward.__signature__ = _INPUTS  # type: ignore[attr-defined]
+    Adapted.forward.__signature__ = _inputs(count)  # type: ignore[attr-defined]
     return Adapted
 
 
-_INPUTS = inspect.Signature([inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)])
+@functools.cache
+def _inputs(count: int | None) -> inspect.Signature:
+    if count is None:
+        return inspect.Signature([inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)])
+    only = inspect.Parameter.POSITIONAL_ONLY
+    return inspect.Signature([inspect.Parameter(f"input{at}", only) for at in range(count)])
 
 
 def _followed(made: Any) -> Any:

@@ -236,7 +236,7 @@ def test_what_a_call_costs_beside_one_by_hand(
     kernel = cupy.RawKernel(SOURCE, "scale")
     scaled, returned = of_cupy("cost"), of_cupy_returned("cost")
 
-    @torch.library.custom_op("cai_gpu::by_hand", mutates_args=())
+    @torch.library.custom_op("cai_gpu::by_hand", mutates_args=(), schema=SCALE)
     def by_hand(x: torch.Tensor, by: float) -> torch.Tensor:
         y = torch.empty_like(x)
         a, b = convert(x, "cupy"), convert(y, "cupy")
