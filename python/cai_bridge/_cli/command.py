@@ -138,7 +138,7 @@ def _add_check(made: argparse.ArgumentParser) -> None:
         "--report",
         dest="pages",
         metavar="folder",
-        help="write a page of Markdown for each demand that failed, for the library's issue tracker",
+        help="write a page of Markdown for each demand that failed, for an issue tracker",
     )
 
 

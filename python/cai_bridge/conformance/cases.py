@@ -45,7 +45,8 @@ def values_of(axis: str, role: str, door: str) -> tuple[str, ...]:
 
 
 def _plain(axis: str) -> str:
-    return next(value[0] for value in declared()[axis].values() if isinstance(value, list))
+    lists = (value for value in declared()[axis].values() if isinstance(value, list))
+    return str(next(lists)[0])
 
 
 PLAIN = {axis: _plain(axis) for axis in AXES}

@@ -67,7 +67,9 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
     if judged:
         text = judged[0].evidence
         many = "" if len(seen) == 1 else f" ({_count(judged, seen)})"
-        return Verdict(requirement, "passed", text + many)
+        member, place = seen[0].missing
+        more = {"missing": member, "missing_in": place}
+        return Verdict(requirement, "passed", text + many, **more)
     member, place = seen[0].missing
     return Verdict(requirement, "skipped", seen[0].evidence, missing=member, missing_in=place)
 
@@ -103,7 +105,7 @@ def _failure(
 ) -> Verdict:
     first = failed[0]
     evidence = first.evidence
-    if len(judged) > 1:
+    if len(judged) > len(failed):
         by = shared([one.case for one in failed], [one.case for one in judged])
         what = f"{len(failed)} of {len(judged)} cases" + (f", by {by}" if by else "")
         evidence += f" ({what}; here {first.case})"

@@ -12,7 +12,7 @@ from .requirement import NotApplicableError, Requirement, needs
 
 def judged_on(role: str, adapter: Any, lab: Lab) -> Lab:
     """Tell the lab for a library: the one that is there, or one of the CPU's memory."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         if role == "producer":
             x = adapter.make((2,), (*adapter.dtypes, "float32")[0])
             if on_cpu(x) and not hasattr(type(x), DICT):
@@ -29,7 +29,7 @@ def _takes(adapter: Any, lab: Lab) -> bool:
         with lab.fresh():
             x = DLPackArray(lab)
             return x.holds(adapter.values(adapter.copy(adapter.take(x))))
-    except Exception:
+    except (Exception, SystemExit):
         return False
 
 

@@ -49,6 +49,8 @@ def prepared(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Iterator[None]
     with c.entered(mine):
         kept = before(c, lab, x, case)
         yield
+        # What goes with it may be used by work that is queued.
+        lab.synchronize()
         del kept
 
 

@@ -263,7 +263,7 @@ class CaiArray(LabArray):
         self.reads = 0
         region = self.region
         is_compact = region.strides == compact_strides(shape, region.itemsize)
-        self.entries = {
+        self.entries: dict[str, Any] = {
             "shape": shape,
             "typestr": self.dtype.typestr,
             "data": (region.ptr if region.size else 0, readonly),

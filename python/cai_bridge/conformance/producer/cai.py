@@ -36,7 +36,7 @@ def cai_shape(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 @cai("typestr", rests_on=("entries",))
 def cai_typestr(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, dtype = laid_out(p, lab, case), case.dtype
-    typestr = dict_or_refused(x, case)["typestr"]
+    typestr: str = dict_or_refused(x, case)["typestr"]
     expect(isinstance(typestr, str), f"typestr of {dtype} is {typestr!r}")
     expect(is_typestr(typestr, dtype), f"typestr of {dtype} is {typestr!r}")
     expect(typestr[0] in "<|" or typestr[-1] == "1", f"typestr of {dtype} is {typestr!r}")

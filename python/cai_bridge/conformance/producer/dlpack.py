@@ -72,10 +72,11 @@ def dlpack_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     kept = earlier(case, x, by_default)
     seen = []
     for newest in ((1, 3), (2, 0)):
-        fields = said_or_refused(
-            lambda x, _, newest=newest: read_capsule(export(x, stream=1, max_version=newest)),
-            *(x, case),
-        )
+
+        def read(x: Any, _: Case, newest: tuple[int, int] = newest) -> TensorFields:
+            return read_capsule(export(x, stream=1, max_version=newest))
+
+        fields = said_or_refused(read, x, case)
         # Reading it refuses other major versions.
         seen.append(given(fields.version, "its capsules are legacy ones, which have no version"))
     del kept

@@ -137,7 +137,7 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     told = []
     # A ROCm device, another one of CUDA, managed memory, and the CPU, for which no stream is named.
     for wanted in {(10, 0), (2, 63), (13, 0), (CPU, 0)} - {own.device}:
-        wishes = {} if CPU in (wanted[0], own.device[0]) else {"stream": 1}
+        wishes: dict[str, Any] = {} if CPU in (wanted[0], own.device[0]) else {"stream": 1}
         try:
             capsule = export(y, dl_device=wanted, **wishes)
         except BufferError as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
@@ -11,6 +14,10 @@ from .arrays import asked_on, export, speaks_dlpack
 from .doors import by_default, dlpack
 from .pending import laid_pending
 from .values import earlier, laid_out, said_or_refused
+
+
+def _asker(stream: int) -> Callable[[Any], Any]:
+    return lambda x: asked_on(x, stream)
 
 
 @dlpack("streams")
@@ -31,7 +38,7 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     for _ in range(lab.rounds):
         late, other = laid_pending(p, lab, case, 1.0), lab.stream()
         speaks_dlpack(late.array)
-        kept = earlier(case, late.array, lambda x, other=other: asked_on(x, other.handle))
+        kept = earlier(case, late.array, _asker(other.handle))
         with p.entered(late.current), lab.no_waits():
             capsule = asked_on(late.array, -1, case)
         needs(capsule is not None, "-1 is refused, as streams other than None may be")
@@ -65,7 +72,7 @@ def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     for value in lab.values():
         late, mine = laid_pending(p, lab, case, value), lab.stream()
         speaks_dlpack(late.array)
-        kept = earlier(case, late.array, lambda x, mine=mine: asked_on(x, mine.handle))
+        kept = earlier(case, late.array, _asker(mine.handle))
         with p.entered(late.current), lab.watched() as watch:
             capsule = asked_on(late.array, mine.handle, case)
         needs(capsule is not None, "it takes no stream but None")
