@@ -12,6 +12,9 @@ from fakes import FREE_THREADED
 from cai_bridge.conformance import Verdict, check_consumer
 from cai_bridge.conformance.libraries.simulated import Array, Consumer
 
+# A faulty library may also raise where nobody can pass it on.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 def judged(lab: Any, only: str, **methods: Any) -> Verdict:
     kind = type("Odd", (Consumer,), {"name": "odd", **methods})

@@ -68,8 +68,8 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
         text = judged[0].evidence
         many = "" if len(seen) == 1 else f" ({_count(judged, seen)})"
         member, place = seen[0].missing
-        more = {"missing": member, "missing_in": place}
-        return Verdict(requirement, "passed", text + many, **more)
+        text += many
+        return Verdict(requirement, "passed", text, missing=member, missing_in=place)
     member, place = seen[0].missing
     return Verdict(requirement, "skipped", seen[0].evidence, missing=member, missing_in=place)
 
