@@ -229,9 +229,9 @@ impl Layout {
     /// Gives the axes along which no element is reached the strides of a compact array: any others are as right.
     pub fn compact_unused(&mut self) {
         let (shape, strides) = self.lists.both_mut();
-        for axis in 0..shape.len() {
+        for (axis, stride) in strides.iter_mut().enumerate() {
             if !is_used(shape, axis) {
-                strides[axis] = compact(shape, axis);
+                *stride = compact(shape, axis);
             }
         }
     }
