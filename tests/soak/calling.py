@@ -14,9 +14,14 @@ LIKE = "like"
 
 @dataclass(frozen=True)
 class Tree(Step):
-    """Several arrays and views go through one `convert`, for one consumer."""
+    """Several arrays and views go through one `convert`, for one consumer.
+
+    With `host` there is an array of the host's among them, which stays as it is.
+    """
 
     parts: tuple[ToCai, ...]
+    host: bool = False
+    simplest: ClassVar = {"host": False}
 
     def names(self) -> set[str]:
         return {part.name for part in self.parts}
@@ -31,6 +36,8 @@ class Tree(Step):
         first = self.parts[0]
         to, of = (", ".join(getattr(p, n) for p in self.parts) for n in ("name", "source"))
         said = arguments(stream=first.stream, readonly=first.readonly)
+        of += ", host" if self.host else ""
+        to += ", same" if self.host else ""
         return f"{to} = convert([{of}], 'cai'{said})"
 
 

@@ -213,7 +213,8 @@ Change = plain(
 )
 Lie = plain(
     "Lie",
-    "with pytest.raises(ValueError): to_cai(strangers.Liar({array}))",
-    "A producer says that an array is another GPU's: it is refused, and all is as before.",
+    "assert strangers.TOLD[{about!r}]({array}, print)",
+    "A producer says of an array what it is not, and all is as before.",
     array=str,
+    about="device",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import steps as s
 from .choices import CAI_CONSUMERS, CALLS, DLPACK_CONSUMERS, ERRORS, MEMORY, SPEAKS
-from .strangers import FORMS, STRANGE, drawn
+from .strangers import ALONE, STRANGE, TOLD, drawn
 from .trying import Trying
 
 
@@ -175,9 +175,9 @@ class Drawing(Trying):
         if self.strange.random() >= (0.3 if strange else 0.03):
             return None
         if strange and self.strange.random() < 0.9:
-            forms = [form for forms in FORMS.values() for form in forms]
-            return s.Change(self.strange.choice(strange), (self.strange.choice(forms), STRANGE))
-        return s.Lie(self.strange.choice(found)) if found else None
+            return s.Change(self.strange.choice(strange), (*self.strange.choice(ALONE), STRANGE))
+        about = self.strange.choice([*TOLD])
+        return s.Lie(self.strange.choice(found), about) if found else None
 
     # --- the bridge's -----------------------------------------------------------------------------
 

@@ -171,6 +171,9 @@ class HandOvers(Lives):
                 self.makes_ready(array, legacy)
             return None
         self.makes_ready(array, stream or legacy)
+        if dlpack == strangers.DEAF and array.says("cai") == "cai3" and not array.empty:
+            # Its dict names the stream, too, and is heard.
+            self.edge(array.pending, stream or legacy)
         strange = Strangers.all or array.is_strange
         unsaid = strange and stream is not None and not array.empty
         if unsaid and not self.is_beside(legacy):
@@ -279,6 +282,8 @@ class HandOvers(Lives):
     def _change(self, step: s.Change) -> None:
         array = self.arrays[step.array]
         wants(array.is_strange and step.speaks != array.speaks)
+        # Views of one that says two things have asked for both.
+        wants(len(array.speaks) == 2)
         # Who is asked again where its array is ready has to know it still. At an end it need not.
         views = [view for view in self.views.values() if view.array == step.array]
         named = array.pending is not None and not s.is_default(array.pending)

@@ -7,6 +7,8 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import cai_bridge
 from cai_bridge import DriverError, _core
 from cai_bridge.testing import _work
@@ -15,6 +17,8 @@ from .. import steps as s
 from ..doors import Asked, Bridge, in_thread
 from . import foreign
 from .objects import Objects, Wrong, compare
+
+ON_HOST = np.arange(6, dtype="f4")
 
 
 class Odd(Exception):
@@ -45,11 +49,14 @@ class Hands(Objects):
 
     def _tree(self, step: s.Tree) -> dict[str, Any]:
         first, sources = step.parts[0], [self.objects[part.source] for part in step.parts]
+        sources += [ON_HOST] if step.host else []
         stream, readonly = self.stream(first.stream), first.readonly
         made = self._with_current(
             first.current,
             lambda: cai_bridge.convert(sources, "cai", stream=stream, readonly=readonly),
         )
+        if step.host and made.pop() is not ON_HOST:
+            raise Wrong("host", f"{step}: the host's array is another one")
         return dict(zip((part.name for part in step.parts), made, strict=True))
 
     def _call(self, step: s.Call) -> Any:

@@ -89,10 +89,8 @@ class Objects:
         strangers.change(self.objects[step.array], step.speaks)
 
     def _lie(self, step: s.Lie) -> None:
-        found_out = strangers.lied(self.objects[step.array])
-        if found_out is None:
-            raise Wrong("not refused", f"{step}: nothing was raised, or another error")
-        self.heard(found_out)
+        if not strangers.TOLD[step.about](self.objects[step.array], self.heard):
+            raise Wrong(f"{step.about} taken", f"{step}: nothing was raised, or another error")
 
     def _fill(self, step: s.Fill) -> None:
         array = self.objects[step.array]

@@ -289,7 +289,7 @@ class Scenes(Parts):
             return
         current, argument = self.works_on(array, self.at(array)), self.said(array, self.at(array))
         parts = tuple(self.converted(one, argument, current) for one in sources)
-        if not self.push(s.Tree(parts)):
+        if not self.push(s.Tree(parts, self.strange.random() < 0.3)):
             return
         made = [part.name for part in parts]
         reads = [self.pushed(self.consumer(view)) for view in made[:2]]

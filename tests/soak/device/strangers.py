@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from cai_bridge import to_cai
+from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import _array
 from cai_bridge.testing._kit.dlpack_abi import ManagedTensor
 from cai_bridge.testing._region import Region
@@ -22,8 +22,14 @@ DEAF = "dlpack-deaf"
 """Its `__dlpack__` orders nothing, whatever stream it is asked for."""
 TWICE = "dlpack-twice"
 """The destructor of its capsules calls the deleter under both names."""
-FORMS: dict[str, tuple[str, ...]] = {"cai3": (LATE, "cai3"), "dlpack": (DEAF, TWICE, "dlpack")}
+FORMS: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
+    ("cai3",): ((LATE,), ("cai3",)),
+    ("dlpack",): ((DEAF,), (TWICE,), ("dlpack",)),
+    ("dlpack", "cai3"): ((DEAF, "cai3"), (DEAF, "cai3"), ("dlpack", LATE), ("dlpack", "cai3")),
+}
 """What an array that speaks so may be in a stranger's hands; the last is right but for the row."""
+ALONE = [form for forms in FORMS.values() for form in forms if len(form) == 1]
+"""Those of one protocol."""
 STRANGE = "?"
 """Stands behind what it speaks, of an array that no row vouches for."""
 SHARE = 0.5
@@ -31,9 +37,9 @@ SHARE = 0.5
 
 def drawn(chosen: random.Random, speaks: tuple[str, ...]) -> tuple[str, ...]:
     """Give what an array speaks, in a stranger's hands every now and then."""
-    if len(speaks) > 1 or speaks[0] not in FORMS or chosen.random() >= SHARE:
+    if speaks not in FORMS or chosen.random() >= SHARE:
         return speaks
-    return (chosen.choice(FORMS[speaks[0]]), STRANGE)
+    return (*chosen.choice(FORMS[speaks]), STRANGE)
 
 
 # --- their members --------------------------------------------------------------------------------
@@ -131,6 +137,19 @@ def renamed(capsule: Any, own: str, chosen: int) -> None:
     _rename(capsule, OTHERS[own] if name == b"dltensor" else name)
 
 
+Heard = Callable[[Exception], object]
+
+
+def _is_refused(call: Callable[..., Any], what: Any, says: str, heard: Heard, **said: Any) -> bool:
+    """Tell whether something is refused in those words."""
+    try:
+        call(what, **said)
+    except (BufferError, TypeError, ValueError) as error:
+        heard(error)
+        return says in str(error)
+    return False
+
+
 class Liar:
     """Says that an array is the other GPU's."""
 
@@ -147,10 +166,57 @@ class Liar:
         ).capsule()
 
 
-def lied(array: Any) -> ValueError | None:
-    """Give the error by which the lie was found out."""
+class Told:
+    """Says of an array what it says, but for the type: in the dict, and where given by `dtype`."""
+
+    def __init__(self, array: Any, typestr: str, descr: Any = None, dtype: Any = None) -> None:
+        self.array, self.dtype = array, dtype
+        region = Region(*array._tensor.region())
+        self.__cuda_array_interface__ = {
+            "shape": region.shape,
+            "strides": region.strides,
+            "data": (region.ptr, region.readonly),
+            "typestr": typestr,
+            "descr": descr or [("", typestr)],
+            "version": 3,
+            "stream": None,
+        }
+
+
+class Bfloat16:
+    """Names its type, of which the typestr has the bits alone."""
+
+    name = "bfloat16"
+
+
+def _device(array: Any, heard: Heard) -> bool:
+    """Whether the lie about a GPU is found out."""
+    return _is_refused(to_cai, Liar(array), "device: got", heard)
+
+
+def _dtype(array: Any, heard: Heard) -> bool:
+    """Whether what is said twice counts, or is refused: never the bits alone."""
     try:
-        to_cai(Liar(array))
-    except ValueError as error:
-        return error if "device: got" in str(error) else None
-    return None
+        view = from_cai(Told(array, "<u2", dtype=Bfloat16()), stream=-1)
+    except (BufferError, TypeError, ValueError) as error:
+        heard(error)
+        return "dtype" in str(error)
+    return bool(view.typestr == "<V2")
+
+
+def _record(array: Any, heard: Heard) -> bool:
+    """Whether CAI passes a record on as it is, and DLPack refuses it."""
+    typestr, half = f"|V{2 * array.itemsize}", f"|V{array.itemsize}"
+    record = Told(array, typestr, [("low", half), ("high", half)])
+    with to_cai(record, stream=-1) as view:
+        passed = view.__cuda_array_interface__
+    same = all(passed[key] == record.__cuda_array_interface__[key] for key in ("typestr", "descr"))
+    return same and _is_refused(from_cai, record, "got", heard, stream=-1)
+
+
+TOLD: dict[str, Callable[[Any, Heard], bool]] = {
+    "device": _device,
+    "dtype": _dtype,
+    "record": _record,
+}
+"""What is said of an array that it is not; each tells whether the bridge does what it has to."""
