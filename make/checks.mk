@@ -2,10 +2,10 @@
 
 # A new seed each time, said first, so that the run can be repeated: make nightly NIGHT=...
 NIGHT := $(shell date +%s)
-NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak soak-perturb fuzz docs asan loom mutants-py-layer mutants-python mutants
+NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak soak-perturb fuzz docs asan loom mutants-py-layer mutants-layer mutants-python mutants
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
-.PHONY: golden soak soak-perturb counts growth flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
+.PHONY: golden soak soak-perturb counts growth flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer mutants-layer msrv
 .PHONY: test-serial test-shuffled test-no-habits test-clients link
 
 # pytest freezes what is there before each test, so that collections are quick.
@@ -115,6 +115,13 @@ mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show th
 
 mutants-py-layer: $(VENV)/.tools  ## Make mistakes in the Python layer, and show that its tests notice
 	$(BIN)/python -m tests.mutants.py_layer
+
+# All of them take most of an hour of one core; DRAW=150 takes as many, the same share of each folder's.
+DRAW ?= 0
+SHARD ?= 1/1
+
+mutants-layer: $(VENV)/.tools $(FAKES)/.built  ## Make DRAW mistakes, or all, by rule in the Rust sources, a SHARD=1/1 of them, and show which Python tests notice
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutants.layer --draw $(DRAW) --seed $(SEED) --shard $(SHARD) --jobs $(JOBS)
 
 mutants-python: $(IMPORTABLE) $(VENV)/.tools  ## Change the Python that judges for SECONDS=300, drawn by SEED=0, and show that its tests notice
 	$(BIN)/python -m tests.mutants --seconds $(SECONDS) --seed $(SEED)

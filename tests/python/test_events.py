@@ -337,7 +337,8 @@ class Own(BaseException):
 def test_an_interrupt_in_a_handler_is_raised_once_the_call_is_made(cuda, kind, by, capfd):
     class Handler(logging.Handler):
         def emit(self, record):
-            self.stopped = True
+            # Once: what further records raised would come after this test, and end pytest.
+            LOGGER.removeHandler(self)
             raise kind(3)
 
     def run():
@@ -347,12 +348,6 @@ def test_an_interrupt_in_a_handler_is_raised_once_the_call_is_made(cuda, kind, b
                 pass
         except kind as error:
             raised.append(error.args)
-        # That of the view's end.
-        try:
-            for _ in range(1000):
-                pass
-        except kind:
-            pass
 
     handler, raised = Handler(), []
     x, s = cuda.array([1.0], stream=cuda.stream("p")), cuda.stream("s")

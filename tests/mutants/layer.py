@@ -1,0 +1,237 @@
+"""`python -m tests.mutants.layer`: mistakes all over the Rust sources, and who notices them.
+
+    python -m tests.mutants.layer [--draw N] [--seed N] [--only REGEX] [--shard I/N]
+                                  [--all] [--cases N] [--log FILE]
+
+`sites` has the rules. All mistakes are in one build, of which each run makes one. The tests run
+once without any, which notes the places that each test reaches; then for each mistake those that
+reach it, the quickest first, until one fails. `--all` goes on to the other files, for the table of
+mistakes and files. `--draw` draws so many, the same share of each folder's. What no test notices is
+printed; rust_argued.toml says of some why they are no mistakes. Exits with 1 where one is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .py_layer import LEFT_OUT
+from .sites import Site, instrumented
+from .zygote import Verdict, Zygote
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+COPY = ROOT / "target" / "mutants_layer"
+NOT_CORE = re.compile(
+    r"test_(adapters|cli|commits|conformance|counts|describe|docs|doctor|examples|flat|fuzz|gpu_runs"
+    r"|imports|isolated|lab|matrix|mutants|nanobind|package|page|perturb|planted|program|pytest_plugin"
+    r"|reports|rust|memory_class|c_interface|said|simulated|soak|stand_ins|systems|equivalence)"
+)
+"""The tests of other things than the core, or that build it for themselves."""
+Reached = dict[str, dict[str, Any]]
+
+
+def core_tests() -> list[str]:
+    """List the files of the core's tests."""
+    found = sorted((ROOT / "tests" / "python").glob("test_*.py"))
+    return [str(one) for one in found if not NOT_CORE.match(one.name)]
+
+
+def cargo(command: str, tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1", "PYO3_PYTHON": sys.executable}
+    env["CARGO_TARGET_DIR"] = str(ROOT / "target")
+    said = ["cargo", command, "--quiet", "--lib", *more, "--", "--cap-lints", "allow"]
+    return subprocess.run(said, cwd=tree, env=env, check=False, capture_output=True, text=True)
+
+
+def built() -> list[Site]:
+    """Build a copy of the tree with all mistakes in it, but for those that do not compile."""
+    tree, without = COPY / "tree", set[str]()
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(ROOT, tree, ignore=LEFT_OUT, symlinks=True)
+    shutil.copy(HERE / "mutant.rs", tree / "src")
+    lib = tree / "src" / "lib.rs"
+    lib.write_text(lib.read_text() + "\npub(crate) mod mutant;\n")
+    for _ in range(12):
+        sites, files = instrumented(ROOT, without)
+        for file, text in files.items():
+            if (tree / file).read_text() != text:
+                (tree / file).write_text(text)
+        checked = cargo("rustc", tree, "--profile", "check", "--message-format", "short")
+        refused = set(re.findall(r"^(src/\S+?:\d+):\d+: error", checked.stderr, re.MULTILINE))
+        if not refused - without:
+            break
+        without |= refused
+    done = cargo("rustc", tree, "--crate-type", "cdylib")
+    if done.returncode:
+        raise SystemExit(f"it does not build:\n{done.stderr[-3000:]}")
+    extension = tree / "python" / "cai_bridge" / "_core.abi3.so"
+    shutil.copy2(ROOT / "target" / "debug" / "libcai_bridge.so", extension)
+    print(f"{len(sites)} places; {len(without)} lines cannot be changed so", flush=True)
+    return sites
+
+
+def reached(sites: list[Site], jobs: int) -> Reached:
+    """Run the core's tests without a mistake; tell which places each test reaches."""
+    output = COPY / "reached"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(COPY / "tree" / "python"), str(ROOT)]),
+        "CAI_BRIDGE_SITES_OUTPUT": str(output),
+        "CAI_BRIDGE_SITES_COUNT": str(len(sites) + 1),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.reached_sites"]
+    command += ["-p", "no:cacheprovider", "-n", str(jobs), "--dist", "loadfile", *core_tests()]
+    with (COPY / "tests.txt").open("w") as said:
+        subprocess.run(command, cwd=ROOT, env=env, check=False, stdout=said, stderr=said)
+    tests: Reached = {}
+    for file in output.glob("*.json"):
+        tests |= json.loads(file.read_text())
+    return {name: one for name, one in tests.items() if one["passed"]}
+
+
+def argued() -> dict[str, str]:
+    """Read which mistakes are none, and why."""
+    file = HERE / "rust_argued.toml"
+    rows = tomllib.loads(file.read_text())["reason"] if file.exists() else []
+    return {name: row["why"] for row in rows for name in row["mistakes"]}
+
+
+def drawn(sites: list[Site], asked: argparse.Namespace) -> list[Site]:
+    """Choose mistakes: the same share of each folder's, at least three."""
+    chosen = [one for one in sites if re.search(asked.only, one.name)]
+    if asked.draw and asked.draw < len(chosen):
+        share, areas = asked.draw / len(chosen), defaultdict[str, list[Site]](list)
+        for one in chosen:
+            areas[one.area].append(one)
+        draw = random.Random(asked.seed)
+        chosen = [
+            one
+            for some in areas.values()
+            for one in draw.sample(some, min(len(some), max(3, round(share * len(some)))))
+        ]
+    at, of = map(int, asked.shard.split("/"))
+    return sorted(chosen, key=lambda one: one.number)[at - 1 :: of]
+
+
+def chooser(tests: Reached, cases: int, without: str) -> Callable[[Site], tuple[list[str], float]]:
+    """Choose the tests that reach a mistake: some cases of each, file by file, quick ones first."""
+    out = re.compile(without or r"(?!)")
+    reaching = defaultdict[int, list[str]](list)
+    for name in sorted(tests, key=lambda name: tests[name]["seconds"]):
+        for number in tests[name]["sites"]:
+            reaching[number].append(name)
+
+    def choose(site: Site) -> tuple[list[str], float]:
+        found = reaching[site.number]
+        of_test, files = Counter[str](), defaultdict[str, list[str]](list)
+        for name in found:
+            of_test[name.partition("[")[0]] += 1
+            file = name.partition("::")[0]
+            if of_test[name.partition("[")[0]] <= cases and not out.search(file):
+                files[file].append(name)
+        cost = {
+            file: sum(tests[name]["seconds"] for name in some) / len(some)
+            for file, some in files.items()
+        }
+        names = [name for file in sorted(files, key=cost.__getitem__) for name in files[file]]
+        return names, sum(tests[name]["seconds"] for name in names)
+
+    return choose
+
+
+def file_of(noticed: str) -> str:
+    """Tell the file of a test that failed, or what else happened."""
+    found = re.search(r"test_\w+\.py", noticed)
+    return found[0] if found else noticed
+
+
+def prepared(asked: argparse.Namespace) -> tuple[list[Site], Reached]:
+    """Build all mistakes, and see what the tests reach; or take what an earlier run made."""
+    kept = COPY / "reached.json"
+    if asked.again and kept.exists():
+        made = json.loads(kept.read_text())
+        return [Site(**one) for one in made["sites"]], made["tests"]
+    sites = built()
+    tests = reached(sites, asked.jobs)
+    kept.write_text(json.dumps({"sites": [asdict(one) for one in sites], "tests": tests}))
+    return sites, tests
+
+
+class Table:
+    """What came of the mistakes: of each folder, and which files noticed how many."""
+
+    def __init__(self, reasons: dict[str, str], log: Path | None) -> None:
+        self.reasons, self.log = reasons, log
+        self.tally, self.files = Counter[tuple[str, str]](), Counter[str]()
+
+    def add(self, verdict: Verdict) -> None:
+        """Add a mistake, and print it."""
+        site, by = verdict.site, sorted({file_of(one) for one in verdict.failed})
+        outcome = "noticed" if by else "argued" if site.name in self.reasons else "left"
+        self.tally[site.area, outcome] += 1
+        self.files.update(by)
+        said = f"noticed by {', '.join(by)}" if by else outcome.upper()
+        print(f"{site.name} [line {site.line}]: {said}", flush=True)
+        if self.log:
+            with self.log.open("a") as log:
+                print(json.dumps([site.name, site.line, outcome, by, verdict.tests]), file=log)
+
+    def report(self) -> int:
+        """Print the figures."""
+        outcomes = ("noticed", "argued", "left")
+        print("".join(f"{one:>8}" for one in outcomes))
+        for area in sorted({area for area, _ in self.tally}):
+            print("".join(f"{self.tally[area, one]:>8}" for one in outcomes), area)
+        every = [sum(n for (_, one), n in self.tally.items() if one == of) for of in outcomes]
+        print("".join(f"{one:>8}" for one in every), "all")
+        print(*(f"{count:>8} {file}" for file, count in self.files.most_common()), sep="\n")
+        return int(every[2] > 0)
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.layer", description=__doc__)
+    parser.add_argument("--draw", type=int, default=0, metavar="N", help="so many mistakes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", metavar="REGEX", help="names of mistakes")
+    parser.add_argument("--shard", default="1/1", metavar="I/N")
+    parser.add_argument("--all", action="store_true", help="go on to the other files")
+    parser.add_argument("--cases", type=int, default=2, metavar="N", help="of a test, at most")
+    parser.add_argument("--without", default="", metavar="REGEX", help="leave test files out")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--log", type=Path, metavar="FILE", help="gets a line a mistake")
+    parser.add_argument("--again", action="store_true", help="with an earlier run's build")
+    asked = parser.parse_args()
+    sites, tests = prepared(asked)
+    by_place = {number for one in tests.values() for number in one["sites"]}
+    sys.path.insert(0, str(COPY / "tree" / "python"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:1])
+    chosen = drawn([one for one in sites if one.number in by_place], asked)
+    print(f"{len(sites)} mistakes, {len(by_place)} reached by {len(tests)} tests", flush=True)
+    table = Table(argued(), asked.log)
+    choose = chooser(tests, asked.cases, asked.without)
+    zygote = Zygote(chosen, choose, table.add, asked.jobs, asked.all)
+    options = ["-q", "-s", "-p", "no:cacheprovider", "--timeout", "60"]
+    pytest.main([*options, *core_tests()], plugins=[zygote])
+    return table.report()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
