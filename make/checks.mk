@@ -116,12 +116,11 @@ mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show th
 mutants-py-layer: $(VENV)/.tools  ## Make mistakes in the Python layer, and show that its tests notice
 	$(BIN)/python -m tests.mutants.py_layer
 
-# All of them take most of an hour of one core; DRAW=150 takes as many, the same share of each folder's.
-DRAW ?= 0
+# Those of drawn.txt, a SHARD of them; DRAW=300 takes as many others, by SEED.
 SHARD ?= 1/1
 
-mutants-layer: $(VENV)/.tools $(FAKES)/.built  ## Make DRAW mistakes, or all, by rule in the Rust sources, a SHARD=1/1 of them, and show which Python tests notice
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutants.layer --draw $(DRAW) --seed $(SEED) --shard $(SHARD) --jobs $(JOBS)
+mutants-layer: $(VENV)/.tools $(FAKES)/.built  ## Make mistakes by rule all over the Rust sources, and show which Python tests notice
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutants.layer --shard $(SHARD) --jobs $(JOBS) $(if $(DRAW),--draw $(DRAW) --seed $(SEED))
 
 mutants-python: $(IMPORTABLE) $(VENV)/.tools  ## Change the Python that judges for SECONDS=300, drawn by SEED=0, and show that its tests notice
 	$(BIN)/python -m tests.mutants --seconds $(SECONDS) --seed $(SEED)

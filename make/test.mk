@@ -8,19 +8,15 @@ UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
 QUICK := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 .PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
 
-CORE := --features arrays,half,num-complex,float8
-CORE_CUDARC := --features $(CUDARC) --test cudarc
+CORE := --features arrays,half,num-complex,float8,$(CUDARC)
 IN_PERTURB := --manifest-path perturb/Cargo.toml --target-dir target/perturb
 
 core-tests:
 	cargo test --quiet --no-run $(CORE)
-	cargo test --quiet --no-run $(CORE_CUDARC)
 	cargo test --quiet --no-run $(IN_PERTURB)
 
 test-rust:  ## Run the core's tests, which need no Python
-	cargo test --quiet $(CORE)
-	cargo test --quiet $(CORE_CUDARC)
-	$(UNSTABLE_RUSTDOC) cargo test --quiet --features $(CUDARC) --doc
+	$(UNSTABLE_RUSTDOC) cargo test --quiet $(CORE)
 	cargo test --quiet $(IN_PERTURB)
 
 # The examples of the crate that need an interpreter are compiled, and do not run.

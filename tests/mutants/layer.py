@@ -1,13 +1,17 @@
 """`python -m tests.mutants.layer`: mistakes all over the Rust sources, and who notices them.
 
-    python -m tests.mutants.layer [--draw N] [--seed N] [--only REGEX] [--shard I/N]
-                                  [--all] [--cases N] [--log FILE]
+    python -m tests.mutants.layer [--draw N] [--seed N] [--only REGEX] [--shard I/N] [--all]
+        [--of FILES] [--rare N] [--without FILES] [--cases N] [--log FILE] [--again]
 
 `sites` has the rules. All mistakes are in one build, of which each run makes one. The tests run
 once without any, which notes the places that each test reaches; then for each mistake those that
 reach it, the quickest first, until one fails. `--all` goes on to the other files, for the table of
-mistakes and files. `--draw` draws so many, the same share of each folder's. What no test notices is
-printed; rust_argued.toml says of some why they are no mistakes. Exits with 1 where one is left.
+mistakes and files. Without more said the mistakes are those of drawn.txt; `--draw` draws others,
+the same share of each folder's. What no test notices is printed; rust_argued.toml says of some why
+they are no mistakes. Exits with 1 where one is left.
+
+Whether test files can go: `--again --of FILES --without FILES`, where a mistake that is left was
+noticed by them alone. `--rare 8` looks at what few other files reach.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ NOT_CORE = re.compile(
 )
 """The tests of other things than the core, or that build it for themselves."""
 Reached = dict[str, dict[str, Any]]
+Choose = Callable[[Site], tuple[list[str], float]]
 
 
 def core_tests() -> list[str]:
@@ -114,8 +119,13 @@ def argued() -> dict[str, str]:
 
 
 def drawn(sites: list[Site], asked: argparse.Namespace) -> list[Site]:
-    """Choose mistakes: the same share of each folder's, at least three."""
+    """Choose mistakes: those that are listed, or others, the same share of each folder's."""
     chosen = [one for one in sites if re.search(asked.only, one.name)]
+    if not (asked.only or asked.draw or asked.of):
+        names = (HERE / "drawn.txt").read_text().splitlines()
+        chosen = [one for one in sites if one.name in names]
+        gone = [*set(names).difference(one.name for one in chosen)]
+        print("".join(f"its place is gone: {name}\n" for name in sorted(gone)), end="")
     if asked.draw and asked.draw < len(chosen):
         share, areas = asked.draw / len(chosen), defaultdict[str, list[Site]](list)
         for one in chosen:
@@ -130,27 +140,50 @@ def drawn(sites: list[Site], asked: argparse.Namespace) -> list[Site]:
     return sorted(chosen, key=lambda one: one.number)[at - 1 :: of]
 
 
-def chooser(tests: Reached, cases: int, without: str) -> Callable[[Site], tuple[list[str], float]]:
-    """Choose the tests that reach a mistake: some cases of each, file by file, quick ones first."""
+def places_of(tests: Reached, of: str, rare: int) -> set[int]:
+    """List the places that tests of such files reach, and of at most so many other files."""
+    files = defaultdict[int, set[str]](set)
+    for name, one in tests.items():
+        for number in one["sites"]:
+            files[number].add(name.partition("::")[0])
+    own = re.compile(of)
+    found = set()
+    for number, some in files.items():
+        mine = {file for file in some if own.search(file)}
+        if mine and (not of or len(some - mine) <= rare):
+            found.add(number)
+    return found
+
+
+def chooser(tests: Reached, cases: int, without: str, *, every: bool) -> Choose:
+    """Choose the tests that reach a mistake, quick files first: some cases, then the others.
+
+    For `every` file no others.
+    """
     out = re.compile(without or r"(?!)")
     reaching = defaultdict[int, list[str]](list)
     for name in sorted(tests, key=lambda name: tests[name]["seconds"]):
         for number in tests[name]["sites"]:
             reaching[number].append(name)
 
-    def choose(site: Site) -> tuple[list[str], float]:
-        found = reaching[site.number]
-        of_test, files = Counter[str](), defaultdict[str, list[str]](list)
-        for name in found:
-            of_test[name.partition("[")[0]] += 1
-            file = name.partition("::")[0]
-            if of_test[name.partition("[")[0]] <= cases and not out.search(file):
-                files[file].append(name)
+    def by_file(names: list[str]) -> list[str]:
+        files = defaultdict[str, list[str]](list)
+        for name in names:
+            files[name.partition("::")[0]].append(name)
         cost = {
             file: sum(tests[name]["seconds"] for name in some) / len(some)
             for file, some in files.items()
         }
-        names = [name for file in sorted(files, key=cost.__getitem__) for name in files[file]]
+        return [name for file in sorted(files, key=cost.__getitem__) for name in files[file]]
+
+    def choose(site: Site) -> tuple[list[str], float]:
+        of_test, first, others = Counter[str](), list[str](), list[str]()
+        for name in reaching[site.number]:
+            if not out.search(name.partition("::")[0]):
+                of_test[name.partition("[")[0]] += 1
+                is_one = of_test[name.partition("[")[0]] <= cases
+                (first if is_one else others).append(name)
+        names = by_file(first) + ([] if every else by_file(others))
         return names, sum(tests[name]["seconds"] for name in names)
 
     return choose
@@ -211,22 +244,24 @@ def main() -> int:
     parser.add_argument("--draw", type=int, default=0, metavar="N", help="so many mistakes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="REGEX", help="names of mistakes")
+    parser.add_argument("--of", default="", metavar="REGEX", help="that such test files reach")
+    parser.add_argument("--rare", type=int, default=1000, metavar="N", help="and so many others")
     parser.add_argument("--shard", default="1/1", metavar="I/N")
     parser.add_argument("--all", action="store_true", help="go on to the other files")
-    parser.add_argument("--cases", type=int, default=2, metavar="N", help="of a test, at most")
+    parser.add_argument("--cases", type=int, default=2, metavar="N", help="of a test, at first")
     parser.add_argument("--without", default="", metavar="REGEX", help="leave test files out")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--log", type=Path, metavar="FILE", help="gets a line a mistake")
     parser.add_argument("--again", action="store_true", help="with an earlier run's build")
     asked = parser.parse_args()
     sites, tests = prepared(asked)
-    by_place = {number for one in tests.values() for number in one["sites"]}
+    by_place = places_of(tests, asked.of, asked.rare)
     sys.path.insert(0, str(COPY / "tree" / "python"))
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:1])
     chosen = drawn([one for one in sites if one.number in by_place], asked)
     print(f"{len(sites)} mistakes, {len(by_place)} reached by {len(tests)} tests", flush=True)
     table = Table(argued(), asked.log)
-    choose = chooser(tests, asked.cases, asked.without)
+    choose = chooser(tests, asked.cases, asked.without, every=asked.all)
     zygote = Zygote(chosen, choose, table.add, asked.jobs, asked.all)
     options = ["-q", "-s", "-p", "no:cacheprovider", "--timeout", "60"]
     pytest.main([*options, *core_tests()], plugins=[zygote])

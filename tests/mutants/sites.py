@@ -9,6 +9,7 @@ which one to make, and notes which places are reached.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,4 +170,13 @@ def instrumented(root: Path, without: set[str]) -> tuple[list[Site], dict[str, s
             made = Instrumented(file, path.read_text(), len(sites) + 1, without)
             sites += made.sites
             files[file] = made.text
-    return sites, files
+    return [*_distinct(sites)], files
+
+
+def _distinct(sites: list[Site]) -> Iterator[Site]:
+    """Number what a function has several times."""
+    seen = Counter[str]()
+    for one in sites:
+        seen[one.name] += 1
+        nth = seen[one.name]
+        yield one if nth == 1 else replace(one, text=f"{one.text} ({nth})")
