@@ -61,6 +61,7 @@ def test_both_views_say_the_same_of_an_array(speaks, cuda):
     view = to_cai(x)
     said = restated(view)
     assert said == restated(from_cai(view))
+    assert " strides=(2, 4)" in repr(view)
     stream = said.pop("stream")
     assert stream == (None if speaks == "cai" else 1)
     assert said == {
