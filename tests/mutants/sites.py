@@ -1,9 +1,9 @@
 """The places of the Rust sources where a mistake can be made, by rule; all go into one build.
 
 Each `if` and each guard of a match, whose condition then never or always holds; each function that
-gives a bool by one expression, as well; each statement that calls or assigns, which is left out:
-an order, a check, a reference that is kept. All mistakes are in one build, which asks at run time
-which one to make, and notes which places are reached.
+gives a bool by one expression, and each bool that has a name, as well; each statement that calls or
+assigns, which is left out: an order, a check, a reference that is kept. All mistakes are in one
+build, which asks at run time which one to make, and notes which places are reached.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ NO_STATEMENT = re.compile(
 )
 CALL = re.compile(r"\s+\*?[a-z_]\w*(::<.*>)?[\w.:&]*\(.*\)(\.\w+\(.*\))*\??;$")
 ASSIGNMENT = re.compile(r"\s+(\*\w+|\w+(\.\w+)+) ([|&+-]|)= .*;$")
+NAMED = re.compile(r"\n +let (?:mut )?\w+(?:: bool)? = ([^;{}\n|]*(?: && | == | != )[^;{}\n|]*);")
 BOOL = re.compile(r"-> bool \{\n(\s+)([^;{}\n]+)\n\s+\}")
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(const )?(?:unsafe )?(?:extern \"C\" )?fn (\w+)")
 ASKED = "crate::mutant::is"
@@ -83,6 +84,15 @@ def condition(code: str, start: int) -> tuple[int, str] | None:
     return None
 
 
+def _is_bool(expression: str) -> bool:
+    """Whether an expression compares, or joins conditions, outside all brackets."""
+    depth, outside = 0, ""
+    for one in expression:
+        depth += (one in "([") - (one in ")]")
+        outside += one if depth == 0 else ""
+    return re.search(r" (&&|==|!=) ", outside) is not None
+
+
 class Instrumented:
     """A file, and the same with every mistake in it, beginning with number `first`."""
 
@@ -121,6 +131,9 @@ class Instrumented:
         for found in BOOL.finditer(self.code):
             if " if " not in found[2]:
                 yield found.start(2), found.end(2), "gives"
+        for found in NAMED.finditer(self.code):
+            if _is_bool(found[1]):
+                yield found.start(1), found.end(1), "gives"
         before = "{"
         for start, stop in zip(self._lines, [*self._lines[1:], len(self.code)], strict=True):
             line = self.code[start:stop].rstrip()
