@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -99,14 +100,11 @@ def _run_committed() -> None:
     print(f"building {commit[:8]}, which wrote {BEHAVIOUR.name}, for its text", flush=True)
     archive = ["git", "archive", commit.strip()]
     packed = subprocess.run(archive, cwd=ROOT, check=True, capture_output=True).stdout
+    shutil.rmtree(tree, ignore_errors=True)
     with tarfile.open(fileobj=BytesIO(packed)) as files:
         files.extractall(tree)
-    env = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1", "PYO3_PYTHON": sys.executable}
-    env |= {"CARGO_TARGET_DIR": str(KEPT / "build"), "PYTHONPATH": str(tree / "python")}
-    build = ["cargo", "rustc", "--quiet", "--lib", "--crate-type", "cdylib"]
-    subprocess.run(build, cwd=tree, env=env, check=True)
-    extension = tree / "python" / "cai_bridge" / "_core.abi3.so"
-    extension.unlink(missing_ok=True)
-    extension.write_bytes((KEPT / "build" / "debug" / "libcai_bridge.so").read_bytes())
+    env = {**os.environ, "CARGO_TARGET_DIR": str(KEPT / "build")}
+    env["PYTHONPATH"] = os.pathsep.join([str(tree / "python"), str(tree / "make")])
+    subprocess.run([sys.executable, "-c", "import dev; dev.build()"], cwd=tree, env=env, check=True)
     keeps = [sys.executable, "-m", "tests.golden", "--keep", str(KEPT)]
     subprocess.run(keeps, cwd=tree, env=env, check=True)

@@ -59,7 +59,8 @@ def core_tests() -> list[str]:
 def cargo(command: str, tree: Path, *more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1", "PYO3_PYTHON": sys.executable}
     env["CARGO_TARGET_DIR"] = str(ROOT / "target")
-    said = ["cargo", command, "--quiet", "--lib", *more, "--", "--cap-lints", "allow"]
+    said = ["cargo", command, "--quiet", "--lib", "--features", "wheel", *more]
+    said += ["--", "--cap-lints", "allow"]
     return subprocess.run(said, cwd=tree, env=env, check=False, capture_output=True, text=True)
 
 
