@@ -356,7 +356,7 @@ def from_cai(
         None keeps the producer's flag. True hands out read-only memory. With False you vouch that
         writing is right.
     owner : object, optional
-        The object that keeps the memory of a dict alive.
+        The object that keeps the memory of a dict alive. A number, a text or another constant is refused.
     device : int, str or tuple of (int, int), optional
         A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
         of an array without elements, which needs no pointer (else its pointer does, else ``stream``,
@@ -439,10 +439,11 @@ def convert(
     x : object
         An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
         lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
-        and containers registered with JAX or PyTorch; other mappings and sequences with arrays are
-        refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
+        and containers registered with JAX or PyTorch; other mappings, sequences and sets with arrays
+        are refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
         it with ``copy=True``, and without that it stays as it is in a tree. A tree comes back in its
-        shape; other objects in it stay as they are. One event orders all arrays of a stream, and either
+        shape; numbers, text and other objects in it stay as they are, and a list of numbers alone is
+        refused. A container in several places is one afterwards, too. One event orders all arrays of a stream, and either
         all arrays are converted or none.
     to : module, str or type
         The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
