@@ -8,7 +8,7 @@ once without any, which notes the places that each test reaches; then for each m
 reach it, the quickest first, until one fails. `--all` goes on to the other files, for the table of
 mistakes and files. Without more said the mistakes are those of drawn.txt; `--draw` draws others,
 the same share of each folder's. What no test notices is printed; rust_argued.toml says of some why
-they are no mistakes. Exits with 1 where one is left.
+they are no mistakes, and which want a test. Exits with 1 where one is left.
 
 Whether test files can go: `--again --of FILES --without FILES`, where a mistake that is left was
 noticed by them alone. `--rare 8` looks at what few other files reach.
@@ -113,10 +113,10 @@ def reached(sites: list[Site], jobs: int) -> Reached:
 
 
 def argued() -> dict[str, str]:
-    """Read which mistakes are none, and why."""
-    file = HERE / "rust_argued.toml"
-    rows = tomllib.loads(file.read_text())["reason"] if file.exists() else []
-    return {name: row["why"] for row in rows for name in row["mistakes"]}
+    """Read which mistakes are none, or are not noticed yet, and say which: "argued" or "open"."""
+    told = tomllib.loads((HERE / "rust_argued.toml").read_text())
+    found = {name: "argued" for row in told["reason"] for name in row["mistakes"]}
+    return found | dict.fromkeys(told["open"], "open")
 
 
 def drawn(sites: list[Site], asked: argparse.Namespace) -> list[Site]:
@@ -211,14 +211,14 @@ def prepared(asked: argparse.Namespace) -> tuple[list[Site], Reached]:
 class Table:
     """What came of the mistakes: of each folder, and which files noticed how many."""
 
-    def __init__(self, reasons: dict[str, str], log: Path | None) -> None:
-        self.reasons, self.log = reasons, log
+    def __init__(self, known: dict[str, str], log: Path | None) -> None:
+        self.known, self.log = known, log
         self.tally, self.files = Counter[tuple[str, str]](), Counter[str]()
 
     def add(self, verdict: Verdict) -> None:
         """Add a mistake, and print it."""
         site, by = verdict.site, sorted({file_of(one) for one in verdict.failed})
-        outcome = "noticed" if by else "argued" if site.name in self.reasons else "left"
+        outcome = "noticed" if by else self.known.get(site.name, "left")
         self.tally[site.area, outcome] += 1
         self.files.update(by)
         said = f"noticed by {', '.join(by)}" if by else outcome.upper()
@@ -229,14 +229,14 @@ class Table:
 
     def report(self) -> int:
         """Print the figures."""
-        outcomes = ("noticed", "argued", "left")
+        outcomes = ("noticed", "argued", "open", "left")
         print("".join(f"{one:>8}" for one in outcomes))
         for area in sorted({area for area, _ in self.tally}):
             print("".join(f"{self.tally[area, one]:>8}" for one in outcomes), area)
         every = [sum(n for (_, one), n in self.tally.items() if one == of) for of in outcomes]
         print("".join(f"{one:>8}" for one in every), "all")
         print(*(f"{count:>8} {file}" for file, count in self.files.most_common()), sep="\n")
-        return int(every[2] > 0)
+        return int(every[-1] > 0)
 
 
 def main() -> int:
