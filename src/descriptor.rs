@@ -103,6 +103,31 @@ impl Descriptor {
         Error::new(Kind::ExtentOverflow, got)
     }
 
+    /// Whether its address is a multiple of `bytes`, a power of two.
+    #[inline(always)]
+    pub const fn is_aligned(&self, bytes: u64) -> bool {
+        self.ptr & (bytes - 1) == 0
+    }
+
+    /// Refuses an address of an element that is no multiple of `bytes`: a GPU that reads it ends the context
+    /// (CUDA C++ Programming Guide, "Size and Alignment Requirement").
+    #[cold]
+    pub fn check_aligned(&self, bytes: u64) -> Result<()> {
+        let refused =
+            |got: String| format!("{got} for items that a GPU reads at multiples of {bytes}");
+        if !self.is_aligned(bytes) {
+            return Err(Error::new(Kind::Misaligned, refused(format!("{:#x}", self.ptr))));
+        }
+        let used = self.cai_extents().zip(self.cai_steps()).enumerate();
+        for (axis, (extent, step)) in used {
+            if extent > 1 && self.ptr != 0 && !step.unsigned_abs().is_multiple_of(bytes) {
+                let got = refused(format!("{step} bytes"));
+                return Err(Error::at(Kind::Misaligned, format!("strides[{axis}]"), got));
+            }
+        }
+        Ok(())
+    }
+
     /// Its layout, to be set before [`Self::set`].
     #[cfg(feature = "dlpack")]
     pub(crate) const fn layout_mut(&mut self) -> &mut Layout {

@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
     check(
         &fields,
         name.as_deref(),
-        Dialect { here: HERE, unnamed, declared: bytes.flag(), goes_on: false },
+        Dialect { here: HERE, unnamed, declared: bytes.flag(), goes_on: false, dtype: None },
     );
 }
 
@@ -151,7 +151,8 @@ fn again(decoded: Decoded, layout: Layout) {
         structured: false,
     };
     assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
-    let dialect = Dialect { here: HERE, unnamed: None, declared: false, goes_on: false };
+    let dialect =
+        Dialect { here: HERE, unnamed: None, declared: false, goes_on: false, dtype: None };
     let mut seen = Layout::EMPTY;
     let read = decode(&fields, dialect, || Some(dtype.name().to_owned()), &mut seen).unwrap();
     assert_eq!((read.ptr, read.readonly, read.dtype), (array.ptr(), readonly, dtype));

@@ -55,6 +55,8 @@ pub struct Dialect {
     pub declared: bool,
     /// Whether it is for a consumer of the same protocol, so that DLPack need not have a word for it.
     pub goes_on: bool,
+    /// The type that the items are said to be, whatever the typestr makes of their bytes.
+    pub dtype: Option<Dtype>,
 }
 
 impl Fields<'_> {
@@ -71,7 +73,7 @@ impl Fields<'_> {
     /// See [`cai`](crate::cai).
     pub fn decode(&self, type_name: Option<&str>) -> Result<(Decoded, Layout)> {
         let here = Thread::current();
-        let dialect = Dialect { here, unnamed: None, declared: false, goes_on: false };
+        let dialect = Dialect { here, unnamed: None, declared: false, goes_on: false, dtype: None };
         let mut layout = Layout::EMPTY;
         let decoded = decode(self, dialect, || type_name.map(str::to_owned), &mut layout)?;
         Ok((decoded, layout))
@@ -83,17 +85,18 @@ impl Fields<'_> {
 #[inline]
 pub fn decode(
     fields: &Fields<'_>,
-    Dialect { here, unnamed, declared, goes_on }: Dialect,
+    Dialect { here, unnamed, declared, goes_on, dtype }: Dialect,
     type_name: impl FnOnce() -> Option<String>,
     layout: &mut Layout,
 ) -> Result<Decoded> {
     if !(0..=super::VERSION).contains(&fields.version) {
         return Err(Error::new(Kind::CaiVersion, fields.version.to_string()));
     }
-    let (dtype, reach) = shared(fields, type_name, layout).or_else(|error| match error.kind() {
-        kind if goes_on && is_of_dlpacks(kind) => alone(fields, layout, error),
-        _ => Err(error),
-    })?;
+    let (dtype, reach) =
+        shared(fields, (dtype, type_name), layout).or_else(|error| match error.kind() {
+            kind if goes_on && is_of_dlpacks(kind) => alone(fields, layout, error),
+            _ => Err(error),
+        })?;
     let claim = match (fields.stream, fields.version, unnamed) {
         (None | Some(0), super::VERSION, Some(stream)) => Claim::Stated(Ready::On(stream)),
         (None, 0..=2, _) => Claim::Silent,
@@ -108,20 +111,28 @@ pub fn decode(
 #[inline(always)]
 fn shared(
     fields: &Fields<'_>,
-    type_name: impl FnOnce() -> Option<String>,
+    (said, type_name): (Option<Dtype>, impl FnOnce() -> Option<String>),
     layout: &mut Layout,
 ) -> Result<(Dtype, Reach)> {
-    let typestr = Typestr::parse(fields.typestr)?;
-    if fields.structured {
-        return Err(Error::at(Kind::Dtype, "descr", "a structured type"));
-    }
-    let dtype = match typestr {
-        Typestr::Exact(dtype) => dtype,
-        Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref())?,
+    let dtype = match said {
+        Some(said) if Typestr::has_bytes_of(fields.typestr, said) => said,
+        _ => by_typestr(fields, type_name)?,
     };
     let strides = fields.strides.as_ref().map(Dims::as_slice);
     let reach = layout.set_bytes(fields.shape.as_slice(), strides, dtype.itemsize())?;
     Ok((dtype, reach))
+}
+
+#[inline(always)]
+fn by_typestr(fields: &Fields<'_>, type_name: impl FnOnce() -> Option<String>) -> Result<Dtype> {
+    let typestr = Typestr::parse(fields.typestr)?;
+    if fields.structured {
+        return Err(Error::at(Kind::Dtype, "descr", "a structured type"));
+    }
+    match typestr {
+        Typestr::Exact(dtype) => Ok(dtype),
+        Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref()),
+    }
 }
 
 /// Whether it is DLPack that has no word for what is refused.

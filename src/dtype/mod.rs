@@ -259,6 +259,14 @@ impl Dtype {
         (self.bits / 8) as i64
     }
 
+    /// What the address of an element is a multiple of, where a GPU reads it, as [`Typestr::alignment`] has it. What only
+    /// one protocol has says nothing of that here.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub const fn alignment(self) -> u64 {
+        if self.is_shared() { (self.bits / 8) as u64 } else { 1 }
+    }
+
     /// Bytes of one DLPack element, all lanes; rounded up for those that are packed.
     pub const fn element_size(self) -> i64 {
         self.element_bits().div_ceil(8).cast_signed()

@@ -80,13 +80,43 @@ impl Typestr {
         .filter(|size| *size > 0)
     }
 
+    /// Whether it is some type of as many bytes as `dtype`, in the byte order of this machine.
+    #[doc(hidden)]
+    pub fn has_bytes_of(text: &str, dtype: Dtype) -> bool {
+        let is_swapped = || Spelling::of(text).is_some_and(|read| read.order == '>');
+        Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
+    }
+
+    /// The same in the spelling that every reader knows; `None` where it is in that.
+    #[doc(hidden)]
+    pub fn respelled(text: &str) -> Option<String> {
+        let Spelling { order, letter, digits, .. } = Spelling::of(text)?;
+        let order = if matches!(letter, 'V' | 'S' | 'a') { '|' } else { order };
+        let is_usual = text.starts_with(['<', '>', '|']) && text.len() > 2;
+        (!is_usual).then(|| format!("{order}{letter}{digits}"))
+    }
+
+    /// What the address of an item is a multiple of, where a GPU reads it as what the typestr says. Complex numbers are
+    /// read whole: CUDA's own (`float2`, `double2`), thrust's and PyTorch's are aligned so, and the compiler loads both
+    /// parts at once. The characters of text are of four bytes; what is inside of records is their reader's to know.
+    #[doc(hidden)]
+    pub fn alignment(text: &str) -> u64 {
+        match Spelling::of(text) {
+            Some(Spelling { letter: 'U', .. }) => 4,
+            Some(Spelling { letter: 'V' | 'S' | 'a' | 'O' | 't', .. }) | None => 1,
+            Some(Spelling { size, .. }) if matches!(size, 2 | 4 | 8 | 16) => size.unsigned_abs(),
+            Some(_) => 1,
+        }
+    }
+
     /// Whether both name the same type.
     #[doc(hidden)]
     pub fn is_same(text: &str, other: &str) -> bool {
         let of = |text| {
             let Spelling { order, letter, size, digits } = Spelling::of(text)?;
             let unit = digits.find('[').and_then(|at| digits.get(at..));
-            let order = if size == 1 && letter != 'U' { '|' } else { order };
+            let is_free = matches!(letter, 'V' | 'S' | 'a') || (size == 1 && letter != 'U');
+            let order = if is_free { '|' } else { order };
             Some((order, if letter == 'a' { 'S' } else { letter }, size, unit))
         };
         text == other || of(text).is_some_and(|read| Some(read) == of(other))
@@ -101,10 +131,12 @@ impl Typestr {
     /// The spellings that the table does not have, and the refusals.
     fn parse_uncommon(text: &str) -> Result<Self> {
         let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
-        let Spelling { order, letter, size, digits } = Spelling::of(text).ok_or_else(malformed)?;
-        if size > 0 && digits.starts_with('0') {
-            // As NumPy has it, leading zeros are no part of a size.
-            return Self::parse(&format!("{order}{letter}{size}"));
+        let Spelling { order, letter, size, .. } = Spelling::of(text).ok_or_else(malformed)?;
+        let has_more = matches!(letter, 'm' | 'M' | 'O');
+        let plain = format!("{order}{letter}{size}");
+        if size > 0 && !has_more && plain != text {
+            // Another spelling of the same. As NumPy has it, leading zeros are no part of a size.
+            return Self::parse(&plain);
         }
         match letter {
             'f' if size == 1 => return Ok(Self::Opaque(1)),
@@ -141,7 +173,11 @@ impl Typestr {
     }
 }
 
-/// A well-formed typestr, taken apart.
+/// A well-formed typestr, taken apart, as the array interface writes it.
+///
+/// NumPy and CuPy read three spellings more, and so do we where they are sure: `=` for the byte order of this machine,
+/// no byte order at all, which means the same, and a character of one type in place of letter and size, as DALI's `=f`
+/// and `=B`. Characters whose size is the compiler's, as `l`, are refused.
 struct Spelling<'a> {
     order: char,
     letter: char,
@@ -151,15 +187,50 @@ struct Spelling<'a> {
     digits: &'a str,
 }
 
+/// The letter and the size that a character alone stands for, as NumPy's `dtype.char` and Python's `struct` agree.
+const fn by_character(character: char) -> Option<(char, &'static str)> {
+    Some(match character {
+        '?' => ('b', "1"),
+        'b' => ('i', "1"),
+        'h' => ('i', "2"),
+        'i' => ('i', "4"),
+        'q' => ('i', "8"),
+        'B' => ('u', "1"),
+        'H' => ('u', "2"),
+        'I' => ('u', "4"),
+        'Q' => ('u', "8"),
+        'e' => ('f', "2"),
+        'f' => ('f', "4"),
+        'd' => ('f', "8"),
+        'F' => ('c', "8"),
+        'D' => ('c', "16"),
+        _ => return None,
+    })
+}
+
 impl<'a> Spelling<'a> {
     fn of(text: &'a str) -> Option<Self> {
-        let mut letters = text.chars();
-        let (order, letter) = (letters.next()?, letters.next()?);
+        let (order, rest) = match text.chars().next()? {
+            order @ ('<' | '>' | '|') => (order, text.get(1..)?),
+            '=' => ('<', text.get(1..)?),
+            _ => ('<', text),
+        };
+        let mut letters = rest.chars();
+        let letter = letters.next()?;
+        if letters.as_str().is_empty()
+            && let Some((letter, digits)) = by_character(letter)
+        {
+            // A byte has no order, and what is longer has one.
+            let (is_byte, is_free) = (digits == "1", order == '|');
+            let order = if is_byte { '|' } else { order };
+            let size = digits.parse().ok()?;
+            return (is_byte || !is_free).then_some(Self { order, letter, size, digits });
+        }
         let known = matches!(
             letter,
             'b' | 'i' | 'u' | 'f' | 'c' | 'V' | 'S' | 'a' | 'U' | 'O' | 'm' | 'M' | 't'
         );
-        if !matches!(order, '<' | '>' | '|') || !known {
+        if !known {
             return None;
         }
         let digits = letters.as_str();

@@ -121,7 +121,9 @@ kinds! {
     /// `<V2` or `|V1`, and nothing says which type that is, for DLPack.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or from_cai(..., dtype='bfloat16') for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
     /// The `dtype=` argument does not fit the typestr.
-    DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name no type";
+    DtypeArgument: Value, "dtype", "a type of the bytes that the typestr has";
+    /// The object's `dtype` is another type than its dict says, of as many bytes.
+    DtypeDiffers: Value, "dtype", "one type in both; or from_cai(..., dtype=) with the right one";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
 
@@ -149,6 +151,8 @@ kinds! {
     StridesNotCompact: Buffer, "strides", "a compact array, in whatever order of its axes, or convert(..., copy=True)";
     /// A NULL pointer, though the array has elements.
     NullData: Value, "data", "a pointer, unless the array has no elements";
+    /// An address that a GPU cannot read as the element type.
+    Misaligned: Value, "data", "addresses that are multiples of the item's bytes, or the array made of bytes; convert(x, 'numpy') copies to the host";
     /// A `byte_offset` that runs past the address space.
     ByteOffset: Value, "byte_offset", "an offset that stays inside the 64-bit address space";
 
@@ -159,7 +163,7 @@ kinds! {
     /// The `data` entry is malformed.
     DataMalformed: Value, "data", "a tuple (pointer as int, read-only as bool)";
     /// A masked array.
-    Mask: Buffer, "mask", "None: DLPack has no masks";
+    Mask: Buffer, "mask", "None: a view has no mask; hand the values and the mask over as two arrays";
     /// An unknown version of the interface.
     CaiVersion: Value, "version", "an integer from 0 to 3";
     /// An unknown major version of DLPack.
@@ -171,7 +175,7 @@ kinds! {
     Flag: Type, "flag", "None, True or False";
 
     /// Stream 0, which may mean the legacy or the per-thread default stream.
-    StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, or None; 0 is ambiguous";
+    StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, None, or as stream= the library's own stream object; 0 is ambiguous";
     /// A stream integer below -1.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
     /// `-1` in a dict, which must name a stream or none; or a number there that is no stream's.
@@ -224,7 +228,11 @@ kinds! {
     /// A lazily negated tensor.
     NegBit: Buffer, "neg", "memory that holds the values: x.resolve_neg()";
     /// A sparse or otherwise unstrided tensor.
-    SparseLayout: Buffer, "layout", "a strided tensor: x.to_dense()";
+    SparseLayout: Buffer, "layout", "a strided tensor: x.to_dense(), or the parts, as x.values() (in COO of x.coalesce())";
+    /// A tensor of tensors of several lengths.
+    NestedLayout: Buffer, "layout", "a strided tensor: x.values(), and x.offsets() beside it";
+    /// A tensor that has no memory of its own.
+    Wrapper: Buffer, "data", "the tensor that has the memory: x.to_local() of a DTensor, else the one that the wrapper holds";
     /// Read-only memory, for a capsule that has no read-only flag.
     ReadOnlyLegacy: Buffer, "readonly", "max_version=(1, 0) or later; or readonly=False, if you vouch that nobody writes";
     /// Read-only memory, for a borrowed tensor, which has no read-only flag.

@@ -59,6 +59,11 @@ fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     class.ok().and_then(|class| class.cast_into().ok()).unwrap_or_else(own)
 }
 
+/// Whether the driver failed with it.
+pub(crate) fn is_driver_error(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance(py, &driver_error(py))
+}
+
 /// The exception, made here: one that PyO3 makes later may find no memory where that cannot be told.
 #[cold]
 fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {

@@ -236,6 +236,11 @@ impl Habits {
         self.0 & habit.bit() != 0
     }
 
+    /// Whether nothing is known of it.
+    pub(crate) const fn are_none(self) -> bool {
+        self.0 == 0
+    }
+
     /// Whether it is known to do anything but what the protocols say.
     pub(crate) const fn are_peculiar(self) -> bool {
         self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0

@@ -17,7 +17,7 @@ use pyo3::exceptions::{PyImportError, PyMemoryError, PyModuleNotFoundError, PyTy
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
 
 use super::anywhere::Anywhere;
 use super::imported::imported;
@@ -102,16 +102,69 @@ pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayD
     PyArrayDescr::new(py, dtype.typestr())
 }
 
+/// Where a dict's words have the producer's own element type, which is no entry of a dict.
+pub(crate) fn exact(py: Python<'_>) -> &Bound<'_, PyString> {
+    intern!(py, "dtype")
+}
+
 /// The element type of items that DLPack has no word for, of which a dict says `words`.
 pub(crate) fn dtype_of_words<'py>(
     words: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyArrayDescr>> {
     let py = words.py();
     reach(py)?;
-    let words = words.as_any();
-    let fields = words.call_method1(intern!(py, "get"), (intern!(py, "descr"),))?;
-    let typestr = words.get_item(intern!(py, "typestr"))?;
-    PyArrayDescr::new(py, if fields.is_none() { typestr } else { fields })
+    if let Some(exact) = words.get_item(exact(py))? {
+        return Ok(exact.cast_into::<PyArrayDescr>()?);
+    }
+    match words.get_item(intern!(py, "descr"))? {
+        Some(fields) => Ok(of_fields(&fields.cast_into::<PyList>()?)?.0),
+        None => PyArrayDescr::new(py, words.as_any().get_item(intern!(py, "typestr"))?),
+    }
+}
+
+/// The type of the fields of a `descr`, and its size. Bytes without a name are a gap, as NumPy writes one.
+fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDescr>, usize)> {
+    let py = fields.py();
+    let (names, formats) = (PyList::empty(py), PyList::empty(py));
+    let (offsets, titles) = (PyList::empty(py), PyList::empty(py));
+    let mut offset = 0;
+    for (number, field) in fields.iter().enumerate() {
+        let (name, kind) = (field.get_item(0)?, field.get_item(1)?);
+        let (title, name) = match name.cast::<PyTuple>() {
+            Ok(pair) => (Some(pair.get_item(0)?), pair.get_item(1)?),
+            Err(_) => (None, name),
+        };
+        let item = match kind.cast::<PyList>() {
+            Ok(inner) => of_fields(inner)?.0,
+            Err(_) => PyArrayDescr::new(py, &kind)?,
+        };
+        let is_gap = title.is_none()
+            && name.len()? == 0
+            && kind.cast::<PyString>().is_ok_and(|kind| kind.to_string_lossy().contains('V'));
+        let item = match field.len()? {
+            3 => PyArrayDescr::new(py, (item, field.get_item(2)?))?,
+            _ => item,
+        };
+        if !is_gap {
+            let unnamed = name.len()? == 0;
+            names.append(if unnamed {
+                format!("f{number}").into_pyobject(py)?.into_any()
+            } else {
+                name
+            })?;
+            formats.append(&item)?;
+            offsets.append(offset)?;
+            titles.append(title)?;
+        }
+        offset += item.itemsize();
+    }
+    let made = PyDict::new(py);
+    made.set_item(intern!(py, "names"), names)?;
+    made.set_item(intern!(py, "formats"), formats)?;
+    made.set_item(intern!(py, "offsets"), offsets)?;
+    made.set_item(intern!(py, "titles"), titles)?;
+    made.set_item(intern!(py, "itemsize"), offset)?;
+    Ok((PyArrayDescr::new(py, made)?, offset))
 }
 
 /// A C-contiguous array that owns its memory, and that memory, which holds whatever it does. `dtype` is the element type

@@ -35,6 +35,8 @@ def spoiled(row, good):
         made[key] = eval(text)
     for key in row.get("unset", ()):
         del made[key]
+    if "add" in row:
+        made["data"] = (made["data"][0] + row["add"], False)
     return made
 
 
@@ -44,6 +46,8 @@ def test_a_malformed_dict_is_refused_by_every_door_and_the_object_stays_usable(r
     x = cuda.array([1.0, 2.0, 3.0, 4.0], speaks=())
     good = interface(x)
     producer = OnlyCai(spoiled(row, good), keep=x)
+    if row.get("where") == "CAI" and door != "to_cai":
+        return  # DLPack has no word for it at all
     call = to_dlpack if door == "to_cai" and row.get("where") == "DLPack" else CAI_DOORS[door]
     assert_refused(row, call, producer)
     producer.interface = good

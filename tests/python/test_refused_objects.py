@@ -110,6 +110,9 @@ MAKERS = {
         lambda cuda, x: DLPackPair(lambda **_: HandMade(4096).capsule()),
         lambda cuda, x: tables.speaker(tables.table(lambda _: HandMade(4096)))(),
     ],
+    "cai of another byte order than its dtype": [
+        lambda cuda, x: type("Array", (OnlyCai,), {"dtype": np.dtype(">f4")})(interface(x))
+    ],
     "cai that is a list": [lambda cuda, x: OnlyCai([1, 2])],
     "numpy": [
         lambda cuda, x: np.zeros(4),
@@ -133,6 +136,14 @@ MAKERS = {
     "sparse": [
         lambda cuda, x: sparse(),
         lambda cuda, x: torch_like(cuda.array([1.0], speaks="cai"), layout="torch.sparse_coo"),
+    ],
+    "jagged": [
+        lambda cuda, x: torch_like(cuda.array([1.0], speaks="cai"), layout="torch.jagged"),
+    ],
+    "a tensor without memory": [
+        lambda cuda, x: tables.speaker(
+            tables.table(lambda _: HandMade(0, null=("data",))), to_local=lambda _: x
+        )(),
     ],
     "read-only view": [
         lambda cuda, x: from_cai(only_cai(x), readonly=True),

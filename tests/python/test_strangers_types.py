@@ -224,3 +224,110 @@ def test_work_on_a_type_that_cai_alone_has_is_ordered(cuda: Any) -> None:
     cuda.synchronize()
     assert seen.value == [7.0] * 4
     assert not cuda.reports
+
+
+# --- dicts as they are written --------------------------------------------------------------------
+
+
+@each("strangers", "written")
+def test_a_typestr_that_numpy_reads_is_read(row: Any, cuda: Any) -> None:
+    memory = cuda.array(np.arange(64, dtype=np.uint8) % 2, speaks=())
+    assert np.dtype(row["typestr"]).str == row["means"], "NumPy's word"
+    x = only_cai(memory, typestr=row["typestr"], shape=(2,))
+    assert to_cai(x).typestr == row["means"] == to_cai(x).__cuda_array_interface__["typestr"]
+    assert convert(x, "numpy").dtype == np.dtype(row["means"])
+    if not row.get("alone"):
+        assert from_cai(x).typestr == row["means"]
+
+
+def recorded(cuda: Any, row: Any, says: str) -> tuple[Any, Any]:
+    dtype = eval(row["dtype"], {"np": np})
+    memory = cuda.array(np.arange(3 * dtype.itemsize, dtype=np.uint8) % 97, speaks=())
+    entries: dict[str, Any] = {"typestr": dtype.str, "shape": (3,)}
+    if "descr" in says:
+        entries["descr"] = dtype.descr
+    x = only_cai(memory, **entries)
+    if "dtype" in says:
+        x.dtype = dtype
+    return x, dtype
+
+
+@pytest.mark.parametrize("says", ["descr", "dtype", "descr and dtype"])
+@each("strangers", "records")
+def test_records_come_back_exactly_from_wherever_their_type_is_said(
+    row: Any, says: str, cuda: Any
+) -> None:
+    if row.get("own") and "descr" in says:
+        return  # NumPy itself has no descr for it.
+    x, dtype = recorded(cuda, row, says)
+    view = to_cai(x)
+    for made in (view, to_cai(view), convert(x, "cai"), convert([x], "cai")[0]):
+        assert made.dtype == dtype
+        assert made.dtype.fields == dtype.fields
+        assert "dtype" not in made.__cuda_array_interface__
+    host = convert(x, "numpy")
+    assert (host.dtype, host.dtype.names) == (dtype, dtype.names)
+    if "dtype" in says:
+        assert view.dtype.isalignedstruct == dtype.isalignedstruct
+
+
+def test_a_descr_that_is_not_the_dtypes_is_refused(cuda: Any) -> None:
+    row = {"dtype": "np.dtype([('a', '<i4'), ('b', '<f4')])"}
+    x, _ = recorded(cuda, row, "descr")
+    x.dtype = np.dtype([("a", "<f4"), ("b", "<i4")])
+    with pytest.raises(
+        ValueError, match=r"^dtype: got .* beside the typestr .*; allowed: one type"
+    ):
+        to_cai(x)
+
+
+# --- addresses that a GPU cannot read -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typestr", "offset", "strides", "refused"),
+    [
+        ("<f4", 2, None, True),
+        ("<f8", 4, None, True),
+        ("<c8", 4, None, True),
+        ("<c16", 8, None, True),
+        ("<i2", 1, None, True),
+        ("<M8[ns]", 4, None, True),
+        (">f4", 2, None, True),
+        ("<U2", 2, None, True),
+        ("|S3", 1, None, False),
+        ("|V6", 1, None, False),
+        ("|u1", 1, None, False),
+        ("<f4", 4, None, False),
+        ("<f4", 0, (6,), True),
+        ("<M8[us]", 0, (12,), True),
+        ("<i2", 6, (-3,), True),
+        ("|S2", 6, (-3,), False),
+    ],
+)
+def test_an_address_that_a_gpu_cannot_read_is_refused_and_numpy_gets_a_copy(
+    typestr: str, offset: int, strides: Any, refused: bool, cuda: Any
+) -> None:
+    host = np.arange(64, dtype=np.uint8)
+    memory = cuda.array(host, speaks=())
+    entries = {"typestr": typestr, "shape": (2,), "data": (memory.ptr + offset, False)}
+    x = only_cai(memory, strides=strides, **entries)
+    same = np.ndarray((2,), typestr, host.data, offset, strides)
+    assert convert(x, "numpy").tobytes() == same.tobytes()
+    for door in (to_cai, lambda x: convert(x, "cai"), lambda x: convert([x], "cai")[0]):
+        if refused:
+            with pytest.raises(ValueError, match=r"(data|strides\[0\]): got .* multiples of"):
+                door(x)
+        else:
+            assert door(x).ptr == memory.ptr + offset
+
+
+@pytest.mark.parametrize("offset", [1, 2])
+def test_a_tensor_at_an_address_that_a_gpu_cannot_read_is_refused(offset: int, cuda: Any) -> None:
+    memory = cuda.array(shape=16, speaks=())
+    tensor = capsules.HandMade(memory.ptr, owner=memory, byte_offset=offset)
+    capsule = tensor.capsule()
+    for door in (to_cai, to_dlpack, lambda x: convert(x, "cai")):
+        with pytest.raises(ValueError, match=r"^data: got .* multiples of 4; allowed:"):
+            door(capsule)
+    assert (capsules.name_of(capsule), tensor.deleted) == ("dltensor_versioned", 0)

@@ -154,7 +154,7 @@ def test_another_threads_per_thread_stream_is_named_by_one_that_follows_it(cuda)
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
 @pytest.mark.parametrize("stream", [1, 2, "other", "object", -1])
-def test_the_callers_word_comes_before_the_dicts(stream, theirs, version, cuda):
+def test_the_callers_word_is_told_and_the_dicts_stream_is_waited_for(stream, theirs, version, cuda):
     own, other = cuda.stream(), cuda.stream()
     theirs = own.handle if theirs == "own" else theirs
     given = {"other": other.handle, "object": other}.get(stream, stream)
@@ -164,8 +164,10 @@ def test_the_callers_word_comes_before_the_dicts(stream, theirs, version, cuda):
     said = {"other": 1, "object": other.handle, -1: None}.get(stream, stream)
     assert from_cai(x, stream=given).stream == said
     # A handle is good in the call that it is given to: the legacy default stream stands in later.
-    stands_in = [("cuEventRecord", other.handle), ("cuStreamWaitEvent", 1)]
-    assert orders(cuda) == (stands_in if stream == "other" else [])
+    stands_in = order(other.handle, 1) if stream == "other" else []
+    handle = getattr(given, "handle", given)
+    both = stream != -1 and theirs not in (None, handle)
+    assert orders(cuda) == (order(theirs, handle) if both else []) + stands_in
     assert "cuModuleUnload" not in {call.call for call in cuda.calls}
 
 

@@ -3,7 +3,7 @@
 use cai_bridge::cai::{Decoded, Dialect, Fields, decode, encode};
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
-use cai_bridge::dtype::Dtype;
+use cai_bridge::dtype::{Dtype, Typestr};
 use cai_bridge::error::Kind;
 use cai_bridge::layout::Layout;
 use cai_bridge::stream::{Ready, Thread};
@@ -28,6 +28,8 @@ fn each_row_says_what_a_stranger_does_and_what_must_come_out() {
         ("cais_alone", &["does", "set", "bytes", "refused"]),
         ("elsewhere", &["does", "refused"]),
         ("answers", &["does"]),
+        ("written", &["typestr", "means"]),
+        ("records", &["dtype", "does"]),
     ];
     let all = table("strangers.toml");
     assert_eq!(all.len(), expected.len(), "a section that no test reads");
@@ -48,6 +50,20 @@ fn what_is_refused_is_a_kind_of_error() {
                 assert!(Kind::ALL.iter().any(|kind| kind.name() == name), "{row:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_is_written_otherwise_means_what_the_array_interface_writes() {
+    for row in rows(&table("strangers.toml"), "written") {
+        let (written, means) = (text(&row, "typestr"), text(&row, "means"));
+        assert!(Typestr::is_same(&written, &means), "{row:?}");
+        assert_eq!(Typestr::itemsize(&written), Typestr::itemsize(&means), "{row:?}");
+        assert_eq!(Typestr::alignment(&written), Typestr::alignment(&means), "{row:?}");
+        assert_eq!(Typestr::parse(&written).ok(), Typestr::parse(&means).ok(), "{row:?}");
+        assert_eq!(Typestr::parse(&means).is_err(), row.contains_key("alone"), "{row:?}");
+        let again = Typestr::respelled(&written).unwrap_or_else(|| written.to_string());
+        assert!(!row.contains_key("alone") || again == means, "{again}");
     }
 }
 
@@ -118,8 +134,13 @@ fn a_type_that_the_other_protocol_alone_has_goes_on_by_its_bytes_or_is_refused()
         };
         let (bytes, mut layout) = (int(&row, "bytes"), Layout::EMPTY);
         let mut read = |goes_on| {
-            let dialect =
-                Dialect { here: Thread::numbered(1), unnamed: None, declared: false, goes_on };
+            let dialect = Dialect {
+                here: Thread::numbered(1),
+                unnamed: None,
+                declared: false,
+                goes_on,
+                dtype: None,
+            };
             decode(&fields, dialect, || None, &mut layout)
         };
         assert_eq!(read(false).unwrap_err().kind().name(), text(&row, "refused"), "{row:?}");

@@ -107,14 +107,27 @@ class Library:
                 found.append(name)
                 continue
             module, _, attribute = name.partition(":")
-            kind = getattr(importlib.import_module(module), attribute, None)
+            imported = importlib.import_module(module)
+            kind = getattr(imported, attribute, None)
             if not isinstance(kind, type):
+                self._refuse_other(imported)
                 raise TypeError(
                     f"arrays: got {name!r:.80}, which is no type, for the library {self.name!r}; "
                     'allowed: "module:type", of types that their modules have'
                 )
             found.append(kind)
         return tuple(found)
+
+    def _refuse_other(self, module: Any) -> None:
+        """Refuse a module that is in the place of a known library, as a folder of its name."""
+        is_whole = not getattr(module.__spec__, "_initializing", False)
+        if type(self).__module__.startswith("cai_bridge.") and is_whole:
+            place = getattr(module, "__file__", None) or next(iter(module.__path__), "nowhere")
+            raise ImportError(
+                f"to: got the module {module.__name__!r} of {place}, which is not the library; "
+                f"allowed: the library {self.name!r}: rename what hides it there, or run the "
+                "program elsewhere"
+            )
 
     @functools.cached_property
     def maker(self) -> _Maker:

@@ -12,7 +12,7 @@ class Numpy(Library):
     arrays = ("numpy:ndarray",)
     _from_host = "numpy:asarray"
     _host_alone = True
-    _words = "cai"
+    _words = "numpy"
     view = DLPackView
     writes = False
 

@@ -19,27 +19,30 @@ use crate::layout::{Dims, Layout, MAX_NDIM, count_of_strides};
 use crate::py::interpreter::answered;
 use crate::py::streams::argument::index;
 use crate::py::text::{an_object, refused, shown};
-use crate::py::{flag, native};
+use crate::py::{flag, native, numpy};
 use crate::stream::{Ready, Stream, Thread};
 
 /// What a dict says of items that DLPack has no word for, where one does: the typestr, and their fields.
 pub(crate) type Words = Option<Py<PyDict>>;
 
 /// Reads and checks `dict`, whose layout it puts into `layout`. `unnamed` is the stream of arrays on the producer's
-/// default stream, where its dicts do not name it; `declared` is whether the caller says the stream; `dtype_name` is asked
-/// where the typestr does not name one type. `words` is for consumers of the same protocol.
+/// default stream, where its dicts do not name it; `declared` is whether the caller says the stream; `said` is the type
+/// that he says, and `own` is asked for the object's where the typestr does not name one: for its name if the typestr is
+/// one of types without a letter, else for a type of as many bytes.
+/// `words` is for consumers of the same protocol.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
     (unnamed, declared): (Option<Stream>, bool),
-    dtype_name: impl FnOnce() -> PyResult<Option<String>>,
+    (said, own): (Option<Dtype>, impl FnOnce(bool) -> PyResult<(Option<Dtype>, Option<String>)>),
     layout: &mut Layout,
     words: Option<&mut Words>,
 ) -> PyResult<Decoded> {
-    let mut dialect = Dialect { here: Thread::current(), unnamed, declared, goes_on: false };
+    let here = Thread::current();
+    let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
         // Some spellings leave the type open, which takes asking the object: the long way.
-        Some(Err(error)) if error.kind() == Kind::DtypeAmbiguous => {}
+        Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
         None => {}
@@ -77,15 +80,24 @@ pub(crate) fn decode(
     };
     let structured = named.is_some();
     let fields = Fields { shape, typestr, data, strides, version, stream, structured };
-    let name = match Typestr::parse(typestr) {
-        Ok(Typestr::Opaque(_)) => dtype_name()?,
-        _ => None,
-    };
+    let mut name = None;
+    let is_open = matches!(Typestr::parse(typestr), Ok(Typestr::Opaque(_)));
+    if is_open || (!structured && Typestr::may_have_fields(typestr)) {
+        let (own, of_own) = own(is_open)?;
+        (dialect.dtype, name) = (said.or(own), of_own);
+    }
     let decoded = cai::decode(&fields, dialect, || name, layout)?;
     if let Some(words) = words.filter(|_| decoded.dtype.is_cais_alone()) {
-        *words = Some(descr::words(dict.py(), typestr, named)?);
+        let usual = Typestr::respelled(typestr);
+        *words = Some(descr::words(dict.py(), usual.as_deref().unwrap_or(typestr), named)?);
     }
     Ok(decoded)
+}
+
+/// What the addresses of items are multiples of, of which a dict says `words`.
+pub(crate) fn alignment(words: &Bound<'_, PyDict>) -> PyResult<u64> {
+    let typestr = words.as_any().get_item(intern!(words.py(), "typestr"))?;
+    Ok(Typestr::alignment(typestr.extract()?))
 }
 
 /// Why DLPack has no word for `array`, whose dict says `words`.
@@ -104,8 +116,8 @@ pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
             stream: None,
             structured: words.contains(intern!(py, "descr"))?,
         };
-        let dialect =
-            Dialect { here: Thread::current(), unnamed: None, declared: false, goes_on: false };
+        let here = Thread::current();
+        let dialect = Dialect { here, unnamed: None, declared: false, goes_on: false, dtype: None };
         let decoded = cai::decode(&fields, dialect, || None, &mut Layout::EMPTY.clone());
         let refused = decoded.err().unwrap_or_else(|| Error::new(Kind::Dtype, typestr.clone()));
         Ok(refused.into())
@@ -245,7 +257,13 @@ pub(crate) fn encode<'py>(
     let entries = cai::encode(array, ready, Thread::current());
     let (data, stream) = (entries.data, entries.stream);
     let dict = match words {
-        Some(words) => filled(words, &entries, stream)?,
+        Some(words) => {
+            let dict = filled(words, &entries, stream)?;
+            if dict.contains(numpy::exact(py))? {
+                dict.del_item(numpy::exact(py))?;
+            }
+            dict
+        }
         None => recent::dict(py, array, stream, || {
             static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
             let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;

@@ -163,6 +163,7 @@ fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     Ok(match said.extract::<Option<&str>>()? {
         None => by_view,
         Some("cai") => Wanted::Cai,
+        Some("numpy") => Wanted::Numpy,
         Some("any") => Wanted::Any,
         Some(_) => Wanted::DLPack,
     })

@@ -1,5 +1,6 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
+mod another_way;
 mod call_argument;
 mod consumer_stream;
 pub(crate) mod convert;

@@ -1,21 +1,21 @@
 //! `to_cai`: an array of whatever protocol, as the CUDA Array Interface has it.
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::another_way::{self, from_dict, has_cai};
 use super::hand_over::export;
 use super::{Optional, report};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
-use crate::py::interpreter::{Answer, answered, entry, is_interrupt, raised};
+use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::lease::{Holding, look};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks, stands_for};
-use crate::py::producers::{Wanted, cai, dlpack, types};
+use crate::py::producers::{Refused, Wanted, dlpack, types};
 use crate::py::streams::Argument;
-use crate::py::text::{an_object, shown};
+use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
 
 const DOOR: &str = "to_cai";
@@ -30,7 +30,8 @@ const DOOR: &str = "to_cai";
 /// x : object
 ///     An object with DLPack's exchange API or ``__dlpack__``, a ``dltensor`` or
 ///     ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
-///     Interface (version 0 to 3).
+///     Interface (version 0 to 3). Of one that speaks both, work on the stream that its dict names is
+///     waited for, too; its dict is taken where its DLPack raises an exception.
 /// stream : None, int or stream object, optional
 ///     The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
 ///     then holds. The stream waits for the producer's. If nothing keeps a bare handle of a non-blocking
@@ -129,46 +130,10 @@ pub(super) fn take_in(
     arguments: (&Argument<'_, '_>, &Argument<'_, '_>),
     wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
-    take_in_by(door, x, facts, arguments, wanted).or_else(|error| {
-        let py = x.py();
-        let error = raised(py, error);
-        if is_interrupt(py, &error) {
-            return Err(error);
-        }
-        if let Some(facts) = types::changed(x, facts)? {
-            return take_in_by(door, x, &facts, arguments, wanted);
-        }
-        let may_be =
-            error.is_instance_of::<PyAttributeError>(py) || error.is_instance_of::<PyTypeError>(py);
-        match may_be.then(|| unspoken(x, facts)).transpose()?.flatten() {
-            Some(Unspoken::Lacking) => from_dict(door, x, facts, arguments, wanted),
-            Some(Unspoken::NoMethod(wrong)) => Err(wrong.into()),
-            None => Err(error),
-        }
+    let take_in = |facts: &Facts| take_in_by(door, x, facts, arguments, wanted);
+    take_in(facts).or_else(|refused| {
+        another_way::take_in(x, facts, (door, arguments, wanted), refused, take_in)
     })
-}
-
-/// What an object has in place of its type's `__dlpack__`.
-enum Unspoken {
-    /// Nothing, as a property says by its `AttributeError`: it speaks by its dict alone.
-    Lacking,
-    NoMethod(Error),
-}
-
-#[cold]
-fn unspoken(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Unspoken>> {
-    let name = intern!(x.py(), "__dlpack__");
-    if facts.producer != ProducerKind::Foreign || !facts.has_dlpack {
-        return Ok(None);
-    }
-    let Some(Some(method)) = answered(x.py(), x.getattr_opt(name))? else {
-        return Ok(facts.has_cai.then_some(Unspoken::Lacking));
-    };
-    if method.is_callable() {
-        return Ok(None);
-    }
-    let got = format!("{} whose __dlpack__ is {}", an_object(x)?, shown(&method)?);
-    Ok(Some(Unspoken::NoMethod(Error::new(Kind::Protocol, got))))
 }
 
 #[inline(always)]
@@ -178,20 +143,22 @@ fn take_in_by(
     facts: &Facts,
     (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
     wanted: Wanted,
-) -> PyResult<Box<Holding>> {
+) -> Result<Box<Holding>, Refused> {
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         if facts.has_still(table, x)? {
             return dlpack::exchange(door, x, facts, table, argument);
         }
         return Err(Error::new(Kind::ExchangeTable, "a type that has another one by now").into());
     }
+    let asked = (door, (argument, said), wanted);
     match facts.producer {
         ProducerKind::CaiView | ProducerKind::DLPackView => {
-            unwrap_view(door, x.py(), x.cast::<View>()?.get(), argument)
+            let view = x.cast::<View>().map_err(PyErr::from)?;
+            Ok(unwrap_view(door, x.py(), view.get(), argument)?)
         }
-        ProducerKind::Capsule => dlpack::capsule(door, x, argument),
+        ProducerKind::Capsule => Ok(dlpack::capsule(door, x, argument)?),
         ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
-            from_dict(door, x, facts, (argument, said), wanted)
+            Ok(from_dict(x, facts, asked)?)
         }
         ProducerKind::Foreign if facts.has_dlpack => {
             dlpack::protocol(door, x, (facts, facts), (argument, said), wanted)
@@ -203,10 +170,8 @@ fn take_in_by(
             }
             None => dlpack::protocol(door, x, (facts, facts), (argument, said), wanted),
         },
-        ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
-            from_dict(door, x, facts, (argument, said), wanted)
-        }
-        ProducerKind::Class => Err(types::a_class(x)),
+        ProducerKind::Foreign if facts.has_cai || has_cai(x)? => Ok(from_dict(x, facts, asked)?),
+        ProducerKind::Class => Err(types::a_class(x).into()),
         ProducerKind::Dict => {
             let got = "a dict, which has no owner; from_cai(dict, owner=...) takes it";
             Err(Error::new(Kind::Protocol, got).into())
@@ -216,7 +181,13 @@ fn take_in_by(
             let got = format!(
                 "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__{}",
                 an_object(x)?,
-                if several && cfg!(feature = "wheel") { TREES } else { "" }
+                if is_sparse(x)? {
+                    PARTS
+                } else if several && cfg!(feature = "wheel") {
+                    TREES
+                } else {
+                    ""
+                }
             );
             Err(Error::new(Kind::Protocol, got).into())
         }
@@ -226,14 +197,20 @@ fn take_in_by(
 /// What the package, which has that function, tells of a container.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
+/// What is told of a sparse array: CuPy's and JAX's are objects of several arrays.
+const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
+
+/// Whether it is one, by what both libraries have.
+#[cold]
+fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let has = |name| Ok::<_, PyErr>(answered(x.py(), x.hasattr(name))? == Some(true));
+    let py = x.py();
+    Ok(has(intern!(py, "todense"))? && has(intern!(py, "data"))? && has(intern!(py, "indices"))?)
+}
+
 /// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
-}
-
-/// The same for the other protocol.
-fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-    speaks(x, intern!(x.py(), "__cuda_array_interface__"))
 }
 
 /// One of our own views.
@@ -246,28 +223,5 @@ fn unwrap_view(
     look(py);
     let mut source = view.unwrap(py)?;
     export(door, py, &mut source, argument)?;
-    Ok(source)
-}
-
-/// An object that speaks the CUDA Array Interface.
-fn from_dict(
-    door: &'static str,
-    x: &Bound<'_, PyAny>,
-    facts: &Facts,
-    (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
-    wanted: Wanted,
-) -> PyResult<Box<Holding>> {
-    let options = cai::ImportOptions {
-        door,
-        stream: &Argument::UNSPECIFIED,
-        consumer,
-        wanted,
-        owner: None,
-        device: None,
-        dtype: None,
-    };
-    look(x.py());
-    let mut source = cai::import(x, facts, &options)?;
-    export(door, x.py(), &mut source, argument)?;
     Ok(source)
 }

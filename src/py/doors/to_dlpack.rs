@@ -4,6 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
+use super::another_way::has_cai;
 use super::to_cai::import;
 use super::{Optional, report};
 use crate::device::MemoryKind;
@@ -13,7 +14,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Arrays, ProducerKind, facts, speaks};
-use crate::py::producers::{Wanted, dlpack};
+use crate::py::producers::{Wanted, dlpack, dlpack_device};
 use crate::py::views::{DLPackView, View};
 
 const DOOR: &str = "to_dlpack";
@@ -109,7 +110,12 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.has_cai && !facts.has_dlpack {
         return Ok(true);
     }
-    match dlpack::declared(x)? {
+    let declared = match dlpack_device(x) {
+        // It is taken in by its dict.
+        Err(refused) if refused.is_of_protocol(py) && has_cai(x)? => return Ok(true),
+        declared => declared?,
+    };
+    match declared {
         // PyTorch's tensors in pinned memory say so, and hand it out as the CPU's.
         Some(Ok(device)) if device.kind == MemoryKind::Host => Ok(!dlpack::is_hosts(x)?),
         Some(Err(elsewhere)) => Ok(elsewhere.kind() != Kind::CpuMemory),

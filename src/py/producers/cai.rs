@@ -4,33 +4,34 @@
 //! behind `<V2` and `|V1`, which the object's `dtype` names; and, for versions 0 to 2, which say
 //! nothing of streams, the stream or a wait on the host.
 
-use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::device::{device_argument, locate};
+use super::device::{device_argument, locate, said_device, without_items};
 use super::dict_stream::DictStream;
-use super::dtype::{check_dtype, dtype_of, name_of};
+use super::dtype::{agreed, check_dtype, exact, name_of, named};
+use super::interface::interface;
 use super::ndarray::Names;
-use super::readiness::declared;
+use super::readiness::{Readiness, declared};
 use super::types::{self, Facts, ProducerKind};
-use super::{Wanted, guards, ndarray, silence, strides};
+use super::{Wanted, ndarray, silence, strides};
 use crate::cai::{Claim, Decoded};
-use crate::device::Device;
+use crate::device::Place;
 use crate::driver;
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
+use crate::layout::Layout;
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
-use crate::py::interpreter::{answered, detach};
+use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::local::asking;
+use crate::py::numpy;
 use crate::py::observe::By;
 use crate::py::plain::is_constant;
 use crate::py::source::check_argument;
-use crate::py::streams::argument::pair;
 use crate::py::streams::{Argument, KnownStream, StreamRef, libraries};
-use crate::py::text::{an_object, printed, type_name};
+use crate::py::text::an_object;
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
 
@@ -65,33 +66,52 @@ pub(crate) fn import<'py>(
         if facts.producer == ProducerKind::Dict { Some(types::facts(owner)?) } else { None };
     let of_owner = of_owner.as_deref().unwrap_or(facts);
     let mut source = begin(owner, facts)?;
+    let is_said = matches!(options.stream.request(), Request::On(_));
     let layout = source.array.layout_mut();
     let by_parts = match &facts.parts {
         Some(parts) => parts.decode(x, layout)?,
         None => None,
     };
+    let exports = facts.producer != ProducerKind::Dict;
+    let said_dtype = match options.dtype {
+        None => None,
+        Some(said) => named(said)?,
+    };
     let (mut silent, mut names, mut words) = (false, None, None);
-    let decoded = if let Some(options) = by_parts {
-        names = Some(options.stream);
-        options.decoded
+    let decoded = if let Some(parts) = by_parts {
+        names = Some(parts.stream);
+        parts.decoded
     } else {
-        let unnamed = default_stream(owner, of_owner)?;
-        let declared = options.stream.request() != Request::Unspecified;
-        let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = strides::completed(interface(x, facts)?, owner, of_owner)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
-        let for_cai = options.wanted != Wanted::DLPack;
-        cai_dict::decode(&dict, (unnamed, declared), name, layout, for_cai.then_some(&mut words))?
+        let of_owner = (owner, of_owner);
+        by_dict(&dict, of_owner, options, said_dtype, layout, &mut words)?
     };
-    let Decoded { version, ptr, readonly, dtype, reach, claim } = decoded;
+    let Decoded { version, ptr, readonly, mut dtype, reach, claim } = decoded;
+    if let Some(said) = said_dtype.filter(|said| said.itemsize() == dtype.itemsize()) {
+        dtype = said;
+    } else if names.is_none() && exports && facts.may_say_more(dtype) {
+        // A dict by itself may say of its owner's memory what it likes.
+        dtype = agreed(x, facts, dtype)?;
+    }
     check_dtype(options.dtype, dtype)?;
     let wanted = options.device.map(device_argument).transpose()?;
-    let named = [options.stream, options.consumer];
-    let (device, place) = locate(&source.driver, ptr, source.array.layout(), (wanted, named))?;
+    let layout = source.array.layout();
+    let (device, place) = if layout.size() == 0 {
+        let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
+        let named = named.filter(|_| exports && !of_owner.has(Habit::StoresDict));
+        let said = || said_device(owner, &source.driver, named);
+        without_items(&source.driver, ptr, (wanted, [options.stream, options.consumer]), said)?
+    } else {
+        locate(&source.driver, ptr, layout, wanted)?
+    };
     source.driver.open(place.ordinal, |call| detach(py, call));
     source.array.set(ptr, dtype, reach, device, readonly)?;
     source.set_place(place);
     if let Some(words) = words {
+        if exports && let Some(exact) = exact(x, facts, words.bind(py))? {
+            words.bind(py).set_item(numpy::exact(py), exact)?;
+        }
         source.keep_words(words);
     }
     source.by = By::Cai(version);
@@ -105,7 +125,6 @@ pub(crate) fn import<'py>(
         }
         _ => claim,
     };
-    let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {
         Some(Names::Array(Some(object))) => Some(object),
         _ => None,
@@ -122,30 +141,91 @@ pub(crate) fn import<'py>(
         source.produced(Ready::On(producer.stream()), Some(producer), None);
         return Ok(source);
     }
-    let (ready, producer, kept) = match (options.stream.request(), claim) {
-        _ if source.array.ptr() == 0 => (Ready::Nothing, None, None),
-        (Request::On(_), _) => declared(py, options.door, options.stream, (driver, there, place))?,
+    let is_unnamed = matches!(names, Some(Names::Array(None)));
+    let ((ready, producer, kept), before) = if source.array.ptr() == 0 {
+        ((Ready::Nothing, None, None), None)
+    } else {
+        readiness(x, facts, options, &work, (claim, is_unnamed), (there, ordered))?
+    };
+    let elided = options.stream.request() == Request::Unspecified && !ordered;
+    source.ready = if elided { Ready::Nothing } else { ready };
+    let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
+    keep_streams(&mut source, owner, facts, (producer, kept), |view| {
+        is_said || named != view.ready().stream()
+    });
+    if let Some(before) = before {
+        source.home.put_upstream(KnownStream::Kept(before));
+    }
+    Ok(source)
+}
+
+/// Where the array is ready, of which the dict has that claim, and what keeps the stream that it names, where the caller
+/// names another one, which comes after that, at the place `there`.
+#[inline]
+fn readiness(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    options: &ImportOptions<'_, '_>,
+    work: &DictStream<'_, '_>,
+    (claim, is_unnamed): (Claim, bool),
+    (there, ordered): (Place, bool),
+) -> PyResult<(Readiness, Option<StreamRef>)> {
+    let (py, door, streams) = (x.py(), options.door, (work.driver, work.place));
+    let ready = match (options.stream.request(), claim) {
+        (Request::On(_), claim) => {
+            let mut before = None;
+            if let (Some(declared), Claim::Stated(Ready::On(named))) =
+                (options.stream.alive(there), claim)
+                && ordering_wanted()
+                && !is_unnamed
+            {
+                before = work.precede(py, door, (named, declared))?;
+            }
+            let place = (work.driver, there, work.place);
+            return Ok((declared(py, door, options.stream, place)?, before));
+        }
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
             work.stored(py, stream, (request, ordered))?
         }
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
-        (_, Claim::Stated(Ready::On(stream))) => work.exported(py, options.door, stream)?,
+        (_, Claim::Stated(Ready::On(stream))) => work.exported(py, door, stream)?,
         (Request::Unspecified, Claim::Silent) => {
-            silence::settle(x, facts, owner, (driver, place), (options.door, ordered))?
+            silence::settle(x, facts, work.owner, streams, (door, ordered))?
         }
         (Request::Unspecified, Claim::Stated(Ready::Unsaid)) => (Ready::Unsaid, None, None),
         (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };
-    let elided = options.stream.request() == Request::Unspecified && !ordered;
-    source.ready = if elided { Ready::Nothing } else { ready };
-    let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
-    let is_declared = options.stream.request().stream().is_some();
-    keep_streams(&mut source, owner, facts, (producer, kept), |view| {
-        is_declared || named != view.ready().stream()
-    });
-    Ok(source)
+    Ok((ready, None))
+}
+
+/// What `dict` says of the memory of an owner with those facts. `said` is the type that the caller says.
+#[inline]
+fn by_dict(
+    dict: &Bound<'_, PyDict>,
+    (owner, of_owner): (&Bound<'_, PyAny>, &Facts),
+    options: &ImportOptions<'_, '_>,
+    said: Option<Dtype>,
+    layout: &mut Layout,
+    words: &mut cai_dict::Words,
+) -> PyResult<Decoded> {
+    let request = options.stream.request();
+    let unnamed = match request {
+        Request::On(_) => None,
+        _ => default_stream(owner, of_owner)?,
+    };
+    let own = |is_open| match options.dtype {
+        Some(said) => Ok((None, name_of(said)?)),
+        None => match of_owner.dtype_of(owner)? {
+            Some(own) if is_open => Ok((None, name_of(&own)?)),
+            Some(own) => Ok((named(&own)?, None)),
+            None => Ok((None, None)),
+        },
+    };
+    let streams = (unnamed, request != Request::Unspecified);
+    let words = (options.wanted != Wanted::DLPack).then_some(words);
+    cai_dict::decode(dict, streams, (said, own), layout, words)
 }
 
 /// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy
@@ -224,61 +304,6 @@ fn owner<'a, 'py>(
         Some(owner) => Err(Error::new(Kind::OwnerUnexpected, an_object(owner)?).into()),
         None => Ok(x),
     }
-}
-
-/// The dict.
-fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, PyDict>> {
-    if facts.producer == ProducerKind::Dict {
-        return Ok(x.cast::<PyDict>()?.clone());
-    }
-    if facts.lazy.is_some() {
-        guards::check_layout(x, facts)?;
-        guards::check(x, facts, None)?;
-    }
-    match asking(x, || x.getattr(intern!(x.py(), "__cuda_array_interface__"))) {
-        Ok(interface) => match interface.cast_into::<PyDict>() {
-            Ok(dict) => Ok(dict),
-            Err(error) => Err(Error::new(Kind::DictType, an_object(&error.into_inner())?).into()),
-        },
-        Err(error) if error.is_instance_of::<PyAttributeError>(x.py()) => {
-            Err(speechless(x, facts, error).unwrap_or_else(|interrupt| interrupt))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Why an object has no dict to read: it is on the CPU, or it speaks no CAI.
-#[cold]
-fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyErr> {
-    let py = x.py();
-    let device = answered(py, x.call_method0(intern!(py, "__dlpack_device__")))?;
-    let device = device.map(|device| pair(&device)).transpose()?.flatten();
-    let device = device.map(|(kind, id)| Device::from_dlpack(kind, id));
-    let refused = match device {
-        Some(Err(elsewhere)) => elsewhere,
-        _ if facts.has_cai => {
-            let (name, raised) = (type_name(x)?, printed(error.value(py))?);
-            let got = format!("{name}, whose __cuda_array_interface__ raised {raised}");
-            Error::new(Kind::NotCai, got)
-        }
-        _ if facts.producer == ProducerKind::DLPackView => Error::new(
-            Kind::NotCai,
-            "a DLPackView, which speaks only DLPack and which to_cai takes",
-        ),
-        _ => {
-            let has_table = facts.table.is_some();
-            let speaks = if has_table || types::speaks(x, intern!(py, "__dlpack__"))? {
-                "which speaks only DLPack and which to_cai and to_dlpack take \
-                 (from_cai(to_cai(x, stream=-1), stream=...) names its stream)"
-            } else {
-                "which has no __cuda_array_interface__"
-            };
-            Error::new(Kind::NotCai, format!("{}, {speaks}", type_name(x)?))
-        }
-    };
-    let refused = PyErr::from(refused);
-    refused.set_cause(py, Some(error));
-    Ok(refused)
 }
 
 /// Whether waits at import are wanted: `CAI_BRIDGE_SYNC=0` leaves them out, as the variables of that

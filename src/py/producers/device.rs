@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 
+use super::dunder::dlpack_device;
 use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind, Place, Pointer};
 use crate::driver::Handle;
@@ -12,31 +14,21 @@ use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::order;
+use crate::py::interpreter::answered;
+use crate::py::local::is_asked;
 use crate::py::native;
-use crate::py::streams::Argument;
 use crate::py::streams::argument::{index, pair};
-use crate::py::text::{beginning, refused, shown};
+use crate::py::streams::{Argument, current};
+use crate::py::text::{attribute, beginning, refused, shown};
+use crate::stream::Stream;
 
-/// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the
-/// pointer, the caller the first where there is none: by `device=`, or by the streams that are named.
+/// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the pointer.
 pub(super) fn locate(
     driver: &Handle,
     ptr: u64,
     layout: &Layout,
-    (wanted, named): (Option<Device>, [&Argument<'_, '_>; 2]),
+    wanted: Option<Device>,
 ) -> Result<(Device, Place)> {
-    if layout.size() == 0 {
-        let device = match wanted {
-            Some(device) => {
-                if device.kind == MemoryKind::Device {
-                    check_exists(driver, device.id, "device", format_args!("(2, {})", device.id))?;
-                }
-                device
-            }
-            None => without_items(driver, ptr, named)?,
-        };
-        return Ok((device, Place::gpu(device.id)));
-    }
     if ptr == 0 {
         return Err(null(layout));
     }
@@ -44,20 +36,98 @@ pub(super) fn locate(
     as_wanted(own_device(found), wanted).map(|device| (device, Place::owning(found)))
 }
 
-/// Where an array without items is: where its pointer is, though it needs none, or where the stream is that the caller
-/// names. Its `__dlpack_device__` is not asked: many a class has it from here.
+/// Where an array without items is: what the caller wants; or where its pointer is, though it needs none, or where the
+/// stream is that the caller names, or where its producer says; else where the thread works.
 #[cold]
-fn without_items(driver: &Handle, ptr: u64, named: [&Argument<'_, '_>; 2]) -> Result<Device> {
+pub(super) fn without_items(
+    driver: &Handle,
+    ptr: u64,
+    (wanted, named): (Option<Device>, [&Argument<'_, '_>; 2]),
+    said: impl FnOnce() -> PyResult<Option<Device>>,
+) -> PyResult<(Device, Place)> {
+    let at = |device: Device| Ok((device, Place::gpu(device.id)));
+    if let Some(device) = wanted {
+        if device.kind == MemoryKind::Device {
+            check_exists(driver, device.id, "device", format_args!("(2, {})", device.id))?;
+        }
+        return at(device);
+    }
     let calls = driver.get()?;
     if ptr != 0
         && let Some(found) = calls.pointer(ptr)?
     {
-        return Ok(own_device(found));
+        return at(own_device(found));
     }
     let here = Place::gpu(current_ordinal(driver)?);
-    let named = named.into_iter().find_map(|argument| argument.alive(here));
-    let place = named.map_or(Ok(here), |alive| order::place_of(calls, alive))?;
-    Ok(Device::cuda(place.ordinal))
+    if let Some(alive) = named.into_iter().find_map(|argument| argument.alive(here)) {
+        return at(Device::cuda(order::place_of(calls, alive)?.ordinal));
+    }
+    at(said()?.unwrap_or(Device::cuda(here.ordinal)))
+}
+
+/// What says where an array of `x` is, that has no pointer: its `__dlpack_device__`, unless that comes from here; its
+/// `device`, or that one's number; or the context of the stream that its dict names.
+#[cold]
+pub(super) fn said_device(
+    x: &Bound<'_, PyAny>,
+    driver: &Handle,
+    stream: Option<Stream>,
+) -> PyResult<Option<Device>> {
+    let py = x.py();
+    if !is_asked(x)
+        && let Some(Some(Ok(device))) = answered(py, dlpack_device(x).map_err(PyErr::from))?
+    {
+        return Ok(Some(device));
+    }
+    let own = answered(py, x.getattr_opt(intern!(py, "device")))?.flatten();
+    let id = own.map(|own| device_number(&own)).transpose()?.flatten();
+    if let Some(id) = id {
+        check_exists(driver, id, "device", format_args!("(2, {id})"))?;
+        return Ok(Some(Device::cuda(id)));
+    }
+    let Some(stream) = stream.filter(|stream| matches!(stream, Stream::Handle(_))) else {
+        return Ok(None);
+    };
+    let here = Place::gpu(current_ordinal(driver)?);
+    let place = order::place_of(driver.get()?, current::named(py, stream.handle(), here))?;
+    Ok(Some(Device::cuda(place.ordinal)))
+}
+
+/// The number of a GPU, as libraries write it: an integer, text such as `cuda:1`, or an object with one as `index`,
+/// `id`, `device_id` or `ordinal`. Those of other accelerators and of the host have none.
+fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
+    let py = device.py();
+    let number = |value: &Bound<'_, PyAny>| -> PyResult<Option<i32>> {
+        if value.is_instance_of::<PyBool>() {
+            return Ok(None);
+        }
+        let small = index(value)?.and_then(|id| i32::try_from(id).ok());
+        Ok(small.filter(|id| *id >= 0))
+    };
+    if let Ok(text) = device.cast::<PyString>() {
+        let text = beginning(text)?.to_ascii_lowercase();
+        let (kind, id) = text.rsplit_once(':').unwrap_or_default();
+        let is_gpu = kind.ends_with("cuda") || kind.ends_with("gpu");
+        return Ok(id.parse().ok().filter(|_| is_gpu));
+    }
+    if let Some(id) = answered(py, number(device))?.flatten() {
+        return Ok(Some(id));
+    }
+    let kind = ["type", "platform", "device_kind"]
+        .into_iter()
+        .find_map(|name| attribute(device, &PyString::new(py, name)).ok().flatten());
+    if kind.is_some_and(|kind| kind.eq_ignore_ascii_case("cpu")) {
+        return Ok(None);
+    }
+    for name in ["index", "id", "device_id", "ordinal"] {
+        let found = answered(py, device.getattr_opt(name))?.flatten();
+        if let Some(found) = found
+            && let Some(id) = answered(py, number(&found))?.flatten()
+        {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
 }
 
 /// The device of memory that the driver knows so.

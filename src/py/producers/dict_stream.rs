@@ -7,10 +7,12 @@ use super::types::Facts;
 use crate::cai::Claim;
 use crate::device::Place;
 use crate::driver::Handle;
+use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
+use crate::py::interpreter::detach;
 use crate::py::streams::{StreamRef, WaitReason, current, exports, wait_for_all};
 use crate::py::views::View;
-use crate::stream::{Ready, Request, Stream};
+use crate::stream::{Alive, Ready, Request, Stream};
 
 /// Whose stream a dict's array is ready on.
 pub(super) struct DictStream<'a, 'py> {
@@ -91,7 +93,33 @@ impl DictStream<'_, '_> {
         Ok((Ready::Nothing, None, None))
     }
 
-    /// The same, if something keeps it: by the specification the exporter does; CuPy's arrays do not.
+    /// Has the stream `declared`, which the caller says that work is pending on, come after the work on the one that the
+    /// dict names, and gives what keeps that one. Nothing where both are the same.
+    pub(super) fn precede(
+        &self,
+        py: Python<'_>,
+        door: &'static str,
+        (stream, declared): (Stream, Alive<'_>),
+    ) -> PyResult<Option<StreamRef>> {
+        let named = current::named(py, stream.handle(), self.place);
+        if named.is(declared) {
+            return Ok(None);
+        }
+        let kept = if self.is_stored(stream) {
+            let (_, pooled, _) = self.stored(py, stream, (Request::Unspecified, true))?;
+            if pooled.is_none() {
+                return Ok(None);
+            }
+            pooled
+        } else {
+            self.kept(py, stream)?
+        };
+        let edge = (named, declared);
+        order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
+        Ok(kept)
+    }
+
+    /// What keeps the stream that the dict names, if something does: by the specification the exporter does; CuPy's arrays do not.
     pub(super) fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let (Some(object), Stream::Handle(_)) = (self.object, stream)

@@ -6,16 +6,16 @@
 //! out, and the capsule's name decides, never what was asked for.
 
 use dlpark::python::ImportedDlpack;
-use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyTuple};
+use pyo3::types::PyCapsule;
 
+use super::by_dict::{ByDict, also_by_dict, apart, follow};
 use super::device::{check_exists, check_memory};
-use super::dunder::{ask, ask_quickly, call};
+use super::dunder::{ask, ask_quickly, call, dlpack_device};
 use super::readiness::{of_producer, work_stream};
 use super::types::{self, Facts, ProducerKind};
-use super::{Wanted, guards, host_wait};
+use super::{Refused, Wanted, guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::dlpack::capsule::{self, Form, Held};
@@ -27,12 +27,10 @@ use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::{Holding, Unconsumed, look};
-use crate::py::local::asking;
 use crate::py::observe::By;
 use crate::py::source::{check_argument, hand_over_from, handed_over, pass_on, place_of};
-use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, StreamRef, current, named_by_dict};
-use crate::py::text::{an_object, refused, shown};
+use crate::py::streams::{Argument, StreamRef, current};
+use crate::py::text::{an_object, refused};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 /// By the exchange API. The tensor is ready on the library's current work stream.
@@ -43,14 +41,15 @@ pub(crate) fn exchange(
     facts: &Facts,
     table: Table,
     argument: &Argument<'_, '_>,
-) -> PyResult<Box<Holding>> {
+) -> Result<Box<Holding>, Refused> {
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
     decode::check_own(imported.0.flags())?;
     let mut source = Holding::array(x.clone().unbind(), None, driver, By::ExchangeApi);
-    imported.read_into(&mut source.array)?;
+    let read = imported.read_into(&mut source.array);
+    read.map_err(|error| guards::explain_null(x, facts, error))?;
     source.take(ImportedDlpack::Versioned(imported.0));
     guards::check(x, facts, Some(source.array.dtype()))?;
     if !facts.has(Habit::KeepsToDlpack) {
@@ -67,7 +66,12 @@ pub(crate) fn exchange(
         of_producer(py, door, &source.driver, (work, place), passed_on)?
     };
     source.produced(told, producer, kept);
-    hand_to_consumer(py, door, &mut source, argument, Some(work))?;
+    let also = if facts.has(Habit::KeepsToDlpack) {
+        None
+    } else {
+        also_by_dict(x, facts, &mut source, work)?
+    };
+    hand_to_consumer(py, door, &mut source, argument, (Some(work), also))?;
     Ok(source)
 }
 
@@ -79,11 +83,12 @@ pub(crate) fn protocol(
     (facts, known): (&Facts, &Facts),
     (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
     wanted: Wanted,
-) -> PyResult<Box<Holding>> {
+) -> Result<Box<Holding>, Refused> {
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
-    let quick = argument.naming(|| ask_quickly(x, known, argument.request()))?;
+    let quick = argument.naming(|| ask_quickly(x, known, argument.request()));
+    let quick = quick.map_err(Refused::ByProducer)?;
     let device = if quick.is_none() { declared_device(x)? } else { None };
     guards::check(x, facts, None)?;
     // If the library names its stream, its `__dlpack__` is asked for no order: the bridge orders the hand-over and the
@@ -98,21 +103,22 @@ pub(crate) fn protocol(
         _ => None,
     };
     let request = if own.is_some() { Request::NoOrder } else { argument.request() };
-    let (answer, ready) = match quick {
-        Some(answered) => answered,
-        None => on_device(py, &driver, device, || argument.naming(|| ask(x, known, request)))?,
+    let (answer, ready) = if let Some(answered) = quick {
+        answered
+    } else {
+        let ask = || argument.naming(|| ask(x, known, request)).map_err(Refused::ByProducer);
+        on_device(py, &driver, device, ask)?
     };
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
-    let Held { form, array, context } = capsule::read(capsule)?;
+    let held = capsule::read(capsule).map_err(|error| guards::explain_null(x, known, error))?;
+    let Held { form, array, context } = held;
     wanted.check_dtype(array.dtype())?;
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
     }
-    // Of libraries that are known the dict is not asked: JAX would wait on the host.
-    let asks = facts.has_cai && !known.is_known() && array.ptr() != 0;
-    let (named, readonly) = if asks { named_by_dict(x, array.ptr())? } else { (None, false) };
-    let readonly = (readonly && form == Form::Legacy) || known.has(Habit::Immutable);
+    let dict = ByDict::of(x, (facts, known), array.ptr())?;
+    let readonly = (dict.readonly && form == Form::Legacy) || known.has(Habit::Immutable);
     let array = array.with_readonly(readonly.then_some(true));
     if !known.has(Habit::KeepsToDlpack) {
         check_memory(&driver, &array)?;
@@ -127,7 +133,9 @@ pub(crate) fn protocol(
     let passed_on = argument.request() == Request::Unspecified;
     let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);
     let of_work = work.map(of_work).transpose()?;
-    if own.is_none() && !silent && ready != Stream::Legacy && array.ptr() != 0 {
+    let also = dict.pending(py, known, place).filter(|_| !silent);
+    let names_legacy = also.is_some_and(|also| also.stream() == Stream::Legacy);
+    if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
         presume(py, door, known, (&driver, place), argument)?;
     }
     // What it was asked for is ready there; the stream is the call's own.
@@ -138,22 +146,16 @@ pub(crate) fn protocol(
     let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
     let (told, producer, kept) = of_work.unwrap_or_else(asked);
     // The stream that its dict names is the producer's, and so is the one that it names at the end.
-    let exported = |named: Stream| {
-        let alive = current::named(py, named.handle(), place);
-        let besides = StreamRef::vouched(py, &driver, (named, place))?;
-        let named = (true, besides, known.says_what_is_pending());
-        StreamRef::exported(&driver, alive, (x, array.ptr()), named)
-    };
-    let producer = match (producer, named) {
-        (None, Some(named)) => Some(exported(named)?),
-        (known, _) => known,
+    let producer = match producer {
+        None => dict.kept(x, known, (&driver, place, array.ptr()))?,
+        producer => producer,
     };
     let mut source = Holding::array(x.clone().unbind(), None, driver, By::Dlpack);
     source.array = array;
     source.set_place(place);
     source.produced(told, producer, kept);
     source.find_home(py, context);
-    hand_to_consumer(py, door, &mut source, argument, ready)?;
+    hand_to_consumer(py, door, &mut source, argument, (ready, also))?;
     // Last: what fails before leaves the capsule as it was.
     source.take(capsule::take(capsule)?);
     Ok(source)
@@ -213,7 +215,7 @@ pub(crate) fn capsule(
     source.set_place(place);
     source.produced(Ready::On(Stream::Legacy), None, None);
     source.find_home(py, context);
-    hand_to_consumer(py, door, &mut source, argument, Some(Alive::legacy(place)))?;
+    hand_to_consumer(py, door, &mut source, argument, (Some(Alive::legacy(place)), None))?;
     Ok(source)
 }
 
@@ -240,21 +242,26 @@ pub(crate) fn consume_later(py: Python<'_>, source: &mut Holding) -> Option<Unco
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
 
-/// Makes the array usable as `argument` asks, from the stream `from` that it is ready on.
+/// Makes the array usable as `argument` asks, from the stream that it is ready on, and `also` from another one that work
+/// may be pending on.
 #[inline(always)]
 fn hand_to_consumer(
     py: Python<'_>,
     door: &'static str,
     source: &mut Holding,
     argument: &Argument<'_, '_>,
-    from: Option<Alive<'_>>,
+    (from, also): (Option<Alive<'_>>, Option<Alive<'_>>),
 ) -> PyResult<()> {
     if argument.request() == Request::Unspecified {
+        if let Some(also) = also {
+            follow(py, door, source, (from, also))?;
+        }
         pass_on(py, door, source);
         return Ok(());
     }
     let at = check_argument(&source.array, &source.driver, argument, source.home.place)?;
-    let ready = (source.ready, source.home.place, from.map(|from| (from, None)));
+    let both = from.map(|from| (from, also.and_then(|also| apart(also, from, argument, at))));
+    let ready = (source.ready, source.home.place, both);
     hand_over_from(py, door, &source.driver, ready, (argument, at))?;
     handed_over(py, source, argument, at)
 }
@@ -269,8 +276,8 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
 
 /// The device that the producer names, refused before it is asked for a capsule where CUDA cannot
 /// reach it. A producer without `__dlpack_device__` is asked all the same.
-fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
-    Ok(declared(x)?.transpose()?)
+fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
+    Ok(dlpack_device(x)?.transpose()?)
 }
 
 /// Whether the capsule of an array says that its memory is the CPU's.
@@ -281,39 +288,14 @@ pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
-/// The same, refused by the inner error.
-pub(crate) fn declared(x: &Bound<'_, PyAny>) -> PyResult<Option<Result<Device>>> {
-    let py = x.py();
-    let method = match x.getattr(intern!(py, "__dlpack_device__")) {
-        Ok(method) => method,
-        Err(error) if error.is_instance_of::<PyAttributeError>(py) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let answer = asking(x, || method.call0())?;
-    let malformed = || refused(Kind::DlpackDevice, shown(&answer));
-    let pair =
-        answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(malformed)?;
-    let mut numbers = [0; 2];
-    for (number, item) in numbers.iter_mut().zip(pair.iter()) {
-        *number = index(&item)?.ok_or_else(malformed)?;
-    }
-    let [kind, id] = numbers;
-    let unknown = |wrong: Kind| Error::new(wrong, format!("({kind}, {id})"));
-    let (kind, id) = (
-        u32::try_from(kind).map_err(|_| unknown(Kind::DeviceKind))?,
-        i32::try_from(id).map_err(|_| unknown(Kind::DeviceOrdinal))?,
-    );
-    Ok(Some(Device::from_dlpack(kind, id)))
-}
-
 /// Calls `ask` with the GPU of `device` current: some producers export from the current one only. Pinned and
 /// managed memory says (kind, 0) wherever it was made, so that the caller's own GPU stays current.
-fn on_device<R>(
+fn on_device<R, E: From<Error>>(
     py: Python<'_>,
     driver: &Handle,
     device: Option<Device>,
-    ask: impl FnOnce() -> PyResult<R>,
-) -> PyResult<R> {
+    ask: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
     let gpu = device.filter(|device| device.kind == MemoryKind::Device);
     let (Some(device), Ok(calls)) = (gpu, driver.get()) else {
         return ask();
@@ -326,6 +308,6 @@ fn on_device<R>(
             "__dlpack_device__",
             format_args!("(2, {})", device.id),
         );
-        missing.err().filter(|why| why.kind() == Kind::DeviceMissing).map_or(error, PyErr::from)
+        missing.err().filter(|why| why.kind() == Kind::DeviceMissing).map_or(error, E::from)
     })
 }

@@ -1,21 +1,19 @@
 //! The names of element types: what `x.dtype` says, and what `dtype=` may be.
+//!
+//! A typestr may say no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in TensorRT-LLM's. So an
+//! object's own `dtype` counts where both have one size, and is refused where DLPack has no such type.
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
+use super::types::Facts;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
+use crate::py::habits::is_of;
 use crate::py::interpreter::answered;
+use crate::py::numpy;
 use crate::py::text::{attribute, beginning, shown};
-
-/// The name of the element type that `x.dtype` has.
-pub(super) fn dtype_of(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    match answered(x.py(), x.getattr(intern!(x.py(), "dtype")))? {
-        Some(dtype) => name_of(&dtype),
-        None => Ok(None),
-    }
-}
 
 /// The name of an element type: a string, NumPy's `name`, a scalar type's own, or what it prints as
 /// (`torch.bfloat16`).
@@ -36,15 +34,102 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(last.map(str::to_owned))
 }
 
-/// Refuses a `dtype=` that names another type than `dtype`.
+/// The name of the element type that `x.dtype` has.
+pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    match answered(x.py(), x.getattr(intern!(x.py(), "dtype")))? {
+        Some(dtype) => name_of(&dtype),
+        None => Ok(None),
+    }
+}
+
+/// The element type that `dtype` names, if both protocols have it, in the byte order of this machine.
+pub(super) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
+    if is_swapped(dtype)? {
+        return Ok(None);
+    }
+    Ok(name_of(dtype)?.as_deref().and_then(Dtype::from_name))
+}
+
+fn is_swapped(dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(attribute(dtype, intern!(dtype.py(), "byteorder"))?.is_some_and(|order| order == ">"))
+}
+
+/// Refuses a `dtype=` that names a type of another size than `dtype`, or none.
 pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> PyResult<()> {
     let Some(wanted) = wanted else { return Ok(()) };
-    let swapped =
-        attribute(wanted, intern!(wanted.py(), "byteorder"))?.is_some_and(|order| order == ">");
-    let name = if swapped { shown(wanted)? } else { name_of(wanted)?.unwrap_or_default() };
+    let name =
+        if is_swapped(wanted)? { shown(wanted)? } else { name_of(wanted)?.unwrap_or_default() };
     if name == dtype.name() {
         return Ok(());
     }
     let got = format!("{name:?} for the typestr {}, which is {}", dtype.typestr(), dtype.name());
     Err(Error::new(Kind::DtypeArgument, got).into())
+}
+
+/// The type of items that are `said` by a typestr, and by `x.dtype`, which counts if both have one size. Items of another
+/// size are several to an element, as those of Warp's vectors are.
+pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &Facts, said: Dtype) -> PyResult<Dtype> {
+    match facts.dtype_of(x)? {
+        Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),
+        _ => Ok(said),
+    }
+}
+
+#[cold]
+fn agreed_with(own: &Bound<'_, PyAny>, said: Dtype) -> PyResult<Dtype> {
+    let is_numpys = is_numpys(own)?;
+    if let Some(named) = named(own)? {
+        if is_numpys {
+            numpy::know_all(own.py())?;
+        }
+        return Ok(if named.itemsize() == said.itemsize() { named } else { said });
+    }
+    // Of another library's type that has no name here nothing is known.
+    if is_numpys && !said.is_opaque() && itemsize(own)? == Some(said.itemsize()) {
+        return Err(differ(own, said.typestr())?);
+    }
+    Ok(said)
+}
+
+/// The `dtype` of `x`, an array of items that DLPack has no word for, of which its dict says `words`: NumPy's own, which
+/// has what a `descr` has not. Refused where it says something else.
+pub(super) fn exact<'py>(
+    x: &Bound<'py, PyAny>,
+    facts: &Facts,
+    words: &Bound<'py, PyDict>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = x.py();
+    let Some(own) = facts.dtype_of(x)? else { return Ok(None) };
+    if !is_numpys(&own)? {
+        return Ok(None);
+    }
+    let by_words = numpy::dtype_of_words(words)?;
+    if own.eq(&by_words)? {
+        return Ok(Some(own));
+    }
+    if itemsize(&own)? != itemsize(by_words.as_any())? {
+        return Ok(None);
+    }
+    // A typestr of bytes says nothing of what they are.
+    let has_fields = words.contains(intern!(py, "descr"))?;
+    let typestr = attribute(by_words.as_any(), intern!(py, "str"))?.unwrap_or_default();
+    if has_fields || !typestr.contains('V') {
+        return Err(differ(&own, &shown(by_words.as_any())?)?);
+    }
+    Ok(Some(own))
+}
+
+fn is_numpys(dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let kind = dtype.get_type();
+    let module = attribute(kind.as_any(), intern!(dtype.py(), "__module__"))?;
+    Ok(module.is_some_and(|module| is_of(&module, "numpy")))
+}
+
+fn itemsize(dtype: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    let size = dtype.getattr_opt(intern!(dtype.py(), "itemsize"))?;
+    Ok(size.map(|size| answered(dtype.py(), size.extract())).transpose()?.flatten())
+}
+
+fn differ(own: &Bound<'_, PyAny>, said: &str) -> PyResult<PyErr> {
+    Ok(Error::new(Kind::DtypeDiffers, format!("{} beside the typestr {said}", shown(own)?)).into())
 }

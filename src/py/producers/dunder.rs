@@ -1,15 +1,19 @@
-//! Calls a producer's `__dlpack__`. Producers differ in what they take: what one refuses is left out.
+//! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers differ in what they take: what one refuses is left out.
 
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
-use super::jaxs;
 use super::types::Facts;
+use super::{Refused, jaxs};
+use crate::device::Device;
+use crate::error::{Error, Kind, Result};
 use crate::py::habits::Habit;
 use crate::py::interpreter::is_interrupt;
 use crate::py::local::asking;
+use crate::py::streams::argument::index;
+use crate::py::text::{refused, shown};
 use crate::stream::{Request, Stream};
 
 /// The same as [`ask`] where it can be had without the device that the array names, or its context.
@@ -130,4 +134,29 @@ fn call_without<'py>(
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(first),
         answer => answer.map(|capsule| (capsule, false)),
     }
+}
+
+/// The device that `__dlpack_device__` names, refused by the inner error; `None` of a producer without that method.
+pub(crate) fn dlpack_device(x: &Bound<'_, PyAny>) -> Result<Option<Result<Device>>, Refused> {
+    let py = x.py();
+    let method = match x.getattr(intern!(py, "__dlpack_device__")) {
+        Ok(method) => method,
+        Err(error) if error.is_instance_of::<PyAttributeError>(py) => return Ok(None),
+        Err(error) => return Err(Refused::ByProducer(error)),
+    };
+    let answer = asking(x, || method.call0()).map_err(Refused::ByProducer)?;
+    let malformed = || refused(Kind::DlpackDevice, shown(&answer));
+    let pair =
+        answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(malformed)?;
+    let mut numbers = [0; 2];
+    for (number, item) in numbers.iter_mut().zip(pair.iter()) {
+        *number = index(&item)?.ok_or_else(malformed)?;
+    }
+    let [kind, id] = numbers;
+    let unknown = |wrong: Kind| Error::new(wrong, format!("({kind}, {id})"));
+    let (kind, id) = (
+        u32::try_from(kind).map_err(|_| unknown(Kind::DeviceKind))?,
+        i32::try_from(id).map_err(|_| unknown(Kind::DeviceOrdinal))?,
+    );
+    Ok(Some(Device::from_dlpack(kind, id)))
 }

@@ -1,41 +1,81 @@
 //! What neither DLPack's exchange API nor a CAI dict says of a tensor, and would lose silently:
-//! gradients, lazy conjugation and negation, sparse layouts. Torch has them.
+//! gradients, lazy conjugation and negation, sparse layouts. Torch has them, and Paddle the first.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::types::{Facts, Lazy};
+use super::Refused;
+use super::attributes::{Lazy, Torchs};
+use super::types::Facts;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
+use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, is_interrupt};
-use crate::py::text::{an_object, printed};
+use crate::py::native::Question;
+use crate::py::text::{an_object, printed, type_name};
 
 /// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` spares
 /// the questions whose answer the type fixes; `None` asks all of them.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
-    let Some(lazy) = &facts.lazy else { return Ok(()) };
-    let found = match found(x, lazy, dtype) {
-        Err(error) => behind_wrapper(x, facts, error, || self::found(x, lazy, dtype)),
+    let torchs = match &facts.lazy {
+        Some(Lazy::Torchs(torchs)) => torchs,
+        None => return Ok(()),
+        Some(Lazy::Others { requires_grad, stop_gradient }) => {
+            let questions = (requires_grad.as_ref(), stop_gradient.as_ref());
+            return followed(x, facts, questions, dtype);
+        }
+    };
+    let found = match found(x, torchs, dtype) {
+        Err(error) => behind_wrapper(x, facts, error, || self::found(x, torchs, dtype)),
         found => found,
     };
     found?.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// What is to be refused, as the tensor answers.
+/// What is to be refused, as a tensor of torch's answers.
 #[inline(always)]
-fn found(x: &Bound<'_, PyAny>, lazy: &Lazy, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
-    let found = if dtype.is_none_or(Dtype::is_inexact) && lazy.requires_grad.ask(x)? {
+fn found(x: &Bound<'_, PyAny>, torchs: &Torchs, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
+    let found = if dtype.is_none_or(Dtype::is_inexact) && torchs.requires_grad.ask(x)? {
         (Kind::RequiresGrad, "True")
-    } else if lazy.is_neg.ask(x)? {
+    } else if torchs.is_neg.ask(x)? {
         (Kind::NegBit, "a tensor with the negative bit set")
-    } else if dtype.is_none_or(Dtype::is_complex) && lazy.is_conj.ask(x)? {
+    } else if dtype.is_none_or(Dtype::is_complex) && torchs.is_conj.ask(x)? {
         (Kind::ConjBit, "a tensor with the conjugate bit set")
     } else {
         return Ok(None);
     };
     Ok(Some(Error::new(found.0, found.1)))
+}
+
+/// Refuses a tensor of another library that autograd follows, as its type or the object itself has it. What is neither
+/// True nor False, such as a method, says nothing.
+#[inline(never)]
+fn followed(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    (requires_grad, stop_gradient): (Option<&Question>, Option<&Question>),
+    dtype: Option<Dtype>,
+) -> PyResult<()> {
+    if !dtype.is_none_or(Dtype::is_inexact) {
+        return Ok(());
+    }
+    let own = facts.more.of(x)?;
+    let said = |question: Option<&Question>, name| -> PyResult<Option<bool>> {
+        let answer = match question {
+            Some(question) => Some(question.answer(x)?),
+            None => own.get(x, name)?,
+        };
+        Ok(answer.map(|answer| flag::truth(&answer)).transpose()?.flatten())
+    };
+    if said(requires_grad, intern!(x.py(), "requires_grad"))? == Some(true) {
+        return Err(Error::new(Kind::RequiresGrad, "True").into());
+    }
+    if said(stop_gradient, intern!(x.py(), "stop_gradient"))? == Some(false) {
+        return Err(Error::at(Kind::RequiresGrad, "stop_gradient", "False").into());
+    }
+    Ok(())
 }
 
 /// The same of a tensor that answered by `error`: classes of torch's that let nothing be done with their tensors but
@@ -69,36 +109,70 @@ pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// Says what a producer's own failure was about, where it was about the layout.
+/// A producer's own failure, and what it was about, where it was about the layout.
 #[cold]
-pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
+pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> Refused {
     if is_interrupt(x.py(), &error) {
-        return error;
+        return error.into();
     }
     match unstrided(x, facts) {
-        Err(interrupt) => interrupt,
-        Ok(Some(layout)) => {
-            let refused = PyErr::from(Error::new(Kind::SparseLayout, layout));
+        Err(interrupt) => interrupt.into(),
+        Ok(Some(unstrided)) => {
+            let refused = PyErr::from(unstrided);
             refused.set_cause(x.py(), Some(error));
-            refused
+            refused.into()
         }
-        Ok(None) => error,
+        Ok(None) => Refused::ByProducer(error),
     }
+}
+
+/// What was wrong with a tensor: where it has no memory of its own, as PyTorch's distributed tensors and its other
+/// wrappers, who has it.
+#[cold]
+pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &Facts, error: Error) -> Refused {
+    if error.kind() != Kind::NullData {
+        return error.into();
+    }
+    let has_local = answered(x.py(), x.hasattr(intern!(x.py(), "to_local")));
+    match (has_local, type_name(x)) {
+        (Ok(has), Ok(name)) if has == Some(true) || is_torchs(facts) => {
+            let got = format!("{} of {name}, which has no memory of its own", error.got());
+            Error::new(Kind::Wrapper, got).into()
+        }
+        (Err(interrupt), _) => interrupt.into(),
+        _ => error.into(),
+    }
+}
+
+const fn is_torchs(facts: &Facts) -> bool {
+    matches!(facts.lazy, Some(Lazy::Torchs(_)))
 }
 
 /// Refuses a layout that has no strides.
 pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<()> {
     match unstrided(x, facts)? {
-        Some(layout) => Err(Error::new(Kind::SparseLayout, layout).into()),
+        Some(unstrided) => Err(unstrided.into()),
         None => Ok(()),
     }
 }
 
-fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<String>> {
-    if facts.lazy.is_none() {
+fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Error>> {
+    if !is_torchs(facts) {
         return Ok(None);
     }
-    let layout = answered(x.py(), x.getattr(intern!(x.py(), "layout")))?;
+    let py = x.py();
+    let layout = answered(py, x.getattr(intern!(py, "layout")))?;
     let layout = layout.map(|layout| printed(&layout)).transpose()?;
-    Ok(layout.filter(|layout| !layout.ends_with("strided")))
+    Ok(match layout {
+        Some(layout) if layout.ends_with("jagged") => Some(Error::new(Kind::NestedLayout, layout)),
+        Some(layout) if !layout.ends_with("strided") => {
+            Some(Error::new(Kind::SparseLayout, layout))
+        }
+        // One of tensors side by side says that it is strided.
+        _ => {
+            let nested = answered(py, x.getattr_opt(intern!(py, "is_nested")))?.flatten();
+            let is_nested = nested.map(|nested| flag::truth(&nested)).transpose()?.flatten();
+            is_nested.filter(|is| *is).map(|_| Error::new(Kind::NestedLayout, "a nested tensor"))
+        }
+    })
 }

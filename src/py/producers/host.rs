@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
-use super::dtype::dtype_of;
+use super::dtype::own_name;
 use super::dunder;
 use super::guards;
 use super::types::{Facts, facts, stands_for};
@@ -38,7 +38,7 @@ pub(crate) fn take_in(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
     let mut tensor = match tensor(x, &of_type) {
         Err(error) => match answered(x.py(), bits(x))?.flatten() {
             Some(bits) => tensor(&bits, &*facts(&bits)?)?,
-            None => return Err(guards::explain(x, known, error)),
+            None => return Err(guards::explain(x, known, error).into()),
         },
         taken => taken?,
     };
@@ -61,7 +61,8 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<HostTensor> {
     if let Some(table) = facts.table
         && facts.has_still(table, x)?
     {
-        return Ok(HostTensor::of(ImportedDlpack::Versioned(table.import(x)?.0))?);
+        let taken = HostTensor::of(ImportedDlpack::Versioned(table.import(x)?.0));
+        return Ok(taken.map_err(|error| guards::explain_null(x, facts, error))?);
     }
     let answer = dunder::ask_on_host(x)?;
     let given = answer.cast::<PyCapsule>();
@@ -71,7 +72,7 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<HostTensor> {
 
 /// The element type that the `dtype` of `x` names.
 fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
-    Ok(dtype_of(x)?.as_deref().and_then(Dtype::from_name))
+    Ok(own_name(x)?.as_deref().and_then(Dtype::from_name))
 }
 
 /// The same array of unsigned integers, where it is one of NumPy's of a type that NumPy's DLPack has no word for.

@@ -1,6 +1,8 @@
 //! Taking an array in: what its type is known to do, and the ways that it can come.
 
+mod attributes;
 mod bases;
+mod by_dict;
 pub(crate) mod cai;
 pub(crate) mod device;
 mod dict_stream;
@@ -10,13 +12,17 @@ mod dunder;
 pub(crate) mod guards;
 pub(crate) mod host;
 mod host_wait;
+mod interface;
 mod jaxs;
 mod ndarray;
 pub(crate) mod own_view;
 mod readiness;
+mod refused;
 mod silence;
 mod strides;
 pub(crate) mod types;
 mod wanted;
 
+pub(crate) use dunder::dlpack_device;
+pub(crate) use refused::Refused;
 pub(crate) use wanted::Wanted;

@@ -143,7 +143,8 @@ impl Parts {
     fn agree(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
         let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
-        let by_dict = cai_dict::decode(&dict, (None, false), || Ok(None), &mut said, None)?;
+        let by_dict =
+            cai_dict::decode(&dict, (None, false), (None, |_| Ok((None, None))), &mut said, None)?;
         let Some((ptr, dtype, reach)) = self.read(x, &mut layout)? else { return Ok(false) };
         let broadcast = matches!(self.address, Address::Ctypes) && layout.strides().contains(&0);
         let same_layout = (layout == said && reach == by_dict.reach)

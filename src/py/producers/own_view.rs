@@ -4,10 +4,10 @@ use pyo3::prelude::*;
 
 use super::cai::ImportOptions;
 use super::device::{as_wanted, device_argument};
-use super::dtype::check_dtype;
+use super::dtype::{check_dtype, named};
 use super::readiness::declared;
 use crate::py::lease::Holding;
-use crate::py::source::check_argument;
+use crate::py::source::{check_argument, hand_over};
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
@@ -18,6 +18,13 @@ pub(crate) fn adapt(
     mut view: Box<Holding>,
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Box<Holding>> {
+    if let Some(said) = options.dtype.map(named).transpose()?.flatten()
+        && view.array.dtype().is_shared()
+        && view.array.dtype().lanes() == 1
+        && said.itemsize() == view.array.dtype().itemsize()
+    {
+        view.array = view.array.clone().of(said);
+    }
     check_dtype(options.dtype, view.array.dtype())?;
     let place = check_argument(&view.array, &view.driver, options.stream, view.home.place)?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
@@ -41,6 +48,12 @@ fn declare(
     options: &ImportOptions<'_, '_>,
     alive: Alive<'_>,
 ) -> PyResult<()> {
+    let (ready, at) = ((view.ready, view.home.place), alive.place());
+    if let Some(named) = view.ready.stream()
+        && !alive.is_at(named, view.home.place)
+    {
+        hand_over(py, options.door, view, ready, (options.stream, at))?;
+    }
     if view.home.is_producer(alive) && view.home.stays(py, &view.driver)? {
         view.ready = Ready::On(alive.stream());
         view.keep_ready_on(None);

@@ -6,17 +6,18 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
+use super::attributes::{Lazy, More, has_more};
 use super::bases::Bases;
 use super::jaxs;
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
-use crate::py::native::Question;
-use crate::py::text::{attribute, class_name};
+use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
 /// How a producer speaks.
@@ -59,28 +60,6 @@ impl Arrays {
     }
 }
 
-/// Whether objects may have attributes that their type has not.
-fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    let py = kind.py();
-    if kind.getattr(intern!(py, "__dictoffset__"))?.is_truthy()?
-        || kind.getattr_opt(intern!(py, "__getattr__"))?.is_some()
-    {
-        return Ok(true);
-    }
-    let finds = kind.getattr(intern!(py, "__getattribute__"))?;
-    let made_by = finds.getattr_opt(intern!(py, "__objclass__"))?;
-    let module = made_by.map(|by| attribute(&by, intern!(py, "__module__"))).transpose()?.flatten();
-    Ok(module.as_deref() != Some("builtins"))
-}
-
-/// The properties of a tensor whose memory does not hold its values, or that autograd follows.
-#[derive(Debug)]
-pub(super) struct Lazy {
-    pub(super) requires_grad: Question,
-    pub(super) is_neg: Question,
-    pub(super) is_conj: Question,
-}
-
 /// The protocols that a type speaks, by its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Speaks {
@@ -114,8 +93,12 @@ pub(crate) struct Facts {
     pub(crate) arrays: Arrays,
     /// Its exchange API.
     pub(crate) table: Option<Table>,
-    /// What its tensors have that DLPack cannot say, and the exchange API does not check. Torch's do.
+    /// What its tensors have that DLPack cannot say, and the exchange API does not check. Torch's and Paddle's do.
     pub(super) lazy: Option<Lazy>,
+    /// Where its objects may have more than it has.
+    pub(super) more: More,
+    /// Whether it has a `dtype`.
+    has_dtype: bool,
     /// The attributes that its arrays are read by.
     pub(super) parts: Option<Parts>,
     /// What its library is known to do.
@@ -149,9 +132,28 @@ impl Facts {
         own || (self.has_cai && self.has(Habit::NoneIsNothing))
     }
 
+    /// The `dtype` of `x`, an object of the type.
+    pub(super) fn dtype_of<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let name = intern!(x.py(), "dtype");
+        if self.has_dtype {
+            answered(x.py(), x.getattr(name))
+        } else {
+            self.more.of(x)?.get(x, name)
+        }
+    }
+
+    /// Whether the `dtype` of its objects may be another than `said`, which their typestr says: where something is known of
+    /// a library, another that typestrs have no letter for.
+    pub(super) fn may_say_more(&self, said: Dtype) -> bool {
+        said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
+    }
+
     /// Whether something is known of the type's library.
     pub(super) const fn is_known(&self) -> bool {
-        self.lazy.is_some() || self.parts.is_some() || self.habits.are_peculiar()
+        self.parts.is_some() || self.habits.are_peculiar()
     }
 
     /// Whether the type still has the table that it had. Those of known libraries have theirs for good.
@@ -196,7 +198,6 @@ pub(crate) fn a_class(x: &Bound<'_, PyAny>) -> PyErr {
 }
 
 fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
-    let py = x.py();
     let speaks = Speaks::of(kind)?;
     let producer = if x.is_instance_of::<PyType>() {
         ProducerKind::Class
@@ -211,19 +212,11 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     } else {
         ProducerKind::Foreign
     };
-    let lazy = match (
-        Question::attribute(kind, intern!(py, "requires_grad"))?,
-        Question::method(x, kind, intern!(py, "is_neg"))?,
-        Question::method(x, kind, intern!(py, "is_conj"))?,
-    ) {
-        (Some(requires_grad), Some(is_neg), Some(is_conj)) => {
-            Some(Lazy { requires_grad, is_neg, is_conj })
-        }
-        _ => None,
-    };
     let bases = Bases::of(kind)?;
     let habits = Habits::of(|about, library| bases.are_of(about, library));
     let parts = Parts::of(x, kind, habits)?;
+    let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
+    let more = if is_stranger { More::of_type(kind)? } else { More::Nothing };
     let has_cai = speaks.cai;
     // NumPy's own `__dlpack__` says that the memory is the CPU's.
     let is_numpys = has_cai && bases.is_numpys;
@@ -232,7 +225,9 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         producer,
         arrays: Arrays::of(producer, &speaks, kind)?,
         table: speaks.table,
-        lazy,
+        lazy: Lazy::of(x, kind, more)?,
+        more,
+        has_dtype: kind.getattr_opt(intern!(kind.py(), "dtype"))?.is_some(),
         parts,
         habits,
         speaks,

@@ -11,8 +11,10 @@ use crate::py::lease::Holding;
 /// Who has to have a word for an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Consumers of the CUDA Array Interface; NumPy as well, whose types those are.
+    /// Consumers of the CUDA Array Interface.
     Cai,
+    /// NumPy, whose types those are. It gets a copy of the bytes, wherever they are.
+    Numpy,
     /// Consumers of DLPack.
     DLPack,
     /// No consumer yet.
@@ -23,21 +25,31 @@ impl Wanted {
     /// Refuses a type of DLPack's that there is no word for.
     #[inline(always)]
     pub(crate) fn check_dtype(self, dtype: Dtype) -> Result<()> {
-        if self == Self::Cai { dtype.check_shared() } else { Ok(()) }
+        if matches!(self, Self::Cai | Self::Numpy) { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Refuses an array that was taken in, and that there is no word for.
+    /// Refuses an array that was taken in, and that there is no word for, or whose addresses a GPU cannot read as its type.
     #[inline(always)]
     pub(crate) fn check(self, py: Python<'_>, source: &Holding) -> PyResult<()> {
-        if source.array.dtype().is_shared() { Ok(()) } else { self.check_uncommon(py, source) }
+        let (array, dtype) = (&source.array, source.array.dtype());
+        if dtype.is_shared() && (self == Self::Numpy || array.is_aligned(dtype.alignment())) {
+            return Ok(());
+        }
+        self.check_uncommon(py, source)
     }
 
     #[cold]
     fn check_uncommon(self, py: Python<'_>, source: &Holding) -> PyResult<()> {
-        match (self, source.words()) {
-            (Self::DLPack, Some(words)) => Err(cai_dict::no_word(&source.array, words.bind(py))),
-            (Self::Cai, None) => Ok(source.array.dtype().check_shared()?),
-            _ => Ok(()),
+        let (array, words) = (&source.array, source.words().map(|words| words.bind(py)));
+        match (self, words) {
+            (Self::DLPack, Some(words)) => return Err(cai_dict::no_word(array, words)),
+            (Self::Cai | Self::Numpy, None) => array.dtype().check_shared()?,
+            _ => {}
         }
+        if self == Self::Numpy {
+            return Ok(());
+        }
+        let of_words = words.map(cai_dict::alignment).transpose()?;
+        Ok(array.check_aligned(of_words.unwrap_or(array.dtype().alignment()))?)
     }
 }

@@ -1,0 +1,134 @@
+//! Arrays that could not be taken in by the first of their ways: whether they have another, and by which that is.
+
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::hand_over::export;
+use crate::error::{Error, Kind};
+use crate::py::interpreter::{answered, is_interrupt, raised};
+use crate::py::lease::{Holding, look};
+use crate::py::producers::types::{Facts, ProducerKind, speaks};
+use crate::py::producers::{Refused, Wanted, cai, dlpack, types};
+use crate::py::streams::Argument;
+use crate::py::text::{an_object, shown};
+
+/// How an array is to be taken in: for which call, the stream that is asked for and the consumer's, and the protocol that
+/// must have a word for it.
+pub(super) type Asked<'a, 'py> =
+    (&'static str, (&'a Argument<'a, 'py>, &'a Argument<'a, 'py>), Wanted);
+
+/// Takes `x`, which was `refused`, in by another way; `again` is the first way once more, of a type that speaks otherwise
+/// by now.
+#[cold]
+#[inline(never)]
+pub(super) fn take_in(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    asked: Asked<'_, '_>,
+    refused: Refused,
+    again: impl FnOnce(&Facts) -> Result<Box<Holding>, Refused>,
+) -> PyResult<Box<Holding>> {
+    let py = x.py();
+    let refused = refused.map(|error| raised(py, error));
+    let (Refused::Here(error) | Refused::ByProducer(error)) = &refused;
+    if is_interrupt(py, error) {
+        return Err(refused.into());
+    }
+    if let Some(facts) = types::changed(x, facts)? {
+        return Ok(again(&facts)?);
+    }
+    let may_be =
+        error.is_instance_of::<PyAttributeError>(py) || error.is_instance_of::<PyTypeError>(py);
+    match may_be.then(|| unspoken(x, facts)).transpose()?.flatten() {
+        Some(Unspoken::Lacking) => from_dict(x, facts, asked),
+        Some(Unspoken::NoMethod(wrong)) => Err(wrong.into()),
+        None if facts.producer == ProducerKind::Foreign && refused.is_of_protocol(py) => {
+            by_another_protocol(x, facts, asked, refused)
+        }
+        None => Err(refused.into()),
+    }
+}
+
+/// By `__dlpack__`, if the exchange API has refused, and by the dict, if that has as well. Each checks all that it takes:
+/// gradients, the device, the stream that was asked for. The first error is the cause of the last.
+fn by_another_protocol(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    asked: Asked<'_, '_>,
+    refused: Refused,
+) -> PyResult<Box<Holding>> {
+    let (py, (door, arguments, wanted)) = (x.py(), asked);
+    let because = |error: PyErr, cause: &PyErr| {
+        // A producer may keep one exception and raise it every time.
+        if !error.value(py).is(cause.value(py)) {
+            error.set_cause(py, Some(cause.clone_ref(py)));
+        }
+        error
+    };
+    let mut first = PyErr::from(refused);
+    if facts.table.is_some() && facts.has_dlpack {
+        match dlpack::protocol(door, x, (facts, facts), arguments, wanted) {
+            Ok(source) => return Ok(source),
+            Err(refused) if refused.is_of_protocol(py) => first = because(refused.into(), &first),
+            Err(refused) => return Err(because(refused.into(), &first)),
+        }
+    }
+    // One whose property raises AttributeError has none.
+    if !matches!(answered(py, has_cai(x))?, Some(true) | None) {
+        return Err(first);
+    }
+    tracing::debug!(
+        name: "route", target: "cai_bridge", library = door,
+        "the bridge uses the array's dict: its DLPack raised an exception"
+    );
+    from_dict(x, facts, asked).map_err(|error| because(error, &first))
+}
+
+/// What an object has in place of its type's `__dlpack__`.
+enum Unspoken {
+    /// Nothing, as a property says by its `AttributeError`: it speaks by its dict alone.
+    Lacking,
+    NoMethod(Error),
+}
+
+fn unspoken(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Unspoken>> {
+    let name = intern!(x.py(), "__dlpack__");
+    if facts.producer != ProducerKind::Foreign || !facts.has_dlpack {
+        return Ok(None);
+    }
+    let Some(Some(method)) = answered(x.py(), x.getattr_opt(name))? else {
+        return Ok(facts.has_cai.then_some(Unspoken::Lacking));
+    };
+    if method.is_callable() {
+        return Ok(None);
+    }
+    let got = format!("{} whose __dlpack__ is {}", an_object(x)?, shown(&method)?);
+    Ok(Some(Unspoken::NoMethod(Error::new(Kind::Protocol, got))))
+}
+
+/// Whether the object itself has a dict, where its type has none: seldom, and slow to ask.
+pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    speaks(x, intern!(x.py(), "__cuda_array_interface__"))
+}
+
+/// An object that speaks the CUDA Array Interface.
+pub(super) fn from_dict(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    (door, (argument, consumer), wanted): Asked<'_, '_>,
+) -> PyResult<Box<Holding>> {
+    let options = cai::ImportOptions {
+        door,
+        stream: &Argument::UNSPECIFIED,
+        consumer,
+        wanted,
+        owner: None,
+        device: None,
+        dtype: None,
+    };
+    look(x.py());
+    let mut source = cai::import(x, facts, &options)?;
+    export(door, x.py(), &mut source, argument)?;
+    Ok(source)
+}

@@ -1,0 +1,118 @@
+//! What its dict says of an array that comes by DLPack: the stream that its work is pending on, and whether it may be
+//! written.
+//!
+//! A `__dlpack__` may ignore the stream that it is asked for (VALI's surfaces do), and a table knows one stream of its
+//! library. So work on the stream that the dict names is waited for, too. Libraries that are known to order what they are
+//! asked for, or whose dict is known to say no more, are spared that.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::types::{self, Facts};
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::order::{self, Purpose};
+use crate::py::habits::Habit;
+use crate::py::interpreter::detach;
+use crate::py::lease::Holding;
+use crate::py::streams::{Argument, KnownStream, StreamRef, current, named_by_dict};
+use crate::stream::{Alive, Ready, Stream};
+
+/// What a dict says beside DLPack.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ByDict {
+    stream: Option<Stream>,
+    pub(super) readonly: bool,
+}
+
+impl ByDict {
+    /// What the dict of `x` says of the memory at `ptr`. `known` are the facts of the array that it is of.
+    pub(super) fn of(
+        x: &Bound<'_, PyAny>,
+        (facts, known): (&Facts, &Facts),
+        ptr: u64,
+    ) -> PyResult<Self> {
+        // JAX would wait on the host.
+        if known.is_known() || ptr == 0 {
+            return Ok(Self::default());
+        }
+        let of_object = || types::speaks(x, intern!(x.py(), "__cuda_array_interface__"));
+        if !facts.has_cai && (known.has(Habit::KeepsToDlpack) || !of_object()?) {
+            return Ok(Self::default());
+        }
+        let (stream, readonly) = named_by_dict(x, ptr)?;
+        Ok(Self { stream, readonly })
+    }
+
+    /// The stream that work may be pending on besides the one that the array was made ready on.
+    pub(super) fn pending<'py>(
+        &self,
+        py: Python<'py>,
+        known: &Facts,
+        place: Place,
+    ) -> Option<Alive<'py>> {
+        let named = self.stream.filter(|_| !known.has(Habit::KeepsToDlpack));
+        named.map(|named| current::named(py, named.handle(), place))
+    }
+
+    /// The same for the end: `x` names it, or another one, then.
+    pub(super) fn kept(
+        &self,
+        x: &Bound<'_, PyAny>,
+        known: &Facts,
+        (driver, place, ptr): (&Handle, Place, u64),
+    ) -> PyResult<Option<StreamRef>> {
+        let Some(named) = self.stream else { return Ok(None) };
+        let alive = current::named(x.py(), named.handle(), place);
+        let besides = StreamRef::vouched(x.py(), driver, (named, place))?;
+        let named = (true, besides, known.says_what_is_pending());
+        StreamRef::exported(driver, alive, (x, ptr), named).map(Some)
+    }
+}
+
+/// The stream that the dict of `x` names besides the one that its table does, which waits at the end as well.
+#[cold]
+pub(super) fn also_by_dict<'py>(
+    x: &Bound<'py, PyAny>,
+    facts: &Facts,
+    source: &mut Holding,
+    work: Alive<'_>,
+) -> PyResult<Option<Alive<'py>>> {
+    let (ptr, place) = (source.array.ptr(), source.home.place);
+    let dict = ByDict::of(x, (facts, facts), ptr)?;
+    if let Some(kept) = dict.kept(x, facts, (&source.driver, place, ptr))?
+        && !kept.is(work)
+    {
+        source.home.put_upstream(KnownStream::Kept(kept));
+    }
+    Ok(dict.pending(x.py(), facts, place))
+}
+
+/// `also`, if it is neither the stream `from` nor the consumer's.
+#[cold]
+pub(super) fn apart<'a>(
+    also: Alive<'a>,
+    from: Alive<'_>,
+    argument: &Argument<'_, '_>,
+    at: Place,
+) -> Option<Alive<'a>> {
+    let is_another = !also.is(from) && !argument.alive(at).is_some_and(|to| to.is(also));
+    is_another.then_some(also)
+}
+
+/// The stream that the consumer is told comes after `also`, if that is another one.
+#[cold]
+pub(super) fn follow(
+    py: Python<'_>,
+    door: &'static str,
+    source: &Holding,
+    (from, also): (Option<Alive<'_>>, Alive<'_>),
+) -> PyResult<()> {
+    let told = from.filter(|from| source.ready == Ready::On(from.stream()));
+    let told = told.unwrap_or(Alive::legacy(source.home.place));
+    if !also.is(told) {
+        let edge = (also, told);
+        order::connect(Purpose::hand_over(door), &source.driver, edge, |call| detach(py, call))?;
+    }
+    Ok(())
+}

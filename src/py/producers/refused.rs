@@ -1,0 +1,59 @@
+//! Who refuses an array: the bridge, or its producer, which may have another protocol that can say what this one cannot.
+
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::Error;
+use crate::py::errors::is_driver_error;
+use crate::py::interpreter::is_interrupt;
+
+/// Why an array was not taken in.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The bridge refuses it.
+    Here(PyErr),
+    /// The producer's own code raised this, asked for its memory.
+    ByProducer(PyErr),
+}
+
+impl Refused {
+    /// The same with another exception.
+    pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
+        match self {
+            Self::Here(error) => Self::Here(change(error)),
+            Self::ByProducer(error) => Self::ByProducer(change(error)),
+        }
+    }
+
+    /// Whether the producer has refused in a way that says no more than that this protocol cannot have the array. It is
+    /// silent of what the driver failed with, and of what an interrupt stopped.
+    pub(crate) fn is_of_protocol(&self, py: Python<'_>) -> bool {
+        let Self::ByProducer(error) = self else { return false };
+        let any_of = error.is_instance_of::<PyBufferError>(py)
+            || error.is_instance_of::<PyValueError>(py)
+            // NotImplementedError is one.
+            || error.is_instance_of::<PyRuntimeError>(py)
+            || error.is_instance_of::<PyTypeError>(py);
+        any_of && !is_interrupt(py, error) && !is_driver_error(py, error)
+    }
+}
+
+impl From<PyErr> for Refused {
+    fn from(error: PyErr) -> Self {
+        Self::Here(error)
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Here(error.into())
+    }
+}
+
+impl From<Refused> for PyErr {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Here(error) | Refused::ByProducer(error) => error,
+        }
+    }
+}
