@@ -83,3 +83,27 @@ def test_the_next_write_in_place_comes_after_the_consumers_read(
     torch.cuda.synchronize()
     consumer.synchronize()
     assert (out == 7.0).all()
+
+
+class Surface(Frame):
+    """Its ``__dlpack__`` orders nothing, whatever stream it is asked for, as VALI's."""
+
+    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
+        return self.tensor.__dlpack__(stream=-1)
+
+
+@pytest.mark.parametrize("take", [by_view, unsaid, converted, in_a_list])
+def test_the_dicts_stream_is_waited_for_where_dlpack_ignores_its_own(
+    driver: Any, torch: Any, cupy: Any, take: Any
+) -> None:
+    home, consumer = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
+    surface, out = Surface(torch, home), cupy.zeros(WORDS, dtype="float32")
+    torch.cuda.synchronize()
+    driver.spin(handle_of(home), 20 * SPIN_MS)
+    surface.fill(7.0)
+    taken = take(cupy, surface, consumer)
+    with consumer:
+        out[:] = taken
+    consumer.synchronize()
+    assert (out == 7.0).all()
+    torch.cuda.synchronize()

@@ -80,6 +80,37 @@ def test_without_an_order_it_is_not(stranger: Any, driver: Any, cupy: Any) -> No
     assert wrong(cupy, driver, stranger, unordered) > 0
 
 
+class NamesStream:
+    """A dict that names the stream that its array is written on."""
+
+    def __init__(self, array: Any, stream: Any) -> None:
+        self.array, self.stream = array, stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.array.__cuda_array_interface__, "stream": self.stream.ptr}
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_dicts_stream_is_waited_for_beside_the_one_that_the_caller_names(
+    ordered: bool, driver: Any, cupy: Any
+) -> None:
+    """Whoever passes the consumer's stream to ``from_cai`` gets no race."""
+    array = cupy.zeros(WORDS, dtype="float32")
+    home, mine = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    values, wrong = streams.fresh_values(), 0
+    for _ in range(RUNS):
+        driver.synchronize()
+        value = next(values)
+        streams.cupy_writes_late(array, value, home)
+        view = from_cai(NamesStream(array, home), stream=mine if ordered else -1)
+        with mine:
+            seen = convert(view, "cupy", stream=mine).copy()
+            wrong += not bool((cupy.asnumpy(seen) == value).all())
+    driver.synchronize()
+    assert (wrong == 0) == ordered
+
+
 def test_the_default_stream_of_numba_cuda_mlir_is_waited_for(driver: Any, cupy: Any) -> None:
     pytest.importorskip("numba_cuda_mlir")
     from numba_cuda_mlir import numba_cuda as cuda
