@@ -10,13 +10,19 @@ pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(over)
 }
 
+/// How many panics in the drops of what panics carry are dropped.
+const MOST: usize = 8;
+
 #[cold]
 fn over(panic: Box<dyn Any + Send>) -> String {
     let said = said(&*panic).to_owned();
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // To drop this one could panic without end.
-        std::mem::forget(again);
+    let mut carried = Some(panic);
+    for _ in 0..MOST {
+        let Some(panic) = carried.take() else { return said };
+        carried = catch_unwind(AssertUnwindSafe(|| drop(panic))).err();
     }
+    // Each has carried another: that may have no end.
+    std::mem::forget(carried);
     said
 }
 

@@ -13,8 +13,8 @@ struct Counted {
     dropped: Arc<AtomicUsize>,
     readonly: bool,
     panics: bool,
-    /// Whether what its panic carries panics, too.
-    again: bool,
+    /// How it panics where what the panic carries does, too.
+    again: Option<fn()>,
 }
 
 /// What a panic carries, which panics where it is dropped.
@@ -23,6 +23,15 @@ struct Carried;
 impl Drop for Carried {
     fn drop(&mut self) {
         std::panic::panic_any(7);
+    }
+}
+
+/// The same without end.
+struct Endless;
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        std::panic::panic_any(Self);
     }
 }
 
@@ -54,8 +63,8 @@ unsafe impl Owner for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.dropped.fetch_add(1, Ordering::SeqCst);
-        if self.again {
-            std::panic::panic_any(Carried);
+        if let Some(panic) = self.again {
+            panic();
         }
         assert!(!self.panics, "on purpose");
     }
@@ -73,7 +82,7 @@ fn counted(stream: &DeviceStream, panics: bool) -> (Counted, Arc<AtomicUsize>) {
             dropped: theirs,
             readonly: true,
             panics,
-            again: false,
+            again: None,
         },
         dropped,
     )
@@ -96,7 +105,9 @@ fn an_owner_is_dropped_once_when_the_last_user_is_done() {
 
 #[test]
 fn an_owner_that_panics_does_not_take_the_consumer_along_that_deletes_its_tensor() {
-    for again in [false, true] {
+    let carrying: [fn(); 2] =
+        [|| std::panic::panic_any(Carried), || std::panic::panic_any(Endless)];
+    for again in [None, Some(carrying[0]), Some(carrying[1])] {
         let cuda = SimulatedCuda::new(1);
         let stream = cuda.stream(0).unwrap();
         let (mut owner, dropped) = counted(&stream, true);
