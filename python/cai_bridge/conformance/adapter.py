@@ -61,6 +61,11 @@ class Streams:
         # To go on would judge work on the default stream, as if it were on this one.
         raise missing(self, "on(stream)", "and its streams are no context managers")
 
+    def on_device(self, ordinal: int) -> AbstractContextManager[Any]:
+        """Make a device the library's current one, as a context manager."""
+        del ordinal
+        raise missing(self, "on_device(ordinal)")
+
     def entered(self, stream: Any) -> AbstractContextManager[Any]:
         """Make a stream the current one; None changes nothing, whatever `on` does with it."""
         return contextlib.nullcontext() if stream is None else self.on(stream)

@@ -148,7 +148,7 @@ def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _
             taken = requirement.role == "producer" or door in adapter.doors
             needs(taken, f"{adapter.name} takes no arrays by {door}")
             expect_judged(requirement, lab)
-            evidence = surrounded(adapter, case, check)
+            evidence = surrounded(adapter, lab, case, check)
         if refused and requirement.role == "consumer":
             _expect_plain(requirement, adapter, lab, str(refused[0]))
     except MissingMemberError as needed:

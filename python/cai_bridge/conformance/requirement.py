@@ -177,7 +177,7 @@ class Requirement:
         shown = ", ".join(known.get(name, name) for name in names)
         call = f"{self.check.__name__}({shown})"
         if shown_case.at("around") != "nothing":
-            call = f"surrounded({names[0]}, {shown_case!r}, lambda: {call})"
+            call = f"surrounded({names[0]}, lab, {shown_case!r}, lambda: {call})"
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             # What a check's annotations name is not all in the package's own names.

@@ -8,18 +8,19 @@ from typing import TypeVar
 
 from .adapter import Streams
 from .cases import Case
+from .lab import Lab
 from .missing import missing
 
 T = TypeVar("T")
 
 
-def surrounded(adapter: Streams, case: Case, call: Callable[[], T]) -> T:
-    """Call as the case's `around` says: as it is, from another thread, or on another stream.
+def surrounded(adapter: Streams, lab: Lab, case: Case, call: Callable[[], T]) -> T:
+    """Call as the case's `around` says: as it is, or in another thread, stream or device.
 
     Raises
     ------
     NotApplicableError
-        The library has no streams.
+        The library has no streams, or there is one device.
     """
     if case.around == "another thread":
         return in_another_thread(call)
@@ -28,6 +29,9 @@ def surrounded(adapter: Streams, case: Case, call: Callable[[], T]) -> T:
         if stream is None:
             raise missing(adapter, "stream()")
         with adapter.on(stream):
+            return call()
+    if case.around == "another device":
+        with lab.on_device(1), adapter.on_device(1):
             return call()
     return call()
 

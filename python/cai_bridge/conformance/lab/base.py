@@ -96,6 +96,17 @@ class Lab(ABC):
     def close(self) -> None:
         """Give back what the lab has."""
 
+    def on_device(self, ordinal: int) -> contextlib.AbstractContextManager[None]:
+        """Make a device the current one, where there are several.
+
+        Raises
+        ------
+        NotApplicableError
+            There is one.
+        """
+        del ordinal
+        raise NotApplicableError("there is one device")
+
     # Streams.
 
     @abstractmethod

@@ -11,7 +11,7 @@ from cai_bridge.testing._cuda import SimulatedCuda
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._stream import SimulatedStream
 
-from ..requirement import UnmetError, expect
+from ..requirement import NotApplicableError, UnmetError, expect
 from .base import Lab
 from .objects import Hold, LabStream, Reading, Watch
 
@@ -62,6 +62,20 @@ class SimulatedLab(Lab):
         """Take the lab's own device out of place."""
         if self._own:
             self.cuda.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def on_device(self, ordinal: int) -> Iterator[None]:
+        """Make a device the calling thread's current one, where there are several."""
+        if self.cuda.devices <= ordinal:
+            raise NotApplicableError("there is one device")
+        before = self.cuda.legacy.device
+        self.cuda.set_device(ordinal)
+        self.device = (2, ordinal)
+        try:
+            yield
+        finally:
+            self.cuda.set_device(before)
+            self.device = (2, before)
 
     def _stream(self, handle: int) -> SimulatedStream:
         return self.cuda.stream_of(handle)

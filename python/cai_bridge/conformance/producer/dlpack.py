@@ -41,8 +41,12 @@ def dlpack_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 def dlpack_same_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     needs(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
-    said, tensor = tuple(x.__dlpack_device__()), fields_by(x, case).device
+    said, fields = tuple(x.__dlpack_device__()), fields_by(x, case)
+    tensor = fields.device
     expect(said == tensor, f"__dlpack_device__() gives {said}, the tensor has {tensor}")
+    found = lab.device_of(fields.ptr)
+    wrong = found is not None and tensor[0] == found[0] and tensor != found
+    expect(not wrong, f"the tensor says {tensor}, and its memory is on {found}")
     return f"{tensor}"
 
 
