@@ -14,7 +14,7 @@ from .missing import MissingMemberError
 from .place import expect_judged
 from .refusals import noted
 from .report import Outcome, Verdict
-from .requirement import NotApplicableError, Requirement, UnmetError, needs
+from .requirement import NoMemoryError, NotApplicableError, Requirement, UnmetError, needs
 from .surroundings import surrounded
 from .tracebacks import traceback_of
 
@@ -156,10 +156,14 @@ def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _
     except NotApplicableError as reason:
         return _Seen(case, "skipped", str(reason))
     except UnmetError as unmet:
-        return _Seen(case, "failed", str(unmet))
+        # What fails by one of these has one cause, whichever requirement it is.
+        kind = "" if type(unmet) is UnmetError else type(unmet).__name__
+        return _Seen(case, "failed", str(unmet), raised=kind)
     except (Exception, SystemExit) as error:
-        raised = f"{type(error).__name__}: {text_of(error)}"
-        return _Seen(case, "failed", f"raised {raised}", traceback_of(error), raised)
+        told = f"{type(error).__name__}: {text_of(error)}"
+        # The driver's word for what the lab finds out by itself, too.
+        raised = NoMemoryError.__name__ if "ILLEGAL_ADDRESS" in told else told
+        return _Seen(case, "failed", f"raised {told}", traceback_of(error), raised)
     return _Seen(case, "passed", evidence)
 
 

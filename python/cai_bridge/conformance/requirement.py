@@ -47,6 +47,14 @@ class UnmetError(AssertionError):
     """A requirement is not met; the message is the evidence."""
 
 
+class NoMemoryError(UnmetError):
+    """An array is said to be where there is no memory: so is whatever else is judged of it."""
+
+
+class UsedCapsuleError(UnmetError):
+    """A capsule was handed out that somebody had used: so is whatever else is asked for."""
+
+
 class NotApplicableError(Exception):
     """A requirement cannot be judged of this library, or here; the message says why."""
 

@@ -11,7 +11,7 @@ from cai_bridge.testing._cuda import SimulatedCuda
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._stream import SimulatedStream
 
-from ..requirement import NotApplicableError, UnmetError, expect
+from ..requirement import NoMemoryError, NotApplicableError, expect
 from .base import Lab
 from .objects import Hold, LabStream, Reading, Watch
 
@@ -27,7 +27,7 @@ def _known(ptr: int) -> Iterator[None]:
     except DriverError as error:
         if "ILLEGAL_ADDRESS" not in str(error):
             raise
-        raise UnmetError(
+        raise NoMemoryError(
             f"the array is said to be at {ptr:#x}, where there is no memory of its size: its array "
             f"or block had died, or its items are elsewhere"
         ) from error

@@ -25,7 +25,7 @@ from cai_bridge.testing._values import DTYPES
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab, flat
-from ..requirement import NotApplicableError, UnmetError, expect, needs
+from ..requirement import NotApplicableError, UnmetError, UsedCapsuleError, expect, needs
 
 DICT = "__cuda_array_interface__"
 CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13
@@ -106,7 +106,7 @@ def _asked(x: Any, wishes: dict[str, Any]) -> Any:
         capsule = x.__dlpack__(**{name: wishes[name] for name in wishes if name != "max_version"})
     name = capsule_name(capsule)
     if name is not None and name.startswith("used_"):
-        raise UnmetError(f"this capsule was used before: it is called {name!r}")
+        raise UsedCapsuleError(f"this capsule was used before: it is called {name!r}")
     if name not in ("dltensor", "dltensor_versioned"):
         what = f"a capsule called {name!r}" if name else f"a {type(capsule).__name__}"
         raise UnmetError(f"__dlpack__ gives {what}")

@@ -14,7 +14,7 @@ from .pending import laid_pending
 from .values import earlier, laid_out
 
 
-@cai("stream-lifetime")
+@cai("stream-lifetime", rests_on=("data", "values", "stream"))
 def cai_stream_lifetime(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     # Touching a stream that is gone ends the process, on a GPU.
     needs(lab.expendable, "judged only in a process that may crash, as `cai-bridge check` starts")

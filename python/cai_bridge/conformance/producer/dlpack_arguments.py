@@ -91,7 +91,7 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"flags are {fields.flags}"
 
 
-@dlpack("copy", rests_on=("values", "two-exports", "flags"))
+@dlpack("copy", rests_on=("values", "two-exports", "flags", "deleter"))
 def dlpack_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     speaks_dlpack(whole := whole_of(p, lab, case))
     base = region_in(lab, by_dlpack(whole), case)

@@ -75,7 +75,7 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return "called from another thread"
 
 
-@dlpack("two-exports")
+@dlpack("two-exports", rests_on=("shape",))
 def dlpack_two_exports(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     kept = earlier(case, x, by_default)
