@@ -168,9 +168,9 @@ class DLPackArray(LabArray):
         self._out = left
 
     def __del__(self) -> None:
-        for capsule, tensor in self.__dict__.get("_out", ()):
-            if not f"{capsule_name(capsule)}".startswith("used_"):
-                Taken(tensor.struct).delete()
+        # One that somebody still has is left, with its tensor.
+        if "_out" in self.__dict__:
+            self._end_capsules()
 
     def _form_for(self, newest: tuple[int, int] | None) -> str:
         if newest is None or newest[0] < 1:
