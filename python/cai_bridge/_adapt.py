@@ -262,10 +262,11 @@ def _differentiable(
 
     plain = functools.partial(adapt, to=to, stream=stream)
     adapted = _gradients.differentiable(function, backward, to, plain)
+    apply = _gradients.undisturbed(adapted.apply)
 
     @functools.wraps(function, assigned=_names(function))
     def called(*inputs: Any) -> Any:
-        return adapted.apply(*inputs)
+        return apply(*inputs)
 
     _gradients.DIFFERENTIABLE[called] = adapted
     return called

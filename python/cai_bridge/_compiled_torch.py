@@ -42,8 +42,8 @@ SECOND = (
     "adapted with an op= and a backward= of its own"
 )
 
-_LIBRARIES: dict[str, Any] = {}
-"""What keeps each operator registered; one that is defined again replaces it."""
+_DEFINED: dict[str, Defined] = {}
+"""The operators by their names."""
 _OPERATORS: weakref.WeakKeyDictionary[Any, Operator] = weakref.WeakKeyDictionary()
 """By the adapted functions."""
 
@@ -132,6 +132,58 @@ def _filled(
     return tuple(filled)
 
 
+class Defined:
+    """An operator that PyTorch has been told of, and what it does now: one may be adapted again.
+
+    Its definition stays: a call of one that is gone would crash.
+    """
+
+    def __init__(self, schema: Schema, into: bool) -> None:
+        self.schema, self.into = schema, into
+        self.implementation: Callable[..., Any]
+        self.like: Any
+        self.function: Any = None
+        space, _, name = schema.name.partition("::")
+        # What CuPy allocates in a capture is not the graph's: PyTorch splits its graph there.
+        tags = [torch.Tag.pt2_compliant_tag]
+        if not into and hasattr(torch.Tag, "cudagraph_unsafe"):
+            tags.append(torch.Tag.cudagraph_unsafe)
+        self.library = torch.library.Library(space, "FRAGMENT")
+        try:
+            self.library.define(name + schema.text, tags=tags)
+        except RuntimeError as error:
+            raise ValueError(
+                f"op: got {schema.name!r}, which is another library's; allowed: a name of your own"
+            ) from error
+        self.overload = getattr(getattr(torch.ops, space), name).default
+        self.library.impl(name, undisturbed(self._called), "CompositeExplicitAutograd")
+        torch.library.register_fake(schema.name, self._fake, lib=self.library)
+        if not schema.writes:
+            self._follow()
+
+    def _called(self, *args: Any) -> Any:
+        return self.implementation(*self.schema.filled(args))
+
+    def _fake(self, *args: Any) -> Any:
+        return results.promised(self.schema, self.schema.filled(args), self.like)
+
+    def _follow(self) -> None:
+        """Register the gradient for callers of `torch.ops`, as an exported program is one."""
+
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return self.function.backward(ctx, *gradients)
+
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            self.function.setup_context(ctx, inputs, output)
+
+        def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+            return each(self.overload, info.batch_size, in_dims, args)
+
+        name, library = self.schema.name, self.library
+        torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
+        torch.library.register_vmap(name, vmap, lib=library)
+
+
 def _registered(
     wanted: Wanted,
     schema: Schema,
@@ -139,45 +191,23 @@ def _registered(
     back: Operator | None,
     refusal: str = "got a gradient to compute; allowed: backward=, or arguments that require none",
 ) -> Operator:
-    # What CuPy allocates in a capture is not the graph's: PyTorch splits its graph there.
-    tags = [torch.Tag.pt2_compliant_tag]
-    if not wanted.into and hasattr(torch.Tag, "cudagraph_unsafe"):
-        tags.append(torch.Tag.cudagraph_unsafe)
-    space, _, name = schema.name.partition("::")
-    _LIBRARIES.pop(schema.name, None)
-    library = _LIBRARIES[schema.name] = torch.library.Library(space, "FRAGMENT")
-    try:
-        library.define(name + schema.text, tags=tags)
-    except RuntimeError as error:
+    defined = _DEFINED.get(schema.name)
+    if defined is None:
+        defined = _DEFINED[schema.name] = Defined(schema, wanted.into)
+    elif (defined.schema, defined.into) != (schema, wanted.into):
         raise ValueError(
-            f"op: got {schema.name!r}, which is another library's; allowed: a name of your own"
-        ) from error
-
-    @undisturbed
-    def called(*args: Any) -> Any:
-        return implementation(*schema.filled(args))
-
-    def fake(*args: Any) -> Any:
-        return results.promised(schema, schema.filled(args), wanted.like)
-
-    library.impl(name, called, "CompositeExplicitAutograd")
-    torch.library.register_fake(schema.name, fake, lib=library)
-    overload = getattr(getattr(torch.ops, space), name).default
+            f"op: got {schema.name}{schema.text} with into={wanted.into}, which is there with "
+            f"{defined.schema.text} and into={defined.into}; allowed: the same again, or another "
+            "name"
+        )
+    defined.implementation, defined.like = implementation, wanted.like
+    overload = defined.overload
     if schema.writes:
         return Operator(schema, overload, None)
     refused = refusing(f"{schema.name}: {refusal}")
     gradient = refused if back is None else _expanding(back, schema.tensors)
-    function: Any = function_of(overload, gradient, len(schema.names))
-    # For callers of torch.ops, as an exported program is one.
-    torch.library.register_autograd(
-        schema.name, function.backward, setup_context=function.setup_context, lib=library
-    )
-    torch.library.register_vmap(
-        schema.name,
-        lambda info, in_dims, *args: each(overload, info.batch_size, in_dims, args),
-        lib=library,
-    )
-    return Operator(schema, overload, function)
+    defined.function = function_of(overload, gradient, schema.names)
+    return Operator(schema, overload, defined.function)
 
 
 def _expanding(back: Operator, tensors: tuple[bool, ...]) -> Callable[..., Any]:

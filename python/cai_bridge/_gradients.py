@@ -7,7 +7,6 @@ and a rule for `vmap`, which `torch.func` needs, and no `jvp`: forward mode is P
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
 import weakref
@@ -121,12 +120,12 @@ def _tensor(x: Any) -> Any:
         return convert(x, torch.Tensor, copy=True)
 
 
-def function_of(call: Tensors, back: Tensors, count: int | None = None) -> type:
+def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type:
     """Make the Function of `call`; `back` takes its gradients, and then its inputs.
 
-    Dynamo traces these methods, and knows no union of types and no descriptors. It also counts the
-    parameters of `forward`, to tell whether its context is one of them (PyTorch 2.11): `count` is
-    how many inputs there are.
+    With `names` it takes so many inputs: Dynamo counts them (PyTorch 2.11).
+
+    Dynamo traces these methods, and knows no union of types and no descriptors.
     """
 
     class Adapted(torch.autograd.Function):  # type: ignore[misc]
@@ -163,16 +162,14 @@ def function_of(call: Tensors, back: Tensors, count: int | None = None) -> type:
             return each(Adapted.apply, info.batch_size, in_dims, inputs)
 
     # Looked at in each call.
-    Adapted.forward.__signature__ = _inputs(count)  # type: ignore[attr-defined]
+    Adapted.forward.__signature__ = _signature(names)  # type: ignore[attr-defined]
     return Adapted
 
 
-@functools.cache
-def _inputs(count: int | None) -> inspect.Signature:
-    if count is None:
-        return inspect.Signature([inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)])
-    only = inspect.Parameter.POSITIONAL_ONLY
-    return inspect.Signature([inspect.Parameter(f"input{at}", only) for at in range(count)])
+def _signature(names: Sequence[str]) -> inspect.Signature:
+    one = inspect.Parameter
+    parameters = [one(name, one.POSITIONAL_ONLY) for name in names]
+    return inspect.Signature(parameters or [one("inputs", one.VAR_POSITIONAL)])
 
 
 def _followed(made: Any) -> Any:

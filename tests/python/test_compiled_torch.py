@@ -272,7 +272,7 @@ def like_of(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_a_result_in_memory_of_an_argument_is_refused(case: str, backend: Any, x: Any) -> None:
     function, results = ALIASES[case]
     # PyTorch's own tensors stand for CuPy's: NumPy's would be read-only, and so copied.
-    op = f"cai_test::aliased(Tensor x) -> {results}"
+    op = f"cai_test::aliased{results.count('Tensor')}(Tensor x) -> {results}"
     aliased = adapt(function, "torch", op=op, like=like_of(function))
 
     def program(x: Any) -> Any:
@@ -517,6 +517,14 @@ def test_an_operator_may_be_defined_again(x: Any) -> None:
     for by in (2.0, 3.0):
         f = adapt(lambda x, by=by: x * by, "numpy", op="cai_test::again(Tensor x) -> Tensor")
         same(compiled(f, "aot_eager")(x), x * by)
+    with pytest.raises(
+        ValueError, match=r"which is there with \(Tensor x\) -> Tensor and into=False"
+    ):
+        adapt(written_to, "numpy", op="cai_test::again(Tensor x) -> Tensor", into=True)
+
+
+def written_to(x: Any, y: Any) -> None:
+    y[...] = x
 
 
 @pytest.mark.parametrize(
