@@ -76,7 +76,14 @@ from .producer.arrays import (
 from .producer.dlpack import fields_by
 from .producer.dlpack_lifetimes import asked
 from .producer.doors import by_default, tensor_of
-from .producer.exchange_import import FAILURES, _allocated, _refused_tensor, lazy, part_of
+from .producer.exchange_import import (
+    FAILURES,
+    _allocated,
+    _refused_tensor,
+    is_inside,
+    lazy,
+    part_of,
+)
 from .producer.pending import (
     by_capsule,
     by_dict,
@@ -209,6 +216,7 @@ __all__ = [
     "imported",
     "in_another_thread",
     "is_copy",
+    "is_inside",
     "is_int",
     "is_readable",
     "is_typestr",

@@ -13,13 +13,18 @@ from ..missing import missing
 from ..refusals import Refusal, attempt, refusal_of
 from ..requirement import Door, NotApplicableError, expect, needs
 
+FORMS = ("legacy", "older-minor", "newer-minor", "byte-offset", "null-strides", "no-max-version")
+"""The requirements of forms, which all others may be handed arrays in."""
 
-def takes(door: str, *rests_on: str) -> Door:
+
+def takes(door: str, *rests_on: str, forms: bool = True) -> Door:
     """Make functions the checks of what is required of consumers that take arrays by a door.
 
     A check with a parameter `kind` is given the class of the kit's arrays that speak the door.
     """
     kind = CaiArray if door == "cai" else DLPackArray
+    if forms and door == "dlpack":
+        rests_on = (*FORMS, *rests_on)
     return Door("consumer", door, rests_on=rests_on, given={"kind": kind})
 
 

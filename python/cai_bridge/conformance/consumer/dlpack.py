@@ -10,7 +10,7 @@ from ..requirement import expect, needs
 from .arrays import expect_read, expect_read_or_refused, expect_refused, takes
 from .layouts import handed
 
-_dlpack = takes("dlpack")
+_dlpack = takes("dlpack", forms=False)
 UNVERSIONED = "it asks for legacy capsules, which have no version"
 
 

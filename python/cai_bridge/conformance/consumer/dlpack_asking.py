@@ -10,7 +10,7 @@ from ..requirement import NotApplicableError, expect
 from .arrays import expect_read, prepared, taken, takes
 from .layouts import handed
 
-_dlpack = takes("dlpack")
+_dlpack = takes("dlpack", forms=False)
 
 
 @_dlpack("device")

@@ -170,6 +170,7 @@ class DLPackArray(LabArray):
     def __del__(self) -> None:
         # One that somebody still has is left, with its tensor.
         if "_out" in self.__dict__:
+            self._out = [one for one in self._out if not one[1].deleted]
             self._end_capsules()
 
     def _form_for(self, newest: tuple[int, int] | None) -> str:
