@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="no PyTorch: make test-clients insta
 func = torch.func
 
 # PyTorch's own, of its first vmap.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
 BY = 2.0
 
