@@ -41,7 +41,9 @@ def taken(c: ConsumerAdapter, x: Any, case: Case) -> Any:
     except NotApplicableError:
         raise
     except Exception as error:
-        if case.flag == "writable" and case.memory == "device":
+        # A copy that nobody has asked for may be refused, as cai_bridge does.
+        plain = case.form != "copied" and case.flag == "writable" and case.memory == "device"
+        if plain or (case.form == "copied" and not isinstance(error, BufferError)):
             raise
         refused = error.with_traceback(None)
     raise NotApplicableError(f"{refusal_of(refused)}")

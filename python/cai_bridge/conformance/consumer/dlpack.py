@@ -64,7 +64,7 @@ def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
 
 @_dlpack("lanes")
 def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    x = handed(DLPackArray, lab, case, lanes=2)
+    x = handed(DLPackArray, lab, case, lanes=4)
     told = expect_read_or_refused(c, lab, x, case)
     lab.synchronize()
     expect(set(x.deleted) <= {1}, f"its deleter was called {x.deleted} times")

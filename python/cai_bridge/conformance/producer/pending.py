@@ -231,6 +231,7 @@ def _before(  # noqa: PLR0917
         if case.moment == "after an end":
             end(hand_over(lab, late.array, other.handle, plain)[2])
         if case.moment == "between writes":
+            needs(case.route != "copy=True", "a copy that is read is the user's to wait for")
             return hand_over(lab, late.array, mine, case)
         if case.moment == "after a refusal":
             needs(hasattr(late.array, "__dlpack__"), "a protocol without arguments refuses nothing")
