@@ -61,13 +61,14 @@ def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
     """
     checks = {"producer": check_producer, "consumer": check_consumer}
     missed: list[str] = []
-    whole = judging.with_dtypes
+    whole = judging.cases_of
 
-    def without(over: Any, dtypes: Any) -> Any:
-        values = whole(over, dtypes)
-        return {**values, axis: values[axis][:1]} if axis in values else values
+    def without(over: Any, dtypes: Any, *, thorough: bool = False) -> Any:
+        if axis in over:
+            over = {**over, axis: (over[axis] or ("float32",))[:1]}
+        return whole(over, dtypes, thorough=thorough)
 
-    judging.with_dtypes = without
+    judging.cases_of = without
     try:
         for (role, name), row in rows("planted").items():
             if len(missed) >= enough:
@@ -77,7 +78,7 @@ def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
             if not report.failed:
                 missed.append(name)
     finally:
-        judging.with_dtypes = whole
+        judging.cases_of = whole
     return missed
 
 
