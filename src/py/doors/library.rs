@@ -106,7 +106,7 @@ impl ToLibrary {
             is_numpy: library.getattr(intern!(py, "_host_alone"))?.is_truthy()?,
             from_host: library.getattr(intern!(py, "_from_host"))?.extract()?,
             wanted: wanted(&library.getattr(intern!(py, "_words"))?, method)?,
-            limits: Limits::of(library, method)?,
+            limits: Limits::of(library, matches!(method, Method::Table(_)))?,
         })
     }
 

@@ -6,7 +6,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 
-use super::library::Method;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
 use crate::dlpack::encode;
@@ -49,13 +48,13 @@ struct ElementTypes {
 }
 
 impl Limits {
-    /// What `library`, whose arrays are made by `method`, says of itself.
-    pub(super) fn of(library: &Bound<'_, PyAny>, method: Method) -> PyResult<Self> {
+    /// What `library` says of itself; `by_table` tells whether its exchange table makes its arrays.
+    pub(super) fn of(library: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
         let py = library.py();
         let flag = |name| library.getattr(name)?.is_truthy();
         let types = library.getattr(intern!(py, "_element_types"))?;
         Ok(Self {
-            strides: Strides::of(&library.getattr(intern!(py, "_strides"))?, method)?,
+            strides: Strides::of(&library.getattr(intern!(py, "_strides"))?, by_table)?,
             gpu_memory_alone: flag(intern!(py, "_gpu_memory_alone"))?,
             element_types: ElementTypes::of(&types)?,
             versioned: flag(intern!(py, "_versioned"))?,
@@ -128,14 +127,10 @@ fn not_written(readonly: Option<bool>) -> Error {
 }
 
 impl Strides {
-    fn of(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Self> {
+    fn of(said: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
         // What nobody knows of a table that makes arrays: that of PyTorch ends the process where it meets negative ones.
         if said.is_none() {
-            return Ok(if matches!(method, Method::Table(_)) {
-                Self::NotNegative
-            } else {
-                Self::Any
-            });
+            return Ok(if by_table { Self::NotNegative } else { Self::Any });
         }
         match said.extract()? {
             "any" => Ok(Self::Any),
