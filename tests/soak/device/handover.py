@@ -243,6 +243,8 @@ class HandOvers(Lives):
             return view._replace(ready=None)
         if stream is None:
             return view
+        # Where it was ready before is heard as well.
+        self.edge(self.usable(view.ready), stream)
         view = view._replace(ready=stream)
         home = view.home
         stays = home is not None and self.also(home, view) is None
@@ -261,6 +263,10 @@ class HandOvers(Lives):
         if array.empty:
             return view
         if stream is not None:
+            named = array.pending if cai == "cai3" else None
+            if named is not None and self.lanes[named].device == device:
+                # The dict's stream is heard as well; a default stream is one of the memory's GPU.
+                self.edge(named, stream)
             home, on = self.producer(str(step.stream), device, passed_on=True)
             return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
@@ -312,6 +318,8 @@ class HandOvers(Lives):
         made = made._replace(gpus=root.own, tensor=view.tensor)
         if step.stream == -1 or (stream is None and named is None):
             return made
+        if stream is not None:
+            self.edge(self.usable(named), stream)
         ready = stream or str(self.usable(named))
         argument = f"{ready}.handle" if stream is None else str(step.stream)
         wants(self.lanes[ready].device == place)
