@@ -57,12 +57,12 @@ fn what_is_refused_is_a_kind_of_error() {
 fn what_is_written_otherwise_means_what_the_array_interface_writes() {
     for row in rows(&table("strangers.toml"), "written") {
         let (written, means) = (text(&row, "typestr"), text(&row, "means"));
-        assert!(Typestr::is_same(&written, &means), "{row:?}");
-        assert_eq!(Typestr::itemsize(&written), Typestr::itemsize(&means), "{row:?}");
-        assert_eq!(Typestr::alignment(&written), Typestr::alignment(&means), "{row:?}");
-        assert_eq!(Typestr::parse(&written).ok(), Typestr::parse(&means).ok(), "{row:?}");
-        assert_eq!(Typestr::parse(&means).is_err(), row.contains_key("alone"), "{row:?}");
-        let again = Typestr::respelled(&written).unwrap_or_else(|| written.to_string());
+        assert!(Typestr::is_same(written, means), "{row:?}");
+        assert_eq!(Typestr::itemsize(written), Typestr::itemsize(means), "{row:?}");
+        assert_eq!(Typestr::alignment(written), Typestr::alignment(means), "{row:?}");
+        assert_eq!(Typestr::parse(written).ok(), Typestr::parse(means).ok(), "{row:?}");
+        assert_eq!(Typestr::parse(means).is_err(), row.contains_key("alone"), "{row:?}");
+        let again = Typestr::respelled(written).unwrap_or_else(|| written.to_string());
         assert!(!row.contains_key("alone") || again == means, "{again}");
     }
 }
