@@ -140,6 +140,9 @@ class HandOvers(Lives):
         if array.empty:
             wants(self.capture is None, "an order that nothing needs may be refused")
             return view._replace(tensor=True)
+        if (Strangers.all or array.is_strange) and array.says("cai") == "cai3":
+            # The stream that a stranger's dict names is heard as well.
+            wants(self.capture is None or array.pending in {None, stream}, "it may be refused")
         home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
         tensor = isinstance(step, s.ToCai)
         ready = told(stream, on) if passed_on else stream
@@ -172,7 +175,9 @@ class HandOvers(Lives):
             return None
         self.makes_ready(array, stream or legacy)
         if dlpack == strangers.DEAF and array.says("cai") == "cai3" and not array.empty:
-            # Its dict names the stream, too, and is heard.
+            # Its dict names the stream, too, and is heard: one of the memory's GPU.
+            near = array.pending is None or self.lanes[array.pending].device == array.device
+            wants(near, "its streams are elsewhere")
             self.edge(array.pending, stream or legacy)
         strange = Strangers.all or array.is_strange
         unsaid = strange and stream is not None and not array.empty
@@ -243,8 +248,9 @@ class HandOvers(Lives):
             return view._replace(ready=None)
         if stream is None:
             return view
-        # Where it was ready before is heard as well.
-        self.edge(self.usable(view.ready), stream)
+        if view.ready != stream:
+            # Where it was ready before is heard as well.
+            self.hand_over(view, stream)
         view = view._replace(ready=stream)
         home = view.home
         stays = home is not None and self.also(home, view) is None
@@ -264,9 +270,11 @@ class HandOvers(Lives):
             return view
         if stream is not None:
             named = array.pending if cai == "cai3" else None
-            if named is not None and self.lanes[named].device == device:
+            if named is not None:
                 # The dict's stream is heard as well; a default stream is one of the memory's GPU.
-                self.edge(named, stream)
+                near = self.lanes[named].device == device
+                wants(near or self.capture is None, "its streams are elsewhere")
+                self.edge(named if near else None, stream)
             home, on = self.producer(str(step.stream), device, passed_on=True)
             return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
