@@ -275,6 +275,9 @@ class HandOvers(Lives):
                 near = self.lanes[named].device == device
                 wants(near or self.capture is None, "its streams are elsewhere")
                 self.edge(named if near else None, stream)
+                if near and named != stream:
+                    # At the end it waits as well.
+                    view = view.above(self._exporters(named))
             home, on = self.producer(str(step.stream), device, passed_on=True)
             return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
