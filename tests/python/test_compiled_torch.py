@@ -508,9 +508,10 @@ def test_defaults_of_every_type_are_left_out_of_the_backward() -> None:
     same(gradient(f, torch.ones(2)), torch.full((2,), 1e-3))
 
 
-def test_another_librarys_operator_is_not_defined_again() -> None:
-    with pytest.raises(ValueError, match=r"^op: got 'aten::sin', which is another library's"):
-        adapt(cube, "numpy", op="aten::sin(Tensor self) -> Tensor")
+@pytest.mark.parametrize("name", ["sin", "add"])  # the second has overloads alone
+def test_another_librarys_operator_is_not_defined_again(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^op: got 'aten::{name}', which is another library's"):
+        adapt(cube, "numpy", op=f"aten::{name}(Tensor self) -> Tensor")
 
 
 def test_an_operator_may_be_defined_again(x: Any) -> None:

@@ -160,7 +160,8 @@ impl View {
     /// The host waits until what is pending on the array is done, and for nothing else.
     ///
     /// For code that takes an address and knows no stream, as MPI, UCX and files do: wait for the memory that is
-    /// read and for the memory that is written, then call it. Nothing is pending afterwards: ``stream`` and the
+    /// read and for the memory that is written, then call it. Nothing is pending on this view afterwards, so work
+    /// that is queued later is not waited for by way of it: make a new view then. ``stream`` and the
     /// dict's ``stream`` are None. Other threads run meanwhile, and graph captures of other streams go on.
     ///
     /// The host waits by an event on the array's stream. If nothing keeps that stream alive, as a bare handle, the
