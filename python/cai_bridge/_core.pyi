@@ -293,7 +293,8 @@ def to_cai(
     x : object
         An object with DLPack's exchange API or ``__dlpack__``, a ``dltensor`` or
         ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
-        Interface (version 0 to 3).
+        Interface (version 0 to 3). Of one that speaks both, work on the stream that its dict names is
+        waited for, too; its dict is taken where its DLPack raises an exception.
     stream : None, int or stream object, optional
         The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
         then holds. The stream waits for the producer's. If nothing keeps a bare handle of a non-blocking
@@ -347,9 +348,10 @@ def from_cai(
         ``CaiView``.
     stream : None, int or stream object, optional
         The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
-        then holds. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
+        then holds. If the dict names another stream, yours waits for that in this call, and both are waited
+        for. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
         call and replaces it from then on; nothing waits for later work on that stream. -1 says that
-        nothing is pending. None takes the dict's stream. If the dict names none, version 3 means that
+        nothing is pending, on the dict's stream either. None takes the dict's stream. If the dict names none, version 3 means that
         at most the legacy default stream has work for it. For versions 0 to 2 the bridge asks the library for its current stream, or
         ``__dlpack__``; without both, the host waits for the device, with a `HostSyncWarning`.
     readonly : bool, optional
@@ -359,10 +361,12 @@ def from_cai(
         The object that keeps the memory of a dict alive. A number, a text or another constant is refused.
     device : int, str or tuple of (int, int), optional
         A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
-        of an array without elements, which needs no pointer (else its pointer does, else ``stream``,
-        else it is the current one), or hands out managed or pinned memory as plain memory of that GPU.
+        of an array without elements, which needs no pointer (else its pointer does, else ``stream``, else
+        what `x` says: its ``__dlpack_device__``, its ``device`` or the dict's stream; else it is the current
+        one), or hands out managed or pinned memory as plain memory of that GPU.
     dtype : str or dtype, optional
-        The element type of ``<V2`` and ``|V1``, such as ``"bfloat16"``, if ``x.dtype`` does not name it.
+        The element type, of as many bytes as the typestr has, such as ``"bfloat16"`` for ``<V2``. By default
+        it is that of ``x.dtype``, where that has so many bytes, else the typestr's.
 
     Returns
     -------
