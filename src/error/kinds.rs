@@ -204,6 +204,8 @@ kinds! {
 
     /// A consumed capsule.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
+    /// An array's dict differs from its DLPack in shape or strides.
+    SaidTwice: Value, "__cuda_array_interface__", "what DLPack says of the same memory: mend the one that is wrong, or hand over the other alone, a dict by from_cai(dict, owner=x)";
     /// `__dlpack_device__` did not return a device.
     DlpackDevice: Value, "__dlpack_device__", "a tuple (device_type, device_id) of integers";
     /// A function of the table behind `__dlpack_c_exchange_api__` broke its contract.

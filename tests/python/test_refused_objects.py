@@ -15,6 +15,7 @@ import tvm_ffi
 from capsules import IS_COPIED, HandMade
 from contract import assert_refused, each, rows
 from fakes import Bits, DLPackPair, OnlyCai, OnlyDLPack, interface, only_cai, torch_like
+from test_said_twice import by_dlpack, by_table
 
 from cai_bridge import DriverError, _core, convert, from_cai, to_cai, to_dlpack
 from cai_bridge.testing import simulated_cuda
@@ -87,6 +88,10 @@ MAKERS = {
     ],
     "a capsule of a device that is not there": [
         lambda cuda, x: HandMade(x.ptr, device_id=99).capsule()
+    ],
+    "a dict of another shape than DLPack's": [
+        lambda cuda, x: by_dlpack(x, interface(x, shape=(2, 2))),
+        lambda cuda, x: by_table(x, interface(x, shape=(2, 2))),
     ],
     "memory of another GPU than it says": [
         lambda cuda, x: HandMade(x.ptr, device_id=1).capsule(),

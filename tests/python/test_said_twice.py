@@ -101,6 +101,30 @@ def test_work_on_the_stream_that_a_dict_names_is_waited_for_by_whatever_way(
     assert seen.value == SEEN
 
 
+@each("said_twice", "both")
+@pytest.mark.parametrize("kind", [by_dlpack, by_table, lambda x, said: OnlyCai(said, keep=x)])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_both_streams_of_a_producer_wait_for_its_consumer(
+    row: Any, kind: Any, blocking: bool, cuda: Any
+) -> None:
+    names = ("home", "other", "a third")
+    streams = {name: cuda.stream(name, blocking=blocking) for name in names}
+    home, other, works_on = streams["home"], streams["other"], streams[row["works_on"]]
+    x = cuda.array([0.0] * 4, speaks=())
+    array = kind(x, interface(x, stream=home.handle))
+    first = (from_cai if row["how"] == "declared" else to_cai)(array, stream=other)
+    view = to_cai(first, stream=works_on if row["told"] else None)
+    assert row["told"] or view.__cuda_array_interface__["stream"] == other.handle
+    works_on.fill(view, 7.0)
+    view.release()
+    del first
+    # Who is asked for a stream makes the array ready there, and does not go on there.
+    producers = {"home", "other"} if row["how"] == "declared" else {"home"}
+    reads = [streams[name].read(x) for name in sorted(producers)]
+    cuda.synchronize()
+    assert [read.value for read in reads] == [SEEN] * len(reads)
+
+
 @each("said_twice", "known")
 def test_a_library_that_is_known_to_keep_to_dlpack_costs_no_more(row: Any, cuda: Any) -> None:
     home, mine = cuda.stream("home"), cuda.stream("mine")
@@ -320,6 +344,41 @@ def test_a_dict_by_itself_may_say_what_it_likes_of_its_owners_memory(cuda: Any) 
     x = cuda.array([1.0] * 4)
     owner = Named(dtype=np.dtype("<f4"), array=x)
     assert from_cai(interface(x, typestr="<i4"), owner=owner).typestr == "<i4"
+
+
+# --- the same memory by both protocols -------------------------------------------------------------
+
+
+@each("said_twice", "memory")
+@pytest.mark.parametrize("way", ["__dlpack__", "exchange API"])
+@pytest.mark.parametrize("door", [to_cai, to_dlpack, lambda x: convert([x], "cai")[0]])
+def test_a_dict_that_contradicts_dlpack_is_refused(
+    row: Any, way: str, door: Any, cuda: Any
+) -> None:
+    if row.get("only", way) != way:
+        pytest.skip("a table has no such function")
+    x = cuda.array([1.0] * 8, speaks=())
+    named = {k: tuple(v) if isinstance(v, list) else v for k, v in row.get("set", {}).items()}
+    data = (x.ptr + row.get("at", 0), row.get("flag", False))
+    said = interface(x, **{"shape": (2, 2), "data": data, "stream": None, **named})
+    fields = {"shape": (2, 2), "strides": (2, 1), "owner": x}
+
+    def made(**_: Any) -> Any:
+        return capsules.HandMade(x.ptr, **fields)
+
+    members: dict[str, Any] = {"__cuda_array_interface__": property(lambda _: said)}
+    if way == "__dlpack__":
+        members["__dlpack__"] = lambda _, **__: made().capsule()
+        members["__dlpack_device__"] = lambda _: tuple(row.get("on", (2, 0)))
+        array = type("Array", (), members)()
+    else:
+        array = tables.speaker(tables.table(lambda _: made()), **members)()
+    if "refused" in row:
+        with pytest.raises((ValueError, TypeError, BufferError), match=row["refused"]):
+            door(array)
+        return
+    view = door(array)
+    assert (view.shape, view.typestr, view.readonly) == ((2, 2), "<f4", row["readonly"])
 
 
 # --- no elements ----------------------------------------------------------------------------------

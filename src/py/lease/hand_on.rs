@@ -143,11 +143,14 @@ impl Holding {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// Who keeps the stream that the array is ready on, where a reader may work there and nothing follows it: it is not
-    /// the producer's own.
-    pub(crate) fn ready_to_note(&self, py: Python<'_>) -> Option<KnownStream> {
+    /// Who keeps the stream that a reader is told, which it may work on, where another stream has to wait for that one at
+    /// the end: it is not the producer's own, or others are upstream.
+    pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.used.consumer else { return None };
-        let kept = self.home.ready_on.as_ref();
+        let home = &self.home;
+        let is_told = |own: &&StreamRef| ready == Ready::On(own.stream());
+        let own = || home.producer.as_ref().filter(|_| !home.upstream.is_empty()).filter(is_told);
+        let kept = home.ready_on.as_ref().or_else(own);
         let kept = kept.filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
         let is_noted = |known: &KnownStream| known.kept().is_some_and(|known| known.is_same(kept));
         (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))

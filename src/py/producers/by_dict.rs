@@ -1,5 +1,7 @@
-//! What its dict says of an array that comes by DLPack: the stream that its work is pending on, and whether it may be
-//! written.
+//! What its dict says of an array that comes by DLPack: the same memory, the stream that its work is pending on, and
+//! whether it may be written.
+//!
+//! A dict that contradicts DLPack is refused: nobody can tell which of the two is right.
 //!
 //! A `__dlpack__` may ignore the stream that it is asked for (VALI's surfaces do), and a table knows one stream of its
 //! library. So work on the stream that the dict names is waited for, too. Libraries that are known to order what they are
@@ -7,15 +9,22 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::types::{self, Facts};
+use crate::cai::Claim;
+use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
+use crate::error::{Error, Kind};
+use crate::layout::Layout;
 use crate::order::{self, Purpose};
+use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::streams::{Argument, KnownStream, StreamRef, current, named_by_dict};
+use crate::py::streams::{Argument, KnownStream, StreamRef, current, dict_of, pending};
+use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
 /// What a dict says beside DLPack.
@@ -26,22 +35,58 @@ pub(super) struct ByDict {
 }
 
 impl ByDict {
-    /// What the dict of `x` says of the memory at `ptr`. `known` are the facts of the array that it is of.
+    /// What the dict of `x` says of `array`, which came by DLPack. `known` are the facts of the array that it is of.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         (facts, known): (&Facts, &Facts),
-        ptr: u64,
+        array: &Descriptor,
     ) -> PyResult<Self> {
         // JAX would wait on the host.
-        if known.is_known() || ptr == 0 {
+        if known.is_known() || array.ptr() == 0 {
             return Ok(Self::default());
         }
         let of_object = || types::speaks(x, intern!(x.py(), "__cuda_array_interface__"));
         if !facts.has_cai && (known.has(Habit::KeepsToDlpack) || !of_object()?) {
             return Ok(Self::default());
         }
-        let (stream, readonly) = named_by_dict(x, ptr)?;
-        Ok(Self { stream, readonly })
+        match dict_of(x, array.ptr())? {
+            Some(dict) => Self::heard(&dict, array),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// What `dict` says besides, unless it contradicts `array`. DLPack names the type, of which a typestr may say the
+    /// bits alone; a dict has no word for vectors and packed items.
+    #[cold]
+    fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
+        let dtype = array.dtype();
+        if dtype.lanes() != 1 || dtype.is_packed() {
+            return Ok(Self { stream: pending(dict)?.stream(), readonly: false });
+        }
+        let (mut layout, said) = (Layout::EMPTY.clone(), (Some(dtype), |_| Ok((None, None))));
+        let decoded = cai_dict::decode(dict, (None, false), said, &mut layout, None)?;
+        if decoded.dtype != dtype {
+            let (typestr, name) = (decoded.dtype.typestr(), dtype.name());
+            let got = format!("{typestr} for memory that is {name} by DLPack");
+            return Err(Error::at(Kind::DtypeDiffers, "typestr", got).into());
+        }
+        layout.compact_unused();
+        let mut own = array.layout().clone();
+        own.compact_unused();
+        if layout != own {
+            let (what, said, dlpacks) = if layout.shape() == own.shape() {
+                ("strides in elements", layout.strides(), own.strides())
+            } else {
+                ("shape", layout.shape(), own.shape())
+            };
+            let got = format!("{what} {} for {} by DLPack", tuple_text(said), tuple_text(dlpacks));
+            return Err(Error::new(Kind::SaidTwice, got).into());
+        }
+        let stream = match decoded.claim {
+            Claim::Stated(ready) => ready.stream(),
+            _ => None,
+        };
+        Ok(Self { stream, readonly: decoded.readonly })
     }
 
     /// The stream that work may be pending on besides the one that the array was made ready on.
@@ -79,7 +124,10 @@ pub(super) fn also_by_dict<'py>(
     work: Alive<'_>,
 ) -> PyResult<Option<Alive<'py>>> {
     let (ptr, place) = (source.array.ptr(), source.home.place);
-    let dict = ByDict::of(x, (facts, facts), ptr)?;
+    let dict = ByDict::of(x, (facts, facts), &source.array)?;
+    if dict.readonly {
+        source.array = source.array.clone().with_readonly(Some(true));
+    }
     if let Some(kept) = dict.kept(x, facts, (&source.driver, place, ptr))?
         && !kept.is(work)
     {

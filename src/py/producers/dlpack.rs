@@ -117,12 +117,13 @@ pub(crate) fn protocol(
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
     }
-    let dict = ByDict::of(x, (facts, known), array.ptr())?;
-    let readonly = (dict.readonly && form == Form::Legacy) || known.has(Habit::Immutable);
+    let dict = ByDict::of(x, (facts, known), &array)?;
+    let readonly = dict.readonly || known.has(Habit::Immutable);
     let array = array.with_readonly(readonly.then_some(true));
     if !known.has(Habit::KeepsToDlpack) {
         check_memory(&driver, &array)?;
     }
+    check_device(device, &array)?;
     let place = place(py, &driver, &array)?;
     let silent = known.has(Habit::OrdersNothing) && consumer.request() != Request::NoOrder;
     if silent && array.ptr() != 0 {
@@ -253,7 +254,8 @@ fn hand_to_consumer(
     (from, also): (Option<Alive<'_>>, Option<Alive<'_>>),
 ) -> PyResult<()> {
     if argument.request() == Request::Unspecified {
-        if let Some(also) = also {
+        // What the array is ready on comes after `from` already.
+        if let Some(also) = also.filter(|also| !from.is_some_and(|from| from.is(*also))) {
             follow(py, door, source, (from, also))?;
         }
         pass_on(py, door, source);
@@ -278,6 +280,16 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
 /// reach it. A producer without `__dlpack_device__` is asked all the same.
 fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
+}
+
+/// Refuses a capsule of another GPU than the producer names.
+fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
+    let (Some(named), said) = (named, array.device()) else { return Ok(()) };
+    if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
+        return Ok(());
+    }
+    let got = format!("({}, {}) for memory of (2, {})", named.kind.code(), named.id, said.id);
+    Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
 
 /// Whether the capsule of an array says that its memory is the CPU's.

@@ -73,21 +73,15 @@ pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> Py
     Ok(answered(py, same())?.unwrap_or(false))
 }
 
-/// The stream that the dict of `object` names, where it is about the memory at `ptr`; and whether its memory is read-only,
-/// where it says so.
-pub(crate) fn named_by_dict(
-    object: &Bound<'_, PyAny>,
+/// The dict of `object`, where it has one that is about the memory at `ptr`.
+pub(crate) fn dict_of<'py>(
+    object: &Bound<'py, PyAny>,
     ptr: u64,
-) -> PyResult<(Option<Stream>, bool)> {
+) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = object.py();
-    let Some(dict) = answered(py, interface(object))? else { return Ok((None, false)) };
+    let Some(dict) = answered(py, interface(object))? else { return Ok(None) };
     let is_of_it = answered(py, address(&dict))?.flatten() == Some(ptr);
-    let named = if is_of_it { answered(py, pending(&dict))?.and_then(Ready::stream) } else { None };
-    let readonly = || match dict.get_item(intern!(py, "data"))? {
-        Some(data) => data.get_item(1)?.is_truthy(),
-        None => Ok(false),
-    };
-    Ok((named, answered(py, readonly())?.unwrap_or(false)))
+    Ok(is_of_it.then_some(dict))
 }
 
 fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
@@ -102,7 +96,7 @@ fn address(dict: &Bound<'_, PyDict>) -> PyResult<Option<u64>> {
 }
 
 /// What a dict says of the stream that work is pending on.
-fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
+pub(crate) fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
     let named = dict.get_item(intern!(dict.py(), "stream"))?;
     let named = named.filter(|named| !named.is_none()).map(|named| named.extract()).transpose()?;
     Ok(Ready::from_cai(named, Thread::current())?)

@@ -143,6 +143,10 @@ class HandOvers(Lives):
         if (Strangers.all or array.is_strange) and array.says("cai") == "cai3":
             # The stream that a stranger's dict names is heard as well.
             wants(self.capture is None or array.pending in {None, stream}, "it may be refused")
+            named = array.pending
+            if named not in {None, stream} and self.lanes[str(named)].device == array.device:
+                # And it waits at the end, as the producer's own does.
+                view = view.above(self._exporters(str(named)))
         home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
         tensor = isinstance(step, s.ToCai)
         ready = told(stream, on) if passed_on else stream
@@ -229,7 +233,11 @@ class HandOvers(Lives):
         wants(step.device is None or not self.arrays[view.array].empty)
         if step.device is not None:
             wants(step.device == view.at if view.gpus else True, "another GPU's own")
-            view = view._replace(at=step.device, gpus=True)
+            user = view.user
+            if user.kind in {"home", "on", "unkept"} and user.at is None:
+                # Another device does not move who was named before.
+                user = user._replace(at=view.at)
+            view = view._replace(at=step.device, gpus=True, user=user)
         readonly = view.readonly if step.readonly is None else step.readonly
         held = self.holds[source][0] if source[0] == "v" else source
         self.hand_out(step.name, view._replace(readonly=readonly, kind="dlpack", lent=False), held)
