@@ -81,7 +81,7 @@ def test_work_that_is_queued_on_the_stream_during_the_wait_is_not_waited_for(cud
     cuda.synchronize()
 
 
-def test_afterwards_nothing_is_pending_and_no_one_waits_again(cuda):
+def test_afterwards_the_dict_says_that_nothing_is_pending(cuda):
     array, stream = late(cuda, "cai3", 7.0)
     view = to_cai(array)
     assert view.__cuda_array_interface__["stream"] == view.stream == stream.handle
@@ -89,12 +89,40 @@ def test_afterwards_nothing_is_pending_and_no_one_waits_again(cuda):
     assert view.stream is None
     assert view.__cuda_array_interface__["stream"] is None
     assert "nothing pending" in repr(view)
-    cuda.clear_calls()
+
+
+@pytest.mark.parametrize("speaks", SPEAKS)
+def test_what_is_queued_after_the_wait_is_waited_for_at_the_next(speaks, cuda):
+    array, stream = late(cuda, speaks, 7.0)
+    with cuda.current_stream(stream):
+        view = to_cai(array, stream=stream)
+    for value in (7.0, 8.0, 9.0):
+        stream.fill(array, value)
+        view.wait()
+        assert there(view) == [value] * 4
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda view, c: from_cai(view).__dlpack__(stream=c),
+        lambda view, c: to_dlpack(view).__dlpack__(stream=c),
+        lambda view, c: to_cai(view, stream=c),
+        lambda view, c: convert(view, "cai", stream=c),
+        lambda view, c: to_cai(to_cai(view), stream=c),
+    ],
+    ids=["from_cai", "to_dlpack", "to_cai", "convert", "twice"],
+)
+def test_what_is_queued_after_the_wait_is_ordered_at_a_hand_over(taken, cuda):
+    array, stream = late(cuda, "cai3", 7.0)
+    view, consumer = to_cai(array), cuda.stream("consumer")
     view.wait()
-    from_cai(view).wait()
-    capsule = to_dlpack(view).__dlpack__(stream=cuda.stream())
-    assert not [made for made in cuda.calls if made.call in {*WAITS, "cuStreamWaitEvent"}]
-    del capsule
+    stream.fill(array, 8.0)
+    held = taken(view, consumer)
+    read = consumer.read(array)  # a race, unless it waits
+    cuda.synchronize()
+    assert read.value == [8.0] * 4
+    del held
 
 
 def test_another_view_of_the_array_is_as_it_was(cuda):
@@ -197,7 +225,7 @@ def test_of_random_programs_each_sees_what_was_written_and_none_waits_for_the_bu
             writer = cuda.stream("writer", device=device)
             with cuda.current_stream(own):
                 mine = to_cai(view)
-            assert mine.stream is None
+            assert view.stream is None
             writer.fill(mine, 5.0)
             mine.release(writer)
             # The stream of a producer that has said it waits for that.

@@ -151,7 +151,7 @@ pub(crate) fn import<'py>(
     source.ready = if elided { Ready::Nothing } else { ready };
     let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
     keep_streams(&mut source, owner, facts, (producer, kept), |view| {
-        is_said || named != view.ready().stream()
+        is_said || named != view.told().stream()
     });
     if let Some(before) = before {
         source.home.put_upstream(KnownStream::Kept(before));

@@ -148,7 +148,7 @@ impl View {
     /// The stream that the array is ready on: 1, 2, a handle, or None if nothing is pending.
     #[getter]
     fn stream<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || Ok(self.ready().to_cai(Thread::current())))
+        entry(py, || Ok(self.told().to_cai(Thread::current())))
     }
 
     /// The producer that the view keeps alive; None after `release`.
@@ -160,9 +160,10 @@ impl View {
     /// The host waits until what is pending on the array is done, and for nothing else.
     ///
     /// For code that takes an address and knows no stream, as MPI, UCX and files do: wait for the memory that is
-    /// read and for the memory that is written, then call it. Nothing is pending on this view afterwards, so work
-    /// that is queued later is not waited for by way of it: make a new view then. ``stream`` and the
-    /// dict's ``stream`` are None. Other threads run meanwhile, and graph captures of other streams go on.
+    /// read and for the memory that is written, then call it. From then on ``stream`` and the dict's ``stream`` are
+    /// None: a reader of the dict waits for nothing that is queued later. A further call and later hand-overs wait for
+    /// what is queued on the array's stream by then. Other threads run meanwhile, and graph captures of other streams
+    /// go on.
     ///
     /// The host waits by an event on the array's stream. If nothing keeps that stream alive, as a bare handle, the
     /// host waits for all work on the device, with a warning in the log: pass the stream object.

@@ -43,7 +43,7 @@ use crate::stream::{Ready, Stream, Thread};
 pub(crate) struct View {
     pub(crate) array: Descriptor,
     ready: Ready,
-    /// Whether the host has waited for what was pending there.
+    /// Whether the host has waited for what was pending there, so that the dict says that nothing is.
     waited: AtomicBool,
     /// Where the producer's streams are.
     pub(crate) place: Place,
@@ -124,9 +124,15 @@ impl View {
         Ok(source)
     }
 
-    /// What is pending on the array, until the host has waited for it.
+    /// What the array is ready on. A hand-over orders the work that is pending there then.
     #[inline]
-    pub(crate) fn ready(&self) -> Ready {
+    pub(crate) const fn ready(&self) -> Ready {
+        self.ready
+    }
+
+    /// What the dict says of it: nothing is pending once the host has waited.
+    #[inline]
+    pub(crate) fn told(&self) -> Ready {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
@@ -219,7 +225,7 @@ impl View {
     pub(crate) fn describe(&self, py: Python<'_>) -> String {
         let shape = self.array.cai_shape();
         let place = place_text(self.array.device());
-        let ready = match self.ready().to_cai(Thread::current()) {
+        let ready = match self.told().to_cai(Thread::current()) {
             None => "nothing pending".to_owned(),
             Some(1) => "ready on the legacy default stream (1)".to_owned(),
             Some(2) => "ready on the per-thread default stream (2)".to_owned(),

@@ -23,11 +23,11 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
 /// waits here. And whether it was read before.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
-    let mut ready = view.ready();
+    let mut ready = view.told();
     let asked = |holding: &mut Holding| {
         let unnamed = view.reads(py, holding);
         let again = std::mem::replace(&mut holding.is_read, true);
-        (unnamed, again, holding.home.may_lose(ready), holding.ready_to_note(py))
+        (unnamed, again, holding.home.may_lose(ready), holding.ready_to_note(py, ready))
     };
     let (unnamed, again, may_lose, known) = view.held(asked)?;
     if may_lose {
@@ -65,7 +65,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
 /// one is named, and waits here.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     let holding = view.share(py)?;
-    let Some((ready, also)) = ready_streams(py, DICT, &holding, (view.ready(), view.place))? else {
+    let Some((ready, also)) = ready_streams(py, DICT, &holding, (view.told(), view.place))? else {
         return Ok(None);
     };
     let Some(also) = also else { return Ok(Some(ready.stream())) };
@@ -111,7 +111,7 @@ fn wait_for_producer(
     may: impl Fn(bool, bool) -> bool,
 ) -> PyResult<()> {
     let holding = view.share(py)?;
-    let ready = (view.ready(), view.place);
+    let ready = (view.told(), view.place);
     let Some((from, also)) = ready_streams(py, DICT, &holding, ready)? else {
         return Ok(());
     };
@@ -126,7 +126,7 @@ fn wait_for_producer(
     let is_readers = is_captured(reader)?;
     for from in also.into_iter().chain([from]) {
         if may(is_readers, is_captured(from)?) {
-            let door = Purpose::hand_over_of(DICT, view.ready());
+            let door = Purpose::hand_over_of(DICT, view.told());
             order::connect(door, driver, (from, reader), |call| detach(py, call))?;
         }
     }
