@@ -11,6 +11,7 @@ from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set, ValuesView
 from types import (
     FunctionType,
+    GeneratorType,
     MappingProxyType,
     MemberDescriptorType,
     ModuleType,
@@ -42,11 +43,14 @@ def by_item(key: Any) -> str:
         return f"[{type(key).__name__}]"  # which cannot show itself, and is not what is wrong
 
 
-def parts_of(x: Any) -> Parts | list[Any] | dict[str, Any] | None:
+def parts_of(x: Any) -> Parts | list[Any] | dict[str, Any] | bool | None:
     """Give a container's keys and parts, how a key is shown, and what makes it again; else None.
 
-    Of one that cannot be made again, its parts alone; of what is none, its attributes by name.
+    Of one that cannot be made again, its parts alone; of what is none, its attributes by name; of
+    an iterator, whose parts can be had once, True.
     """
+    if isinstance(x, _ITERATORS):
+        return True
     found = _parts_of(x)
     if found is None:
         return _held_by(x)
@@ -210,6 +214,12 @@ def _reset(x: Any, keys: Iterable[Any], parts: list[Any]) -> Any:
     return made
 
 
+_ITERATORS = (
+    *(GeneratorType, zip, map, filter, enumerate, reversed),
+    *(type(iter(one)) for one in ((), [], {}, {}.values(), {}.items(), set())),
+)
+
+
 def _held_by(x: Any) -> list[Any] | dict[str, Any] | None:
     """Give the parts of a container that is not taken apart, as far as it says that it is one.
 
@@ -220,14 +230,33 @@ def _held_by(x: Any) -> list[Any] | dict[str, Any] | None:
         if isinstance(x, Mapping):
             return list(x.values())
         if isinstance(x, Sequence | Set | ValuesView):
-            return None if isinstance(x, plain) else list(x)
+            return None if isinstance(x, plain) else _flat(x)
         # A class has its own, and a function none; a module's are not what it is about.
         kind = type | ModuleType | FunctionType
-        return None if isinstance(x, kind) else dict(getattr(x, "__dict__", ())) or None
+        return None if isinstance(x, kind) else _attributes(x) or None
     except (MemoryError, RecursionError):
         raise
     except Exception:
         return None  # it says that it is a container, and is none
+
+
+def _flat(parts: Iterable[Any]) -> list[Any]:
+    """List the parts, and those of tuples and frozen sets among them: sets can have no others."""
+    flat: list[Any] = []
+    for part in parts:
+        flat += _flat(part) if isinstance(part, tuple | frozenset) else (part,)
+    return flat
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    """List what an object has itself, in its dict and in its slots."""
+    found = dict(getattr(x, "__dict__", ()))
+    for kind in type(x).__mro__:
+        for name, slot in vars(kind).items():
+            if isinstance(slot, MemberDescriptorType):
+                with contextlib.suppress(AttributeError):
+                    found[name] = slot.__get__(x)
+    return found
 
 
 def _registered(x: Any, kind: type) -> Parts | None:
@@ -267,6 +296,28 @@ def warn_of_attribute(x: Any, name: str, root: str | list[str], way: Way, level:
         f"{_path(root, way)}: got an object of type {kind}, whose attribute {name} is an array; "
         "it stays as it is: make it a dataclass, or register its class with JAX or PyTorch, and "
         "its arrays are converted",
+        stacklevel=level + 1,
+    )
+
+
+def warn_of_key(x: Any, kind: str, root: str | list[str], way: Way, level: int) -> None:
+    """Warn of a dict with an array as a key, which stays as it is."""
+    import warnings  # noqa: PLC0415
+
+    warnings.warn(
+        f"{_path(root, way)}: got a {type(x).__name__} with a key of type {kind}, which is an "
+        "array; it stays as it is: only values are converted",
+        stacklevel=level + 1,
+    )
+
+
+def warn_of_iterator(x: Any, _: None, root: str | list[str], way: Way, level: int) -> None:
+    """Warn of an iterator in a tree, which stays as it is."""
+    import warnings  # noqa: PLC0415
+
+    warnings.warn(
+        f"{_path(root, way)}: got a {type(x).__name__}, whose parts can be had once; it stays as "
+        "it is: pass list(x), and its arrays are converted",
         stacklevel=level + 1,
     )
 

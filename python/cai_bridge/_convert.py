@@ -30,7 +30,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
 ) -> Any:
     """Convert whatever `convert` takes besides trees; most arrays do not come by here."""
     is_own = _is_own(x, library)
-    if detach and (copy or not is_own):
+    if detach:
         x = detached(x)
     if is_own:
         if _asks(library, stream, readonly):
@@ -72,8 +72,7 @@ def leaves(
     has now. With `lent` they are for one call, at whose end what was added to that list is called.
     """
     if detach:
-        kept = () if copy else own
-        arrays = [x if number in kept else detached(x) for number, x in enumerate(arrays)]
+        arrays = [*map(detached, arrays)]
     if hosts:
         library.maker.admit([], stream, readonly)
     made: dict[int, Any] = {}

@@ -216,8 +216,8 @@ kinds! {
     CapsuleType: Value, "__dlpack__", "a PyCapsule";
     /// The producer handed out a copy instead of its own memory.
     Copied: Buffer, "flags", "the producer's own memory; if you asked for a copy, pass the capsule that holds it";
-    /// `copy=False`, and the array is on another device than the consumer.
-    CopyNeeded: Buffer, "copy", "None or True: the array's memory is not on that device";
+    /// `copy=False`, and the consumer cannot share the array's memory.
+    CopyNeeded: Buffer, "copy", "None or True: the consumer cannot share the array's memory";
     /// Not enough memory of the GPU's for a copy.
     DeviceMemory: Driver, "memory", "what the GPU has left";
     /// Not enough host memory for a copy.

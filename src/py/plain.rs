@@ -2,7 +2,11 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyBool, PyBytes, PyCFunction, PyComplex, PyDict, PyFloat, PyFrozenSet, PyFunction, PyInt,
+    PyList, PyModule, PyRange, PySet, PySlice, PyString, PyTuple, PyType,
+};
 
 use super::imported::imported;
 use super::interpreter::{Signals, answered};
@@ -24,10 +28,39 @@ macro_rules! plain {
 
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
-/// Whether `x` can refer to nothing, so that it keeps no memory alive. A class derived from one of these may.
+/// Whether `x` can refer to no memory, so that it keeps none alive. An object of a class derived from one of these may.
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
-    Ok(is_plain(x) || x.is(py.Ellipsis()) || x.is(py.NotImplemented()) || is_numpys_number(x)?)
+    let is_fixed = is_plain(x)
+        || x.is(py.Ellipsis())
+        || x.is(py.NotImplemented())
+        || x.is_exact_instance_of::<PyRange>()
+        || x.is_exact_instance_of::<PySlice>();
+    if let Ok(class) = x.cast::<PyType>() {
+        // One that Python's code made may have anything.
+        return Ok(class.getattr(intern!(py, "__flags__"))?.extract::<u64>()? & HEAP_TYPE == 0);
+    }
+    if x.is_exact_instance_of::<PyCFunction>() {
+        // A method has its object.
+        return Ok(x.getattr(intern!(py, "__self__"))?.is_instance_of::<PyModule>());
+    }
+    if x.is_exact_instance_of::<PyFunction>() {
+        let (closure, defaults) = (intern!(py, "__closure__"), intern!(py, "__defaults__"));
+        return Ok(x.getattr(closure)?.is_none() && x.getattr(defaults)?.is_none());
+    }
+    let is_empty = || -> PyResult<bool> { Ok(is_builtin_container(x) && x.len()? == 0) };
+    Ok(is_fixed || is_empty()? || is_numpys_number(x)?)
+}
+
+/// The bit of `__flags__` of types that were not there from the start (CPython's `Py_TPFLAGS_HEAPTYPE`).
+const HEAP_TYPE: u64 = 1 << 9;
+
+fn is_builtin_container(x: &Bound<'_, PyAny>) -> bool {
+    x.is_exact_instance_of::<PyTuple>()
+        || x.is_exact_instance_of::<PyList>()
+        || x.is_exact_instance_of::<PyDict>()
+        || x.is_exact_instance_of::<PySet>()
+        || x.is_exact_instance_of::<PyFrozenSet>()
 }
 
 fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -59,7 +92,7 @@ pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (mut numbers, mut containers) = (true, true);
         for part in parts.iter_borrowed() {
             signals.look(py)?;
-            numbers &= is_number(&part);
+            numbers &= is_number(&part)?;
             containers &=
                 part.is_exact_instance_of::<PyList>() || part.is_exact_instance_of::<PyTuple>();
             if !numbers && !containers {
@@ -74,9 +107,16 @@ pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-fn is_number(x: &Bound<'_, PyAny>) -> bool {
-    x.is_exact_instance_of::<PyFloat>()
+/// Whether it is a number: Python's, NumPy's, a fraction.
+fn is_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static NUMBER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let is_pythons = x.is_exact_instance_of::<PyFloat>()
         || x.is_exact_instance_of::<PyInt>()
         || x.is_exact_instance_of::<PyComplex>()
-        || x.is_exact_instance_of::<PyBool>()
+        || x.is_exact_instance_of::<PyBool>();
+    if is_pythons || is_builtin_container(x) || x.is_exact_instance_of::<PyString>() {
+        return Ok(is_pythons);
+    }
+    let number = NUMBER.import(x.py(), "numbers", "Number")?;
+    Ok(answered(x.py(), x.is_instance(number))?.unwrap_or(false) || is_numpys_number(x)?)
 }

@@ -96,6 +96,39 @@ def test_jax_gets_an_array_on_the_host(copy: bool | None, cuda: Any) -> None:
                 host[0] = before
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "float64", "complex128"])
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_a_type_that_jax_would_make_narrower_is_refused(
+    dtype: str, copy: bool | None, cuda: Any
+) -> None:
+    # On a boundary of 64 bytes, or JAX copies.
+    block = np.zeros(512, "u1")
+    start = -block.ctypes.data % 64
+    host = block[start : start + 256].view(dtype)
+    host[:] = 3
+    said = rf"dtype: got {dtype}, of which JAX makes \w+; allowed: .+jax_enable_x64"
+    # tvm-ffi has no complex types.
+    others = [] if dtype == "complex128" else [tvm_ffi.from_dlpack(host)]
+    for given in (host, *others):
+        for tree in (given, [given]):
+            with pytest.raises(BufferError, match=said):
+                convert(tree, "jax", copy=copy)
+        with jax.enable_x64(True):
+            made = convert(given, "jax", copy=copy)
+            assert (made.dtype, made[0]) == (dtype, 3)
+
+
+def test_jax_is_told_where_a_copy_is_not_wanted(cuda: Any) -> None:
+    block = np.zeros(256, "u1")
+    start = -block.ctypes.data % 64
+    aligned, odd = (block[at : at + 64].view("float32") for at in (start, start + 4))
+    assert convert(aligned, "jax", copy=False).unsafe_buffer_pointer() == aligned.ctypes.data
+    assert convert(odd, "jax").tolist() == [0.0] * 16
+    with pytest.raises(BufferError, match=r"copy: got False for memory at 0x\w+, which the libr"):
+        convert(odd, "jax", copy=False)
+    assert convert(aligned, "jax", readonly=True).tolist() == [0.0] * 16
+
+
 def test_jaxs_own_array_stays_or_is_copied(x: Any, cuda: Any) -> None:
     assert convert(x, "jax") is x
     assert convert([x], jax)[0] is x

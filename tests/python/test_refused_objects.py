@@ -32,7 +32,8 @@ CALLS = {
     "from_cai on device 99": lambda x: from_cai(x, device=99),
 }
 OWNERS = ("3", "True", "2.5", "1j", "'pool'", "b'pool'", "...", "NotImplemented")
-OWNERS += ("np.float32(3)", "np.bool_(1)")
+OWNERS += ("np.float32(3)", "np.bool_(1)", "()", "[]", "{}", "frozenset()", "range(3)", "slice(3)")
+OWNERS += ("len", "int", "lambda: 0")
 CALLS |= {f"from_cai, owner={one}": partial(from_cai, owner=eval(one)) for one in OWNERS}
 TORCH = {
     "requires_grad": {"dtype": "float32", "bits": {"_grad": True}},

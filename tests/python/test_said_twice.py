@@ -346,7 +346,7 @@ def test_a_dict_by_itself_may_say_what_it_likes_of_its_owners_memory(cuda: Any) 
     assert from_cai(interface(x, typestr="<i4"), owner=owner).typestr == "<i4"
 
 
-# --- the same memory by both protocols -------------------------------------------------------------
+# --- the same memory by both protocols ------------------------------------------------------------
 
 
 @each("said_twice", "memory")

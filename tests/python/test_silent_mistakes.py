@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 import types
 import warnings
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from stand_in import Array, library, no_libraries, producer
 
@@ -26,6 +30,10 @@ MISSPELT: dict[str, tuple[dict[str, Any], str]] = {
     "read_only": ({"read_only": False}, "readonly"),
     "views": ({"views": CaiView}, "view"),
     "array": ({"array": (Array,)}, "arrays"),
+    "classes": ({"classes": (Array,)}, "arrays"),
+    "writeable": ({"writeable": False}, "writes"),
+    "mutable": ({"mutable": True}, "writes"),
+    "get_stream": ({"get_stream": lambda self, device: 1}, "current_stream"),
 }
 
 
@@ -110,7 +118,7 @@ class Holds:
 
 
 class Slotted:
-    __slots__ = ("x",)
+    __slots__ = ("weights", "x")
 
 
 def test_an_object_whose_attribute_is_an_array_is_warned_of_once(cuda: Any) -> None:
@@ -128,6 +136,62 @@ def test_an_object_whose_attribute_is_an_array_is_warned_of_once(cuda: Any) -> N
     assert len(again) == 1
 
 
+class Key:
+    """An array that can be a key."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self.x.__dlpack__(**wishes)
+
+    def __dlpack_device__(self) -> Any:
+        return self.x.__dlpack_device__()
+
+
+def slotted(x: Any) -> Slotted:
+    made = Slotted()
+    made.weights = x
+    return made
+
+
+STAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "an object": (Holds, "got an object of type Holds, whose attribute weights is an array"),
+    "slots": (slotted, "got an object of type Slotted, whose attribute weights is an array"),
+    "a key": (lambda x: {Key(x): 1}, "got a dict with a key of type Key, which is an array"),
+    "a generator": (lambda x: (one for one in [x]), "got a generator, whose parts can be had once"),
+    "zip": (lambda x: zip([x], strict=True), "got a zip, whose parts can be had once"),
+    "an iterator": (lambda x: iter([x]), "got a list_iterator, whose parts can be had once"),
+}
+
+
+@pytest.mark.parametrize("what", STAYS)
+@pytest.mark.parametrize("on_host", [False, True])
+def test_what_stays_as_it_is_in_a_tree_is_warned_of(what: str, on_host: bool, cuda: Any) -> None:
+    make, said = STAYS[what]
+    x = np.zeros(2, "float32") if on_host else cuda.array([1.0], speaks="dlpack")
+    to = "tvm_ffi" if on_host else "cai"
+    part = make(x)
+    with pytest.warns(UserWarning, match=rf'^x\["a"\]\[0\]: {said}; it stays as it is: ') as seen:
+        made = convert({"a": [part], "x": x}, to)
+    assert made["a"][0] is part
+    assert seen[0].filename == __file__
+
+
+def test_the_librarys_own_and_numbers_are_not_warned_of(cuda: Any) -> None:
+    host = np.zeros(2, "float32")
+    convert([Holds(host), {host.size: host}, host], "numpy")
+    convert([np.float64(1), Fraction(1, 2), host], "tvm_ffi")
+
+
+@pytest.mark.parametrize(
+    "numbers", [[np.float64(1)], [Fraction(1, 2)], [[Decimal(1)], [2]], [np.int8(1), np.bool_(1)]]
+)
+def test_a_list_of_any_numbers_is_refused(numbers: Any) -> None:
+    with pytest.raises(TypeError, match=r"^object: got a list of numbers; allowed: "):
+        convert(numbers, "tvm_ffi")
+
+
 def test_an_object_that_has_none_and_the_arguments_of_a_call_are_not(cuda: Any) -> None:
     x = cuda.array([1.0], speaks="dlpack")
     convert([Holds("text"), Holds([x]), Slotted(), Holds, types, test_silent, x], "cai")
@@ -138,7 +202,18 @@ def test_silent() -> None:
     """A function has attributes as well."""
 
 
-@pytest.mark.parametrize("kind", [set, frozenset, lambda xs: dict(enumerate(xs)).values()])
+def items(xs: Any) -> Any:
+    return dict(enumerate(xs)).items()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(set, frozenset, items, lambda xs: dict(enumerate(xs)).values()),
+        lambda xs: {(1, *xs)},
+        lambda xs: {(frozenset(xs), 2)},
+    ],
+)
 def test_a_set_with_arrays_is_refused_as_other_containers_are(cuda: Any, kind: Any) -> None:
     x = cuda.array([1.0], speaks="dlpack")
     with pytest.raises(TypeError, match=r'^x\["s"\]: container: got a \w+ with arrays; allowed: '):

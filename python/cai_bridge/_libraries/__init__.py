@@ -145,6 +145,13 @@ def _check_methods(library: Library, refuse: Callable[..., NoReturn]) -> None:
 
 _MEMBERS = ("arrays", "current_stream", "make", "name", "readonly", "view", "writes")
 """What a library says of itself. Whatever else a class has is its own affair."""
+_OTHER_WORDS = {
+    **dict.fromkeys(("writable", "writeable", "mutable"), "writes"),
+    **dict.fromkeys(("array_types", "classes"), "arrays"),
+    **dict.fromkeys(("stream", "get_stream", "stream_of", "work_stream"), "current_stream"),
+    **dict.fromkeys(("maker", "convert", "from_view"), "make"),
+}
+"""What somebody may call a member, beside what is spelled like it."""
 
 
 def _check_names(library: Library) -> None:
@@ -159,6 +166,7 @@ def _check_names(library: Library) -> None:
         import difflib
 
         near = difflib.get_close_matches(name.lower(), lacking, n=1, cutoff=0.8)
+        near = near or [one for one in lacking if one == _OTHER_WORDS.get(name.lower())]
         if near and callable(getattr(library, near[0], None)) == callable(getattr(library, name)):
             raise TypeError(
                 f"{name}: got a member that no library has; allowed: {', '.join(_MEMBERS)}; did "

@@ -13,7 +13,7 @@ from ._library import Any, DLPackView, Quick, Routed, log
 class Jax(Routed):
     name = "jax"
     arrays = ("jax:Array",)
-    _from_host = "jax.dlpack:from_dlpack"
+    _from_host = "cai_bridge._libraries._jax:of_host"
     # XLA says "UNIMPLEMENTED" to others (0.11.2).
     _strides = "compact"
     _gpu_memory_alone = True
@@ -27,12 +27,42 @@ class Jax(Routed):
         return _routes()
 
 
+NARROWER = {
+    "<i8": ("int64", "int32"),
+    "<u8": ("uint64", "uint32"),
+    "<f8": ("float64", "float32"),
+    "<c16": ("complex128", "complex64"),
+}
+"""The types that JAX narrows, by a copy and without a word, unless it is told otherwise."""
+
+
+def of_host(array: Any) -> Any:
+    """Give JAX's array of one on the host. XLA copies it where it is not aligned to 64 bytes."""
+    import jax
+
+    refuse_narrower(array.__array_interface__["typestr"])
+    return jax.dlpack.from_dlpack(array)
+
+
+def refuse_narrower(typestr: str) -> None:
+    """Refuse a type that JAX would make narrower."""
+    import jax
+
+    if typestr in NARROWER and not jax.config.jax_enable_x64:
+        given, made = NARROWER[typestr]
+        raise BufferError(
+            f"dtype: got {given}, of which JAX makes {made}; allowed: any type after "
+            f'jax.config.update("jax_enable_x64", True), or an array of {made}'
+        )
+
+
 def _routes() -> Quick:
     import jax
 
     public_of = jax.dlpack.from_dlpack
 
     def public(view: Any, stream: Any) -> Any:
+        refuse_narrower(view.typestr)
         return public_of(view)
 
     def same(one: Any, other: Any) -> bool:
@@ -47,13 +77,12 @@ def _routes() -> Quick:
 
 def _by_buffer(public: Any) -> Any:
     """Give JAX's own way from a capsule to an array, without what it does for others' arrays."""
-    from jax import numpy
-    from jax._src import dlpack, dtypes, xla_bridge
+    from jax._src import dlpack, xla_bridge
 
     buffer_of = dlpack._jax.dlpack_managed_tensor_to_buffer
-    backend_of, canonical = xla_bridge.get_backend, dtypes.canonicalize_dtype
-    # DLPack's number of CUDA, and the bytes from which on JAX may have a narrower type instead.
-    cuda, wide = 2, 8
+    backend_of = xla_bridge.get_backend
+    # DLPack's number.
+    cuda = 2
 
     def quick(view: Any, stream: Any) -> Any:
         kind, ordinal = view.device
@@ -61,11 +90,8 @@ def _by_buffer(public: Any) -> Any:
             return public(view, stream)
         device = backend_of("cuda").device_from_local_hardware_id(ordinal)
         ready = device.get_stream_for_external_ready_events()
-        array = buffer_of(view.__dlpack__(stream=ready), device, ready, None, kind)
-        if array.dtype.itemsize < wide:
-            return array
-        dtype = canonical(array.dtype)
-        return array if dtype == array.dtype else numpy.asarray(array, dtype=dtype)
+        refuse_narrower(view.typestr)
+        return buffer_of(view.__dlpack__(stream=ready), device, ready, None, kind)
 
     return quick
 

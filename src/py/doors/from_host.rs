@@ -39,9 +39,9 @@ impl Maker {
         &self,
         x: &Bound<'py, PyAny>,
         (stream, asked): (Optional<'_, 'py>, Option<bool>),
-        copy: bool,
+        wanted: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = x.py();
+        let (py, copy) = (x.py(), wanted == Some(true));
         let to_library = self.to_library(py)?;
         Argument::parse(stream)?;
         if to_library.limits.writes && asked == Some(true) {
@@ -49,7 +49,7 @@ impl Maker {
         }
         let Some(from_host) = &to_library.from_host else {
             if copy {
-                let tensor = host::take_in(x)?;
+                let tensor = host::take_in(x, copy)?;
                 return self.of_copy_on_gpu(py, to_library, &tensor, (stream, asked));
             }
             return Err(Error::new(Kind::CpuConverted, "CPU memory").into());
@@ -58,10 +58,15 @@ impl Maker {
         let made = if is_own && (to_library.is_numpy || !copy) {
             x.clone()
         } else {
-            let tensor = host::take_in(x)?;
+            let tensor = host::take_in(x, copy)?;
             // NumPy copies below.
             let tensor = if copy && !to_library.is_numpy { tensor.copy()? } else { tensor };
-            made_of(py, to_library, from_host, tensor, asked)?
+            let ptr = tensor.array.ptr();
+            let made = made_of(py, to_library, from_host, tensor, asked)?;
+            if wanted == Some(false) {
+                check_shared(&made, ptr)?;
+            }
+            made
         };
         if to_library.is_numpy { as_asked(made, copy, asked) } else { Ok(made) }
     }
@@ -114,6 +119,17 @@ fn made_of<'py>(
         return made.call_method1(intern!(py, "view"), (numpy::dtype(py, dtype)?,));
     }
     Ok(made)
+}
+
+/// Refuses an array that its library has made of a copy: XLA copies memory that is not aligned to 64 bytes (JAX 0.10).
+#[cold]
+fn check_shared(made: &Bound<'_, PyAny>, ptr: u64) -> PyResult<()> {
+    let own = host::take_in(made, false)?.array.ptr();
+    if own == ptr {
+        return Ok(());
+    }
+    let got = format!("False for memory at {ptr:#x}, which the library copies");
+    Err(Error::new(Kind::CopyNeeded, got).into())
 }
 
 /// An array of NumPy's itself, a copy of it, or what may not be written.

@@ -66,7 +66,9 @@ impl Limits {
     /// Refuses an array that the library cannot have.
     #[inline(always)]
     pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
-        array.set_readonly(readonly);
+        // A library that never writes and cannot be told so needs no telling.
+        let is_untold = !self.versioned && self.readonly == Some(false) && readonly == Some(true);
+        array.set_readonly(if is_untold { self.readonly } else { readonly });
         if self.writes && array.readonly() {
             return Err(not_written(readonly));
         }

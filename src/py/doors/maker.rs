@@ -176,7 +176,7 @@ impl Maker {
     ) -> Answer<'py> {
         entry(slf.py(), || {
             let readonly = flag::parse("readonly", readonly)?;
-            slf.get().of_host(x, (stream, readonly), copy == Some(true))
+            slf.get().of_host(x, (stream, readonly), copy)
         })
     }
 
@@ -238,7 +238,7 @@ impl Maker {
                     && error.is_instance_of::<PyBufferError>(py)
                     && is_on_host(x)? =>
             {
-                return self.of_host(x, (stream, asked), false).map(Some);
+                return self.of_host(x, (stream, asked), None).map(Some);
             }
             taken => taken?,
         };

@@ -67,8 +67,12 @@ pub(crate) fn _is_on_host<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || is_on_host(x))
 }
 
-/// The same. A class has what its arrays have, and is none; capsules of the host's memory are refused.
+/// The same. A class has what its arrays have, and is none.
 pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(capsule) = x.cast::<PyCapsule>() {
+        let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
+        return Ok(elsewhere.is_err_and(|kind| kind == Kind::CpuMemory));
+    }
     let may_be = facts(x)?.producer == ProducerKind::Foreign;
     Ok(may_be && !is_on_gpu(x)?)
 }

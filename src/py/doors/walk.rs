@@ -7,12 +7,14 @@ use std::hash::BuildHasherDefault;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBool, PyCapsule, PyDict, PyList, PyTuple};
 
 use super::library::{Method, ToLibrary};
 use super::maker::Maker;
-use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, says_as_taken};
+use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, is_on_host, says_as_taken};
 use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
+use crate::error::Error;
+use crate::error::Kind::CpuMemory;
 use crate::lease::WordHasher;
 use crate::py::interpreter::{Signals, answered, program_line, raised};
 use crate::py::native;
@@ -174,8 +176,14 @@ impl<'py> Walk<'_, 'py> {
     /// Whether the library is to have an array on the host.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let may_be = self.how.copy == Some(true) || self.to_library.from_host.is_some();
-        if !may_be || !matches!(self.root, Root::Given) || x.is_instance_of::<PyCapsule>() {
+        if !may_be || !matches!(self.root, Root::Given) {
             return Ok(false);
+        }
+        if x.is_instance_of::<PyCapsule>() {
+            // It is consumed where it is taken in, and in a tree another array may be refused after that.
+            let is_hosts = is_on_host(x)?;
+            let got = "CPU memory (1, 0) in a capsule, which convert takes alone";
+            return if is_hosts { Err(Error::new(CpuMemory, got).into()) } else { Ok(false) };
         }
         Ok(self.to_library.is_numpy || host::may_be_shared(x)?)
     }
@@ -192,6 +200,9 @@ impl<'py> Walk<'_, 'py> {
         } else {
             let dict = x.cast_exact::<PyDict>()?.copy()?;
             let (keys, parts): (Vec<_>, Vec<_>) = dict.iter().unzip();
+            for key in keys.iter().filter(|key| !is_plain(key)) {
+                self.check_key(&x, key)?;
+            }
             (Kind::Dict(keys), PyTuple::new(x.py(), parts)?)
         };
         self.go_in(x, kind, parts);
@@ -230,8 +241,7 @@ impl<'py> Walk<'_, 'py> {
         if let Ok(held) = found.cast_exact::<PyList>()
             && !(self.inner.is_none() && is_given)
         {
-            let is_one = |part: Bound<'py, PyAny>| Ok(is_array(&part)? && is_on_gpu(&part)?);
-            let mut each = held.iter().map(is_one);
+            let mut each = held.iter().map(|part| self.would_be_converted(&part));
             let has_arrays = each.find(|one| !matches!(one, Ok(false))).unwrap_or(Ok(false));
             // One that fails says that it is a container, and is none.
             if answered(py, has_arrays)? == Some(true) {
@@ -247,6 +257,8 @@ impl<'py> Walk<'_, 'py> {
             && self.inner.is_some()
         {
             self.warn_of_attributes(&x, attributes)?;
+        } else if found.is_exact_instance_of::<PyBool>() && is_given {
+            self.warn(&x, "warn_of_iterator", None)?;
         }
         self.same(x);
         Ok(())
@@ -258,18 +270,46 @@ impl<'py> Walk<'_, 'py> {
         x: &Bound<'py, PyAny>,
         attributes: &Bound<'py, PyDict>,
     ) -> PyResult<()> {
-        let py = x.py();
-        let is_one =
-            |one: &Bound<'py, PyAny>| Ok(!is_plain(one) && is_array(one)? && is_on_gpu(one)?);
         for (name, value) in attributes {
-            if answered(py, is_one(&value))? == Some(true) {
-                let level = program_line(py)?.map_or(1, |line| line.level);
-                let about = (x, name, self.root.name(py), self.way()?, level);
-                containers(py)?.call_method1(intern!(py, "warn_of_attribute"), about)?;
-                break;
+            if answered(x.py(), self.would_be_converted(&value))? == Some(true) {
+                return self.warn(x, "warn_of_attribute", Some(name));
             }
         }
         Ok(())
+    }
+
+    /// Warns of a key that is an array, which stays as it is.
+    #[cold]
+    fn check_key(&self, dict: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> PyResult<()> {
+        let is_given = matches!(self.root, Root::Given);
+        if is_given && answered(dict.py(), self.would_be_converted(key))? == Some(true) {
+            let kind = key.get_type().name()?;
+            self.warn(dict, "warn_of_key", Some(kind.into_any()))?;
+        }
+        Ok(())
+    }
+
+    /// Warns of what is in a part and stays as it is.
+    #[cold]
+    fn warn(
+        &self,
+        x: &Bound<'py, PyAny>,
+        of: &str,
+        what: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let py = x.py();
+        let level = program_line(py)?.map_or(1, |line| line.level);
+        let about = (x, what, self.root.name(py), self.way()?, level);
+        containers(py)?.call_method1(of, about)?;
+        Ok(())
+    }
+
+    /// Whether it is an array that is converted where it is in a container.
+    fn would_be_converted(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
+        if is_plain(x) || !is_array(x)? {
+            return Ok(false);
+        }
+        Ok(is_on_gpu(x)? || (!self.to_library.has(x)? && self.is_wanted_of_host(x)?))
     }
 
     /// Whether others may refer to a part than the container that it was found in.

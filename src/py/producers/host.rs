@@ -18,7 +18,10 @@ use crate::dlpack::host::HostTensor;
 use crate::dlpack::{capsule, encode};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
+use crate::layout::Layout;
+use crate::py::cai_dict;
 use crate::py::habits::Habit;
+use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::text::{an_object, refused};
 
@@ -27,8 +30,12 @@ use crate::py::text::{an_object, refused};
 #[derive(Debug)]
 pub(crate) struct HostArray(pub(crate) HostTensor);
 
-/// Takes `x` in, which is on the host.
-pub(crate) fn take_in(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
+/// Takes `x` in, which is on the host; for a copy it may be one of NumPy's own making, of what DLPack has no strides for.
+/// A capsule is consumed.
+pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTensor> {
+    if let Ok(capsule) = x.cast::<PyCapsule>() {
+        return HostTensor::take(capsule);
+    }
     let of_type = facts(x)?;
     let stands_for = if of_type.is_array() { None } else { stands_for(x)? };
     let known = stands_for.as_ref().map(facts).transpose()?;
@@ -38,7 +45,10 @@ pub(crate) fn take_in(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
     let mut tensor = match tensor(x, &of_type) {
         Err(error) => match answered(x.py(), bits(x))?.flatten() {
             Some(bits) => tensor(&bits, &*facts(&bits)?)?,
-            None => return Err(guards::explain(x, known, error).into()),
+            None => match of_numpys(x, for_copy, &error)? {
+                Some(tensor) => tensor,
+                None => return Err(guards::explain(x, known, error).into()),
+            },
         },
         taken => taken?,
     };
@@ -68,6 +78,33 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<HostTensor> {
     let given = answer.cast::<PyCapsule>();
     let given = given.map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     HostTensor::take(given)
+}
+
+/// The tensor of NumPy's copy of `x`, which NumPy's DLPack has no strides for. What is left is refused with what is said of
+/// such an array of a GPU.
+#[cold]
+fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
+    let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };
+    if !x.is_instance(&numpy.getattr(intern!(x.py(), "ndarray"))?)? {
+        return Ok(None);
+    }
+    let py = x.py();
+    if for_copy {
+        let copy = x.call_method0(intern!(py, "copy"))?;
+        if let Some(tensor) = answered(py, tensor(&copy, &*facts(&copy)?))? {
+            return Ok(Some(tensor));
+        }
+    }
+    let dict = answered(py, x.getattr(intern!(py, "__array_interface__")))?;
+    let Some(dict) = dict.and_then(|dict| dict.cast_into::<PyDict>().ok()) else {
+        return Ok(None);
+    };
+    let (mut layout, no_type) = (Layout::EMPTY.clone(), (None, |_| Ok((None, None))));
+    let Err(refused) = cai_dict::decode(&dict, (None, true), no_type, &mut layout, None) else {
+        return Ok(None);
+    };
+    refused.set_cause(py, Some(error.clone_ref(py)));
+    Err(refused)
 }
 
 /// The element type that the `dtype` of `x` names.
