@@ -253,4 +253,5 @@ def _taken(arrays: list[Any], later: list[Callable[[], None]] | None) -> list[An
 def detached(x: Any) -> Any:
     """Detach a tensor from its gradients; return anything else unchanged."""
     follows = getattr(x, "requires_grad", False) or getattr(x, "stop_gradient", True) is False
-    return x.detach() if follows else x
+    # Warp's arrays have none.
+    return x.detach() if follows and hasattr(x, "detach") else x

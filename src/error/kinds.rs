@@ -224,7 +224,7 @@ kinds! {
     HostMemory: Buffer, "copy", "a copy that fits in host memory";
 
     /// A tensor that requires a gradient.
-    RequiresGrad: Buffer, "requires_grad", "a tensor without gradients: x.detach()";
+    RequiresGrad: Buffer, "requires_grad", "a tensor without gradients: x.detach(), or x.requires_grad = False where it has no detach";
     /// A lazily conjugated tensor.
     ConjBit: Buffer, "conj", "memory that holds the values: x.resolve_conj()";
     /// A lazily negated tensor.
