@@ -129,7 +129,7 @@ def asarray(x: Any) -> Array:
     """Take an array of another library in, without a copy, ready on the current stream."""
     stream = current_stream()
     view = to_cai(x, stream=stream)
-    made = Array(_Foreign(view), view.ptr, view.shape, view.strides)
+    made = Array(_Foreign(view, stream), view.ptr, view.shape, view.strides)
     made.typestr, made.itemsize = view.typestr, view.itemsize
     return made
 
@@ -137,9 +137,15 @@ def asarray(x: Any) -> Array:
 class _Foreign(_Memory):
     """The memory of another library: the view gives it back in order."""
 
-    def __init__(self, view: Any) -> None:
+    def __init__(self, view: Any, stream: SimulatedStream) -> None:
         super().__init__(0)
-        self._view, self.ptr = view, view.ptr
+        self._view, self.ptr, self._stream = view, view.ptr, stream
+
+    def used_on(self, stream: SimulatedStream) -> None:
+        super().used_on(stream)
+        if stream.handle != self._stream.handle:
+            # The view's end comes after the stream that it was taken on.
+            self._stream.wait(stream.record())
 
 
 # --- for the tests --------------------------------------------------------------------------------

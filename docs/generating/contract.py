@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,22 @@ def required() -> str:
             heads = ["name", "what is required", "what goes wrong otherwise", "section"]
             rows = [cells(one) for one in found if one.specification == source]
             parts += [f"From [{source.name}]({source.url}):", "", *grid(heads, rows), ""]
+        parts += along(found)
     return "\n".join(parts)
+
+
+def along(found: Sequence[Requirement]) -> list[str]:
+    """Write along which axes requirements hold, and why along no others: alike ones together."""
+    groups: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[str]] = {}
+    for one in found:
+        key = tuple(one.over), tuple(one.left_out.items())
+        groups.setdefault(key, []).append(f"`{one.name}`")
+    lines = ["They hold along these axes of `conformance/axes.toml`:", ""]
+    for (axes, left_out), names in groups.items():
+        reasons = "; ".join(f"*{axis}* ({why})" for axis, why in left_out)
+        more = f" Not along {reasons}." if reasons else ""
+        lines.append(f"- {', '.join(names)}: {', '.join(axes)}.{more}".replace("__", r"\_\_"))
+    return [*lines, ""]
 
 
 def cells(one: Requirement) -> list[str]:

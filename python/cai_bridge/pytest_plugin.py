@@ -30,6 +30,7 @@ from cai_bridge.conformance import (
 )
 from cai_bridge.conformance.judging import judge, text_of
 from cai_bridge.conformance.known import known as shipped
+from cai_bridge.conformance.place import judged_on
 from cai_bridge.conformance.requirement import Role, did_you_mean
 from cai_bridge.testing import SimulatedCuda
 
@@ -253,7 +254,7 @@ def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
         _anything(case.tally)
         return
     case.place.config.stash.setdefault(RAN, []).append(case.requirement.name)
-    lab = case.place.lab()
+    lab = judged_on(case.requirement.role, adapter, case.place.lab())
     with _named_when_slow(case):
         verdict = judge(case.requirement, adapter, lab)
     case.tally.place = lab.name

@@ -277,9 +277,7 @@ def waits_for_one(a, stream):
 
 broken("dlpack-pending", order_for=order_if(lambda a, stream: not waits_for_one(a, stream)))
 broken("dlpack-pending-on-two", order_for=waits_for_the_last)
-broken("dlpack-per-thread-stream", order_for=order_if(lambda _, stream: stream != 2))
 broken("dlpack-pending-elsewhere", order_for=order_if(lambda a, _: on_current(a)))
-broken("dlpack-default-stream", order_for=order_if(lambda _, stream: stream is not None))
 broken("dlpack-no-synchronization", order_for=order_always)
 
 

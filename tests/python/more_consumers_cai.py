@@ -107,19 +107,18 @@ def recorded_only(self, stream):
 
 also("takes-cai-stream", "the producer's stream waits", wait_for=backwards)
 also("takes-cai-stream", "an event is recorded, and not waited for", wait_for=recorded_only)
-for name in ("legacy", "per-thread"):
-    also(
-        f"takes-cai-{name}-stream",
-        "default streams are left out",
-        wait_for=waiting_unless(lambda theirs, own: theirs <= 2),
-    )
-    also(
-        f"takes-cai-{name}-stream",
-        "it is taken for none",
-        named_stream=lambda self, said: None if said.get("stream") in (1, 2) else said["stream"],
-    )
-also("takes-cai-default-stream", "the producer's stream waits", wait_for=backwards)
-also("takes-cai-default-stream", "it waits for nothing", wait_for=lambda self, stream: None)
+for name, waits in (
+    ("the legacy default stream is left out", waiting_unless(lambda theirs, own: theirs == 1)),
+    ("the per-thread default stream is left out", waiting_unless(lambda theirs, own: theirs == 2)),
+    ("its own default stream does not wait", waiting_unless(lambda theirs, own: own == 1)),
+    ("it waits for nothing", lambda self, stream: None),
+):
+    also("takes-cai-stream", name, wait_for=waits)
+also(
+    "takes-cai-stream",
+    "a default stream is taken for none",
+    named_stream=lambda self, said: None if said.get("stream") in (1, 2) else said["stream"],
+)
 
 
 def gives_back_too_early(self, array):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from broken_consumers import known_minor, reading, refused_with
+from broken_consumers import known_minor, naming, reading, refused_with
 from more_consumers import also, device
 
 from cai_bridge.conformance.libraries.simulated import Consumer
@@ -215,8 +215,13 @@ def another_stream(self):
     return self._another.handle
 
 
-also("takes-dlpack-default-stream", "it names -1", stream_to_name=lambda self: -1)
-also("takes-dlpack-default-stream", "it names another stream", stream_to_name=another_stream)
+also(
+    "takes-dlpack-pending",
+    "its default stream is -1",
+    stream_to_name=naming(lambda own: own == 1, -1),
+)
+also("takes-dlpack-pending", "it names -1", stream_to_name=lambda self: -1)
+also("takes-dlpack-pending", "it names another stream", stream_to_name=another_stream)
 
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi)

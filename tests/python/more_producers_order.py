@@ -68,25 +68,25 @@ def half_of_it(self, stream, max_version, dl_device, copy):
 
 also("dlpack-pending-on-two", "a half begins where the array does", DLPACK, capsule=half_of_it)
 also(
-    "dlpack-default-stream",
+    "dlpack-pending",
     "None is the current stream",
     DLPACK,
     order_for=lambda self, stream: Array.order_for(self, stream or current_stream().handle),
 )
 also(
-    "dlpack-default-stream",
+    "dlpack-pending",
     "None is -1",
     DLPACK,
     order_for=lambda self, stream: Array.order_for(self, stream or -1),
 )
 also(
-    "dlpack-per-thread-stream",
+    "dlpack-pending",
     "2 is the current stream",
     DLPACK,
     order_for=lambda self, s: Array.order_for(self, current_stream().handle if s == 2 else s),
 )
 also(
-    "dlpack-per-thread-stream",
+    "dlpack-pending",
     "it is made to be waited for",
     DLPACK,
     order_for=lambda self, s: (the_other_way_round if s == 2 else Array.order_for)(self, s),

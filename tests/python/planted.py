@@ -61,14 +61,13 @@ def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
     """
     checks = {"producer": check_producer, "consumer": check_consumer}
     missed: list[str] = []
-    whole = judging.cases_of
+    whole = judging.with_dtypes
 
-    def without(over: Any, dtypes: Any, *, thorough: bool = False) -> Any:
-        if axis in over:
-            over = {**over, axis: (over[axis] or ("float32",))[:1]}
-        return whole(over, dtypes, thorough=thorough)
+    def without(over: Any, dtypes: Any) -> Any:
+        values = whole(over, dtypes)
+        return {**values, axis: values[axis][:1]} if axis in values else values
 
-    judging.cases_of = without
+    judging.with_dtypes = without
     try:
         for (role, name), row in rows("planted").items():
             if len(missed) >= enough:
@@ -78,7 +77,7 @@ def missed_without(axis: str, lab: Any, enough: int = 10**6) -> list[str]:
             if not report.failed:
                 missed.append(name)
     finally:
-        judging.cases_of = whole
+        judging.with_dtypes = whole
     return missed
 
 

@@ -17,7 +17,12 @@ import tables
 
 from cai_bridge.conformance import ProducerAdapter
 from cai_bridge.testing import SimulatedCuda
-from cai_bridge.testing._kit.dlpack_abi import DLTensor, ManagedTensor
+from cai_bridge.testing._kit.dlpack_abi import (
+    DLManagedTensorVersioned,
+    DLTensor,
+    ManagedTensor,
+    Taken,
+)
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES, flat
 
@@ -52,6 +57,7 @@ class Memory:
     """Bytes, and the work that is queued on them: an event for each stream."""
 
     def __init__(self, nbytes):
+        self.device = cuda().legacy.device
         self.block = cuda().alloc(nbytes) if nbytes else None
         self.ptr = self.block.ptr if nbytes else 0
         self.work = {}
@@ -208,7 +214,7 @@ class Array:
     # DLPack.
 
     def __dlpack_device__(self):
-        return (2, 0)
+        return (2, self.memory.device)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         self.check_lazy()
@@ -219,7 +225,7 @@ class Array:
             raise BufferError("read-only memory needs a versioned capsule")
         if dl_device == (1, 0):
             return self.on_the_host(versioned)
-        if dl_device not in (None, (2, 0)):
+        if dl_device not in (None, (2, self.memory.device)):
             raise BufferError(f"dl_device: got {dl_device}")
         shown, flags = self, int(self.readonly)
         if copy:
@@ -235,11 +241,11 @@ class Array:
         return tensor.capsule()
 
     def on_the_host(self, versioned):
-        self.memory.order_before(current())
-        values = list(flat(self.copy().tolist()))
         kind = {"float32": ctypes.c_float}.get(self.name)
         if kind is None:
             raise BufferError(f"dl_device: got the CPU for {self.name}")
+        self.memory.order_before(current())
+        values = list(flat(self.copy().tolist()))
         buffer = (kind * len(values))(*values)
         strides = [step // 4 for step in compact(self.shape, 4)]
         made = ManagedTensor(
@@ -261,12 +267,23 @@ class Array:
             shape=self.shape,
             strides=[step // self.itemsize for step in self.strides],
             dtype=(CODES[kind], 8 * self.itemsize, 1),
-            device=(2, 0),
+            device=(2, self.memory.device),
             flags=flags,
             owner=self,
         )
 
     # The exchange API, whose functions are below.
+
+    @classmethod
+    def imported(cls, taken):
+        """Make an array of a tensor that was given away; None for what it has no type of."""
+        code, bits, lanes = taken.fields.dtype
+        names = [name for name in DTYPES if code_of(name) == (code, bits) and lanes == 1]
+        if taken.fields.device[0] != 2 or not names:
+            return None
+        size, shape = bits // 8, taken.fields.shape or ()
+        strides = tuple(step * size for step in taken.fields.strides or ())
+        return cls(Foreign(taken), taken.fields.ptr, shape, strides, names[0])
 
     def exchanged(self):
         self.check_lazy()
@@ -279,6 +296,19 @@ class Array:
 
 
 _lent = {}
+new_reference = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+
+
+def code_of(name):
+    return CODES.get(name.rstrip("0123456789")), 8 * DTYPES[name].itemsize
+
+
+class Foreign(Memory):
+    """Somebody else's memory, which goes with its tensor."""
+
+    def __init__(self, taken):
+        super().__init__(0)
+        self.taken, self.ptr = taken, taken.fields.ptr
 
 
 def table_for(kind):
@@ -309,11 +339,30 @@ def table_for(kind):
             return -1
         return 0
 
-    unused = tables._ALLOCATE(lambda *_: -1), tables._TO_OBJECT(lambda *_: -1)
+    @tables._ALLOCATE
+    def allocate(prototype, out, context, set_error):
+        like = prototype[0]
+        names = [name for name in DTYPES if code_of(name) == (like.code, like.bits)]
+        if like.device_type != 2 or not names:
+            set_error(context, b"BufferError", b"no such memory")
+            return -1
+        made = kind.empty(tuple(like.shape[: like.ndim]), names[0])
+        out[0] = made.managed().hand_out()
+        return 0
+
+    @tables._TO_OBJECT
+    def to_object(address, out):
+        made = speakers[kind].imported(Taken(DLManagedTensorVersioned.from_address(address)))
+        if made is None:
+            return -1
+        new_reference(made)
+        out[0] = id(made)
+        return 0
+
     entries = dict(
         zip(
             ("allocate", "to_object", "from_object", "borrow", "stream"),
-            (*unused, from_object, borrow, stream),
+            (allocate, to_object, from_object, borrow, stream),
             strict=True,
         )
     )
@@ -322,8 +371,12 @@ def table_for(kind):
     return tables.table(version=(1, 3), **addresses)
 
 
+speakers = {}
+
+
 def with_table(kind):
-    return tables.speaker(table_for(kind), kind)
+    speakers[kind] = tables.speaker(table_for(kind), kind)
+    return speakers[kind]
 
 
 Exchanged = with_table(Array)
@@ -345,6 +398,10 @@ class Producer(ProducerAdapter):
 
     def on(self, stream):
         return use(stream)
+
+    def on_device(self, ordinal):
+        # What the lab has made the driver's current device is the library's.
+        return contextlib.nullcontext(ordinal)
 
     def lazy(self):
         x = self.make((2,), "float32")

@@ -91,7 +91,7 @@ def test_both_streams_of_an_array_written_on_two_live_as_long_as_it_is_late(lab:
     gc.collect()
     assert len(library.stream.made) == 2
     assert late.stream in library.stream.made
-    assert late.array.tolist() == [5.0] * 1024
+    assert late.array.tolist() == [5.0] * lab.items
     del late
     gc.collect()
     assert len(library.stream.made) == 0

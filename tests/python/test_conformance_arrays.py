@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from cai_bridge.conformance import in_another_thread
 from cai_bridge.conformance.lab import CaiArray
 from cai_bridge.conformance.lab.array import FILLER, GUARD, LabArray
-from cai_bridge.conformance.producer.arrays import in_another_thread
 
 SHAPE = (3, 4)
 ITEMS = 12

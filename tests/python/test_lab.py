@@ -299,15 +299,17 @@ def half(ptr: int, items: int = 512) -> dict[str, Any]:
 
 def test_halves_of_an_array_lie_in_it_or_are_copies_or_are_wrong() -> None:
     x = half(8192, items=1024)
-    assert shared_places(x, (half(8192), half(8192 + 2048))) == [8192, 8192 + 2048]
+    assert shared_places(x, (half(8192), half(8192 + 2048)), 512) == [8192, 8192 + 2048]
     # Directly behind the array is not in it.
     for copies in ((4096, 6144), (8192 + 4096, 8192 + 6144)):
         with pytest.raises(NotApplicableError, match="slices of the arrays are copies"):
-            shared_places(x, (half(copies[0]), half(copies[1])))
-    with pytest.raises(UnmetError, match=r"^x\[512:\] is said to begin 4092 bytes behind x, and "):
-        shared_places(x, (half(8192), half(8192 + 4092)))
+            shared_places(x, (half(copies[0]), half(copies[1])), 512)
+    with pytest.raises(
+        UnmetError, match=r"^x\[512:1024\] is said to begin 4092 bytes behind x, and "
+    ):
+        shared_places(x, (half(8192), half(8192 + 4092)), 512)
     with pytest.raises(UnmetError, match=r"^x\[:512\] is said to begin 2048 bytes behind x, and "):
-        shared_places(x, (half(8192 + 2048), half(8192 + 2048)))
+        shared_places(x, (half(8192 + 2048), half(8192 + 2048)), 512)
 
 
 # --- the lab's own arrays -------------------------------------------------------------------------

@@ -143,11 +143,11 @@ def test_a_thorough_run_judges_in_more_cases(tmp_path):
     assert run(*given, cwd=tmp_path)[0] == 0
     (tmp_path / "conftest.py").write_text(
         "from cai_bridge.conformance import judging\n"
-        "whole = judging.cases_of\n"
+        "whole = judging.combined_cases\n"
         "def seen(*some, thorough):\n"
         "    print('thorough', thorough)\n"
         "    return whole(*some, thorough=thorough)\n"
-        "judging.cases_of = seen\n"
+        "judging.combined_cases = seen\n"
     )
     wished = ["-s", "-p", "conftest"]
     assert "thorough True" in run(*given, *wished, cwd=tmp_path)[1]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import output, page
 from .exits import FAILED, OK, UsageError
+from .gate import Earlier, junit_of
 from .progress import Progress
 from .subjects import adapters_named
 from .text import escaped, line
 from .theirs import own_stdout
+from .upstream import write_pages
 
 if TYPE_CHECKING:
     from cai_bridge.conformance import Report
@@ -124,15 +127,17 @@ def _here(task: Task, progress: Progress, *, thorough: bool) -> Report:
     """Judge in this process."""
     from cai_bridge.conformance import Report, open_lab
     from cai_bridge.conformance.judging import judge
+    from cai_bridge.conformance.place import judged_on
     from cai_bridge.conformance.requirement import chosen
 
     verdicts = []
     with own_stdout(), open_lab() as lab:
         lab.thorough = thorough
+        place = judged_on(task.role, task.adapter, lab)
         for one in chosen(task.role, task.names):
             progress.step(task.label(one.name))
-            verdicts.append(judge(one, task.adapter, lab))
-    return Report(task.adapter.name, task.role, lab.name, tuple(verdicts))
+            verdicts.append(judge(one, task.adapter, place))
+    return Report(task.adapter.name, task.role, place.name, tuple(verdicts))
 
 
 def _apart(task: Task, place: Where, progress: Progress, *, thorough: bool) -> Report:
@@ -167,8 +172,13 @@ def run(
     as_json: bool,
     path: str | None,
     html: str | None,
+    against: str | None = None,
+    junit: str | None = None,
+    pages: str | None = None,
 ) -> int:
     """Give a report for each subject and role; fail where something that is demanded failed.
+
+    Against an earlier run, fail where something fails that did not.
 
     Raises
     ------
@@ -177,6 +187,8 @@ def run(
     """
     page.check_asked(html)
     output.check_asked(path)
+    page.check_path("--junit", junit)
+    earlier = Earlier.read(against) if against else None
     reports = list(judged(tasks(subjects, role, only), where, thorough=thorough))
     ok = all(report.ok for report in reports)
     if as_json:
@@ -184,7 +196,20 @@ def run(
         text = output.as_json(data, to_file=path is not None)
     else:
         text = "\n\n".join(map(_printable, reports))
-    output.give(text, path, {html: page.of_reports(reports)} if html else {})
+    if earlier is not None:
+        found = earlier.compared(reports)
+        ok = found.ok
+        if as_json:
+            data["against"] = found.to_dict()
+            text = output.as_json({**data, "ok": ok}, to_file=path is not None)
+        else:
+            text += f"\n\n{escaped(str(found))}"
+    more = {html: page.of_reports(reports)} if html else {}
+    more |= {junit: junit_of(reports)} if junit else {}
+    output.give(text, path, more)
+    if pages:
+        for written in write_pages(reports, pages):
+            print(written, file=sys.stderr)
     if all(one.outcome == "skipped" for report in reports for one in report.verdicts):
         raise UsageError("nothing was judged: every requirement was skipped; the report says why")
     return OK if ok else FAILED

@@ -97,8 +97,8 @@ def _add_inspect(made: argparse.ArgumentParser) -> None:
 
 def _add_check(made: argparse.ArgumentParser) -> None:
     made.epilog = (
-        "Exit status: 0, 1 if a requirement that a specification demands failed, or 2 if nothing "
-        "was judged."
+        "Exit status: 0, 1 if a requirement that a specification demands failed (with --against: "
+        "failed, and did not before), or 2 if nothing was judged."
     )
     made.add_argument(
         "subjects", nargs="+", metavar="subject", help="a library's name, or module:factory"
@@ -128,6 +128,18 @@ def _add_check(made: argparse.ArgumentParser) -> None:
         "and exports; by default large products are thinned to all pairs of values",
     )
     _add_output(made, page=True)
+    made.add_argument(
+        "--against",
+        metavar="path",
+        help="say what is new and what is mended since an earlier run, as --json --output wrote it",
+    )
+    made.add_argument("--junit", metavar="path", help="write the verdicts as JUnit's XML")
+    made.add_argument(
+        "--report",
+        dest="pages",
+        metavar="folder",
+        help="write a page of Markdown for each demand that failed, for an issue tracker",
+    )
 
 
 def _add_matrix(made: argparse.ArgumentParser) -> None:

@@ -116,6 +116,8 @@ def adapters_named(subject: str, role: str) -> dict[str, Any]:
 
 
 def _roles_asked(subject: str, role: str) -> tuple[str, ...]:
+    from cai_bridge.conformance.named import array_class
+
     asked = ("producer", "consumer") if role in ("", "both") else (role,)
     module, colon, path = subject.partition(":")
     if not colon or subject.endswith(")"):
@@ -126,6 +128,12 @@ def _roles_asked(subject: str, role: str) -> tuple[str, ...]:
         if not hasattr(source, part):
             raise UsageError(f"subject: got {subject!r}, but {module} has no {path!r}")
         source = getattr(source, part)
+    spoken = array_class(source)
+    if spoken:
+        raise UsageError(
+            f"subject: got {subject!r}, which is a class of arrays: it has {spoken}; allowed: an "
+            "adapter of them, or a function of a shape and the name of an element type"
+        )
     roles = roles_of(source)
     if not role and not roles:
         raise UsageError(

@@ -8,7 +8,13 @@ is judged.
 
 from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.description import Description
-from cai_bridge.testing._kit.dlpack_abi import capsule_name, exchange_table, read_capsule, take
+from cai_bridge.testing._kit.dlpack_abi import (
+    SilentError,
+    capsule_name,
+    exchange_table,
+    read_capsule,
+    take,
+)
 from cai_bridge.testing._kit.dlpack_fields import fields_of
 from cai_bridge.testing._values import nested
 
@@ -16,46 +22,49 @@ from .adapter import ConsumerAdapter, ProducerAdapter
 from .cases import Case
 from .check import check_consumer, check_producer
 from .consumer.arrays import (
-    Refusal,
     asked_with,
-    attempt,
     expect_copied,
     expect_read,
     expect_read_or_refused,
     expect_refused,
+    prepared,
     stream_of,
+    taken,
 )
-from .consumer.layouts import (
-    expect_gaps_kept,
-    expect_others_refused,
-    handed,
-)
+from .consumer.dlpack import UNVERSIONED, forms_asked
+from .consumer.dlpack_lifetime import ODD, expect_deleted
+from .consumer.layouts import SHAPES, expect_gaps_kept, expect_others_refused, handed
 from .consumer.waiting import (
-    expect_each_waits,
-    expect_other_stream_waits,
+    expect_given_back,
     expect_read_kept,
     expect_waits,
+    held,
+    imported,
     needs_sharing,
+    sides,
+    took_before,
+    uses,
 )
 from .lab import CaiArray, DLPackArray, Lab, Late, flat, handle_of, open_lab
 from .layouts import View
 from .named import as_consumer, as_producer, consumer_named, producer_named
 from .places import BEFORE
 from .producer.arrays import (
+    CPU,
+    MANAGED,
     asked_on,
     cai_of,
     can_be_late,
     collect,
     descr_size,
-    dict_or_refused,
     expect_gone,
     expect_independent,
     expect_kept,
     expect_unwritten,
     export,
     has_table,
-    in_another_thread,
     is_int,
+    is_readable,
     is_typestr,
     made,
     on_host,
@@ -64,29 +73,45 @@ from .producer.arrays import (
     stream_taken,
     table_of,
 )
+from .producer.dlpack import fields_by
+from .producer.dlpack_lifetimes import asked
+from .producer.doors import by_default, tensor_of
+from .producer.exchange_import import (
+    FAILURES,
+    _allocated,
+    _refused_tensor,
+    is_inside,
+    lazy,
+    part_of,
+)
 from .producer.pending import (
     by_capsule,
     by_dict,
     by_table,
-    end,
     expect_ordered,
     expect_read_first,
-    pending,
+    laid_pending,
 )
 from .producer.values import (
+    PLAIN,
     by_cai,
     by_dlpack,
     by_exchange,
     by_loan,
+    dict_or_refused,
+    earlier,
+    end,
     expect_values,
     is_copy,
     laid_out,
     lazy_values,
     numbers,
+    region_in,
     said_or_refused,
     taken_of,
     whole_of,
 )
+from .refusals import ACCIDENTS, Refusal, attempt
 from .report import ConformanceError, Report, Verdict
 from .requirement import (
     NotApplicableError,
@@ -99,9 +124,18 @@ from .requirement import (
     requirements,
 )
 from .stand_in import speaks
+from .surroundings import elsewhere, in_another_thread, surrounded
 
 __all__ = [
+    "ACCIDENTS",
     "BEFORE",
+    "CPU",
+    "FAILURES",
+    "MANAGED",
+    "ODD",
+    "PLAIN",
+    "SHAPES",
+    "UNVERSIONED",
     "CaiArray",
     "Case",
     "ConformanceError",
@@ -115,18 +149,23 @@ __all__ = [
     "Refusal",
     "Report",
     "Requirement",
+    "SilentError",
     "Specification",
     "UnmetError",
     "Verdict",
     "View",
+    "_allocated",
+    "_refused_tensor",
     "as_consumer",
     "as_producer",
+    "asked",
     "asked_on",
     "asked_with",
     "assert_equivalent",
     "attempt",
     "by_cai",
     "by_capsule",
+    "by_default",
     "by_dict",
     "by_dlpack",
     "by_exchange",
@@ -142,17 +181,19 @@ __all__ = [
     "descr_size",
     "describe",
     "dict_or_refused",
+    "earlier",
+    "elsewhere",
     "end",
     "exchange_table",
     "expect",
     "expect_copied",
-    "expect_each_waits",
+    "expect_deleted",
     "expect_gaps_kept",
+    "expect_given_back",
     "expect_gone",
     "expect_independent",
     "expect_kept",
     "expect_ordered",
-    "expect_other_stream_waits",
     "expect_others_refused",
     "expect_read",
     "expect_read_first",
@@ -163,17 +204,25 @@ __all__ = [
     "expect_values",
     "expect_waits",
     "export",
+    "fields_by",
     "fields_of",
     "flat",
+    "forms_asked",
     "given",
     "handed",
     "handle_of",
     "has_table",
+    "held",
+    "imported",
     "in_another_thread",
     "is_copy",
+    "is_inside",
     "is_int",
+    "is_readable",
     "is_typestr",
     "laid_out",
+    "laid_pending",
+    "lazy",
     "lazy_values",
     "made",
     "needs",
@@ -182,18 +231,26 @@ __all__ = [
     "numbers",
     "on_host",
     "open_lab",
-    "pending",
+    "part_of",
+    "prepared",
     "producer_named",
     "read_capsule",
     "reference_to",
+    "region_in",
     "requirements",
     "said_or_refused",
+    "sides",
     "speaks",
     "speaks_dlpack",
     "stream_of",
     "stream_taken",
+    "surrounded",
     "table_of",
     "take",
+    "taken",
     "taken_of",
+    "tensor_of",
+    "took_before",
+    "uses",
     "whole_of",
 ]

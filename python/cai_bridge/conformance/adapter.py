@@ -61,6 +61,11 @@ class Streams:
         # To go on would judge work on the default stream, as if it were on this one.
         raise missing(self, "on(stream)", "and its streams are no context managers")
 
+    def on_device(self, ordinal: int) -> AbstractContextManager[Any]:
+        """Make a device the library's current one, as a context manager."""
+        del ordinal
+        raise missing(self, "on_device(ordinal)")
+
     def entered(self, stream: Any) -> AbstractContextManager[Any]:
         """Make a stream the current one; None changes nothing, whatever `on` does with it."""
         return contextlib.nullcontext() if stream is None else self.on(stream)
@@ -198,33 +203,35 @@ class ProducerAdapter(Streams):
         with self.on(stream):
             hold = lab.hold(handle_of(stream))
             self.fill(array, value)
-        expect_behind(lab, stream, hold, place, words)
+        expect_behind(lab, stream, hold, place, words, value)
         return Late(array, stream, value, hold)
 
-    def late_on_two(self, lab: Lab, value: float) -> Late:
-        """Make an array whose halves have writes on two streams, one of them held back."""
-        streams = (self.stream(), self.stream())
-        if streams[0] is None:
+    def late_on_two(self, lab: Lab, value: float, streams: int = 2) -> Late:
+        """Make an array whose parts have writes on several streams, one of them held back."""
+        made = [self.stream() for _ in range(streams)]
+        if made[0] is None:
             raise missing(self, "stream()")
-        array = self.make((1024,), "float32")
+        words = lab.items // 2
+        array = self.make((streams * words,), "float32")
         try:
-            halves = (array[:512], array[512:])
+            parts = [array[at * words : (at + 1) * words] for at in range(streams)]
         except NOT_SO as error:
-            raise NotApplicableError(f"x[:512] raised {type(error).__name__}: {error}") from error
-        places = shared_places(array, halves)
+            what = f"x[:{words}] raised {type(error).__name__}: {error}"
+            raise NotApplicableError(what) from error
+        places = shared_places(array, parts, words)
         if lab.timed:
             self.fill(array, BEFORE)
         lab.synchronize()
         # One at a time is held back: to wait for the one must not do for the other.
-        held, holds = lab.turn(2), []
-        for number, (stream, half) in enumerate(zip(streams, halves, strict=True)):
+        held, holds = lab.turn(streams), []
+        for number, (stream, part) in enumerate(zip(made, parts, strict=True)):
             with self.on(stream):
                 if number == held or not lab.timed:
                     holds.append(lab.hold(handle_of(stream)))
-                self.fill(half, value)
+                self.fill(part, value)
             if number == held or not lab.timed:
-                expect_behind(lab, stream, holds[-1], places[number], 512)
-        return Late(array, streams[1], value, holds[-1], keep=streams[0])
+                expect_behind(lab, stream, holds[-1], places[number], words, value)
+        return Late(array, made[-1], value, holds[-1], keep=made)
 
 
 class ConsumerAdapter(Streams):

@@ -1,119 +1,173 @@
-"""The cases that a requirement is judged in: layouts, types, work, streams and exports.
+"""The cases that a requirement is judged in: values of the axes that `axes.toml` declares.
 
-A requirement names the axes that it holds over, and the values of each; the first value of an axis
-is its plain one. A large product is thinned to all pairs of values, unless the lab is thorough.
+Each value of an axis is tried with all others plain; then all pairs of values are, and triples of
+those that differ in kind if the lab is thorough.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from cai_bridge.testing._values import DTYPES
 
 from .layouts import traits_of
 
-WHOLE = 24
-"""How many cases a product may have to be judged whole."""
-
-PLAIN = {"layout": "whole", "dtype": "float32", "work": "a write", "stream": "its own"}
-"""What each axis is for a requirement that does not vary it."""
+Axes = Mapping[str, Sequence[str]]
+Rows = list[tuple[str, ...]]
 
 
-@dataclass(frozen=True)
+@functools.cache
+def declared() -> dict[str, dict[str, Any]]:
+    """Read the axes: what each is, and its values by role, and by role and door."""
+    text = files(__package__).joinpath("axes.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+AXES = tuple(declared())
+
+
+def named_values(axis: str, role: str, values: Iterable[str]) -> tuple[str, ...]:
+    """List values in which ``"@rows"`` stands for the group of that name; each comes once."""
+    groups = declared()[axis].get(f"{role}-groups", {})
+    found = (groups[one[1:]] if one.startswith("@") else [one] for one in values)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(found)))
+
+
+def values_of(axis: str, role: str, door: str) -> tuple[str, ...]:
+    """List an axis's values for a door of a role; none where the door has no such axis."""
+    one = declared()[axis]
+    return named_values(axis, role, one.get(f"{role}-{door}", one.get(role, ())))
+
+
+def _plain(axis: str) -> str:
+    lists = (value for value in declared()[axis].values() if isinstance(value, list))
+    return str(next(lists)[0])
+
+
+PLAIN = {axis: _plain(axis) for axis in AXES}
+"""What each axis is for a requirement that leaves it out."""
+
+
 class Case:
-    """One of the cases that a requirement is judged in.
+    """One of the cases that a requirement is judged in: an attribute for each axis.
+
+    Parameters
+    ----------
+    **values : str
+        What differs from the plain case, by axis.
 
     Attributes
     ----------
-    layout : str
-        What is taken of an array, such as ``"rows"``; see `conformance.layouts`.
-    dtype : str
-        The element type.
-    work : str
-        What is pending: ``"a write"``, ``"two writes"``, ``"a copy"``: the array is the result of
-        one; or ``"a read"``.
-    stream : str
-        Where the work is: on a stream of the library's (``"its own"``), on the ``"default"`` one,
-        first on one and then on another (``"moved"``), or on one that is no longer the current one
-        (``"left"``).
-    export : str
-        Which export is judged, and by which arguments it is asked for.
+    looked_at : set of str
+        The axes that a check has asked for.
     """
 
-    layout: str = PLAIN["layout"]
-    dtype: str = PLAIN["dtype"]
-    work: str = PLAIN["work"]
-    stream: str = PLAIN["stream"]
-    export: str = "first"
+    def __init__(self, **values: str) -> None:
+        unknown = values.keys() - PLAIN.keys()
+        if unknown:
+            raise TypeError(f"axis: got {sorted(unknown)[0]!r}; allowed: {', '.join(AXES)}")
+        self._odd = {axis: one for axis, one in values.items() if one != PLAIN[axis]}
+        self.looked_at: set[str] = set()
+
+    def __getattr__(self, axis: str) -> str:
+        if axis not in PLAIN:
+            raise AttributeError(axis)
+        self.looked_at.add(axis)
+        return self.at(axis)
+
+    def at(self, axis: str) -> str:
+        """Tell the value of an axis, past `looked_at`."""
+        return self._odd.get(axis, PLAIN[axis])
+
+    def but(self, **values: str) -> Case:
+        """Make a case that differs in some axes."""
+        made = Case(**{**self._odd, **values})
+        made.looked_at = self.looked_at
+        return made
+
+    @property
+    def odd(self) -> Mapping[str, str]:
+        """What differs from the plain case, by axis."""
+        return dict(self._odd)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Case) and self._odd == other._odd
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._odd.items()))
 
     def __str__(self) -> str:
-        told = (f"{one.name} {getattr(self, one.name)!r}" for one in fields(self))
-        plain = Case()
-        odd = (
-            text
-            for text, one in zip(told, fields(self), strict=True)
-            if getattr(self, one.name) != getattr(plain, one.name)
-        )
-        return ", ".join(odd) or "the plain case"
+        told = (f"{axis} {self._odd[axis]!r}" for axis in AXES if axis in self._odd)
+        return ", ".join(told) or "the plain case"
 
     def __repr__(self) -> str:
-        plain = Case()
-        odd = (
-            f"{one.name}={getattr(self, one.name)!r}"
-            for one in fields(self)
-            if getattr(self, one.name) != getattr(plain, one.name)
-        )
-        return f"Case({', '.join(odd)})"
+        told = (f"{axis}={self._odd[axis]!r}" for axis in AXES if axis in self._odd)
+        return f"Case({', '.join(told)})"
 
     def to_dict(self) -> dict[str, str]:
         """Give the case as data for JSON."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {axis: self.at(axis) for axis in AXES}
 
 
-AXES = tuple(one.name for one in fields(Case))
-Axes = Mapping[str, Sequence[str]]
+def with_dtypes(over: Axes, dtypes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Put a library's types in place of those of the axis; one of 4 bytes is first, if any."""
+    values = {axis: tuple(some) for axis, some in over.items()}
+    if "dtype" in values:
+        known = sorted(dtypes, key=lambda one: one != PLAIN["dtype"])
+        values["dtype"] = tuple(known) or (PLAIN["dtype"],)
+    return values
 
 
-def cases_of(over: Axes, dtypes: Sequence[str], *, thorough: bool = False) -> tuple[Case, ...]:
-    """List the cases of a requirement; the plain one is the first.
+def single_cases(over: Mapping[str, tuple[str, ...]]) -> tuple[Case, ...]:
+    """List the plain case, and each value with all others plain."""
+    plain = {axis: some[0] for axis, some in over.items()}
+    rows = [plain] + [{**plain, axis: one} for axis, some in over.items() for one in some[1:]]
+    return tuple(Case(**row) for row in rows)
+
+
+def combined_cases(
+    over: Mapping[str, tuple[str, ...]], *, thorough: bool = False
+) -> tuple[Case, ...]:
+    """List further cases, so that all pairs of values are together in one.
+
+    Of the types of one size, and of the layouts of one kind, only one is combined.
 
     Parameters
     ----------
     over : mapping
-        The values of each axis; none for ``"dtype"`` stands for the library's own types.
-    dtypes : sequence of str
-        The library's types. One of 4 bytes is the plain one, where it has any.
+        The values of each axis that are judged.
     thorough : bool, optional
-        Whether a large product is judged whole.
+        Whether triples are together, too, and pairs of every layout.
     """
-    if not over:
-        return (Case(),)
-    values = {axis: tuple(some) for axis, some in over.items()}
-    if "dtype" in values:
-        wanted = values["dtype"] or tuple(dtypes)
-        known = [one for one in wanted if one in dtypes]
-        known.sort(key=lambda one: one != PLAIN["dtype"])
-        values["dtype"] = tuple(known) or (PLAIN["dtype"],)
-    whole = thorough or math.prod(map(len, values.values())) <= WHOLE
-    rows = list(itertools.product(*values.values())) if whole else _thinned(values)
-    return tuple(Case(**dict(zip(values, row, strict=True))) for row in rows)
+    axes = [axis for axis, some in over.items() if len(some) > 1]
+    kinds = tuple(_kinds(axis, over[axis]) for axis in axes)
+    found = list(_covering(kinds, 2))
+    if thorough:
+        every = (over[axis] if axis == "layout" else kinds[at] for at, axis in enumerate(axes))
+        found += (*_covering(tuple(every), 2), *_covering(kinds, 3))
+    plain = {axis: some[0] for axis, some in over.items()}
+    cases = (Case(**{**plain, **dict(zip(axes, row, strict=True))}) for row in found)
+    known = set(single_cases(over))
+    return tuple(one for one in dict.fromkeys(cases) if one not in known)
 
 
-def _thinned(values: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Choose rows with all pairs of values; of the types of one size only one goes into pairs."""
-    some = dict(values)
-    if "dtype" in some:
-        some["dtype"] = tuple({_size(one): one for one in reversed(some["dtype"])}.values())[::-1]
-        some["dtype"] = tuple(sorted(some["dtype"], key=lambda one: one != values["dtype"][0]))
-    rows = list(_pairs(tuple(some.values())))
-    plain = {axis: one[0] for axis, one in values.items()}
-    others = [one for one in values.get("dtype", ()) if one not in some["dtype"]]
-    return rows + [tuple({**plain, "dtype": one}.values()) for one in others]
+def cases_of(over: Axes, dtypes: Sequence[str], *, thorough: bool = False) -> tuple[Case, ...]:
+    """List all cases of a requirement; the plain one is the first."""
+    values = with_dtypes(over, dtypes)
+    return single_cases(values) + combined_cases(values, thorough=thorough)
+
+
+def _kinds(axis: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Keep one value of each kind: a size of types, the traits of layouts."""
+    kind: Any = {"dtype": _size, "layout": traits_of}.get(axis)
+    if kind is None:
+        return values
+    return tuple({kind(one): one for one in reversed(values)}.values())[::-1]
 
 
 def _size(dtype: str) -> int:
@@ -122,46 +176,32 @@ def _size(dtype: str) -> int:
 
 
 @functools.cache
-def _pairs(axes: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Choose rows so that each two values of two axes are together in one; the first is plain.
-
-    Each value is also there with all others plain, so that a failure can be told by one axis.
-    """
-    plain = tuple(axis[0] for axis in axes)
-    rows = [plain]
-    for at, axis in enumerate(axes):
-        rows += [(*plain[:at], value, *plain[at + 1 :]) for value in axis[1:]]
+def _covering(axes: tuple[tuple[str, ...], ...], strength: int) -> tuple[tuple[str, ...], ...]:
+    """Choose rows so that each `strength` values of as many axes are together in one."""
     left = {
-        ((one, a), (two, b))
-        for one, two in itertools.combinations(range(len(axes)), 2)
-        for a in axes[one]
-        for b in axes[two]
+        tuple(zip(at, some, strict=True))
+        for at in itertools.combinations(range(len(axes)), strength)
+        for some in itertools.product(*(axes[one] for one in at))
     }
-    for row in rows:
-        left -= _pairs_in(row)
-    for pair in sorted(left):
-        if pair not in left:
-            continue
-        fixed = dict(pair)
-        row = _filled(axes, fixed, left)
-        rows.append(row)
-        left -= _pairs_in(row)
+    rows: Rows = []
+    for together in sorted(left):
+        if together in left:
+            row = _filled(axes, dict(together), left, strength)
+            rows.append(row)
+            left -= set(itertools.combinations(enumerate(row), strength))
     return tuple(rows)
 
 
-def _pairs_in(row: tuple[str, ...]) -> set[Any]:
-    return set(itertools.combinations(enumerate(row), 2))
-
-
-def _filled(axes: tuple[tuple[str, ...], ...], fixed: dict[int, str], left: set[Any]) -> Any:
-    """Fill a row that has two values with those that cover most pairs that are left."""
+def _filled(
+    axes: tuple[tuple[str, ...], ...], fixed: dict[int, str], left: set[Any], strength: int
+) -> tuple[str, ...]:
+    """Fill a row that has some values with those that cover most of what is left."""
     for at, axis in enumerate(axes):
         if at not in fixed:
-            known = tuple(fixed.items())
+            known = list(itertools.combinations(sorted(fixed.items()), strength - 1))
 
             def covered(value: str, at: int = at, known: Any = known) -> int:
-                new = (at, value)
-                return sum(tuple(sorted((new, one))) in left for one in known)
+                return sum(tuple(sorted((*one, (at, value)))) in left for one in known)
 
             fixed[at] = max(axis, key=covered)
     return tuple(fixed[at] for at in range(len(axes)))
@@ -173,15 +213,11 @@ def explains(cause: Case, over: Axes, consequence: Case) -> bool:
     A failure in a plain case explains those in every case; one that needs a certain layout, only
     those of layouts with the same traits.
     """
-    plain = Case()
     for axis, values in over.items():
-        mine, other = getattr(cause, axis), getattr(consequence, axis)
+        mine, other = cause.at(axis), consequence.at(axis)
         if axis == "layout" and traits_of(mine) <= traits_of(other):
             continue
-        first = values[0] if values else getattr(plain, axis)
-        if axis == "layout":
-            first = plain.layout
-        if mine not in (first, other):
+        if mine not in (PLAIN[axis] if axis in ("layout", "dtype") else values[0], other):
             return False
     return True
 
@@ -190,8 +226,8 @@ def shared(failed: Sequence[Case], every: Sequence[Case]) -> str:
     """Tell by which values of the axes failures differ from what passed; empty if by none."""
     told = []
     for axis in AXES:
-        values = {getattr(one, axis) for one in failed}
-        others = {getattr(one, axis) for one in every} - values
+        values = {one.at(axis) for one in failed}
+        others = {one.at(axis) for one in every} - values
         if others and len(values) <= 3:
             told.append(f"{axis} {' or '.join(sorted(map(repr, values)))}")
     return ", ".join(told)

@@ -9,6 +9,7 @@ from typing import Any
 from .judging import judge
 from .lab import Lab, open_lab
 from .named import as_consumer, as_producer
+from .place import judged_on
 from .report import Report
 from .requirement import Role, chosen
 
@@ -84,5 +85,6 @@ def _check(role: Role, adapter: Any, only: Any, lab: Lab | None) -> Report:
     wanted = chosen(role, only)
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(open_lab()) if lab is None else lab
+        place = judged_on(role, adapter, place)
         verdicts = tuple(judge(one, adapter, place) for one in wanted)
         return Report(adapter.name, role, place.name, verdicts)

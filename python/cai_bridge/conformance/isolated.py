@@ -24,6 +24,7 @@ from .children import ended_by, environment
 from .judging import judge, text_of
 from .lab import open_lab
 from .named import consumer_named, producer_named
+from .place import judged_on
 from .report import Report, Verdict
 from .requirement import Requirement, Role, chosen
 from .tracebacks import split_dump
@@ -228,14 +229,15 @@ def _child(arguments: list[str]) -> None:
             what = f"{type(error).__name__}: {text_of(error)}"
             say(refusal=f"subject: got {subject!r}, which raised {what}")
             return
-        place: Any = None if where == "any" else where
-        with open_lab(place) as lab:
+        device: Any = None if where == "any" else where
+        with open_lab(device) as lab:
             lab.expendable = True
             lab.thorough = cases == "every"
-            say(name=adapter.name, place=lab.name, where=lab.where)
+            place = judged_on(role, adapter, lab)
+            say(name=adapter.name, place=place.name, where=lab.where)
             for one in chosen("producer" if role == "producer" else "consumer", names):
                 say(begin=one.name)
-                say(**judge(one, adapter, lab).to_dict())
+                say(**judge(one, adapter, place).to_dict())
 
 
 if __name__ == "__main__":

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .cases import Case, cases_of, shared
+from .cases import Case, combined_cases, shared, single_cases, with_dtypes
+from .lab import CaiArray, DLPackArray
 from .missing import MissingMemberError
+from .place import expect_judged
+from .refusals import noted
 from .report import Outcome, Verdict
-from .requirement import NotApplicableError, Requirement, UnmetError, needs
+from .requirement import NoMemoryError, NotApplicableError, Requirement, UnmetError, needs
+from .surroundings import surrounded
 from .tracebacks import traceback_of
 
 
@@ -34,18 +39,27 @@ class _Seen:
     missing: tuple[str, str] = ("", "")
 
 
+@contextmanager
+def _collecting_little(lab: Any) -> Iterator[None]:
+    """Have collections look at what is made meanwhile alone; a lab that is timed does so itself."""
+    if lab.timed:
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
     """Run one requirement's check, in each of its cases.
 
     What the library raises by itself is a failure, too: the check did nothing but what the
     specification allows.
     """
-    dtypes = getattr(adapter, "dtypes", ())
-    cases = cases_of(requirement.over, dtypes, thorough=lab.thorough)
-    seen = []
-    for number, case in enumerate(cases):
-        with _rounds(lab, 1 if number else lab.rounds):
-            seen.append(_judge_in(requirement, case, adapter, lab))
+    with _collecting_little(lab):
+        seen = _seen_of(requirement, adapter, lab)
     failed = [one for one in seen if one.outcome == "failed"]
     judged = [one for one in seen if one.outcome != "skipped"]
     if failed:
@@ -53,9 +67,37 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
     if judged:
         text = judged[0].evidence
         many = "" if len(seen) == 1 else f" ({_count(judged, seen)})"
-        return Verdict(requirement, "passed", text + many)
+        member, place = seen[0].missing
+        text += many
+        return Verdict(requirement, "passed", text, missing=member, missing_in=place)
     member, place = seen[0].missing
     return Verdict(requirement, "skipped", seen[0].evidence, missing=member, missing_in=place)
+
+
+def _seen_of(requirement: Requirement, adapter: Any, lab: Any) -> list[_Seen]:
+    """Run the check with each value by itself, then with those that passed combined."""
+    over = with_dtypes(requirement.over, getattr(adapter, "dtypes", ()))
+    seen = []
+    for number, case in enumerate(single_cases(over)):
+        with _rounds(lab, 1 if number else lab.rounds):
+            seen.append(_judge_in(requirement, case, adapter, lab))
+    if seen[0].outcome != "passed":
+        return seen
+    # A value that fails, or is not judged, by itself says no more beside another.
+    for case in combined_cases(_passing(over, seen), thorough=lab.thorough):
+        with _rounds(lab, 1):
+            seen.append(_judge_in(requirement, case, adapter, lab))
+    return seen
+
+
+def _passing(over: dict[str, tuple[str, ...]], seen: list[_Seen]) -> dict[str, tuple[str, ...]]:
+    """Keep the values that passed with all others plain."""
+    passed = {one.case for one in seen if one.outcome == "passed"}
+    plain = seen[0].case
+    return {
+        axis: tuple(one for one in some if plain.but(**{axis: one}) in passed)
+        for axis, some in over.items()
+    }
 
 
 def _failure(
@@ -63,7 +105,7 @@ def _failure(
 ) -> Verdict:
     first = failed[0]
     evidence = first.evidence
-    if len(judged) > 1:
+    if len(judged) > len(failed):
         by = shared([one.case for one in failed], [one.case for one in judged])
         what = f"{len(failed)} of {len(judged)} cases" + (f", by {by}" if by else "")
         evidence += f" ({what}; here {first.case})"
@@ -96,20 +138,44 @@ def _rounds(lab: Any, rounds: int) -> Iterator[None]:
 
 def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _Seen:
     """Run the check in one case."""
-    arguments = (case,) if requirement.over else ()
+
+    def check() -> str:
+        return requirement.check(adapter, lab, case, **requirement.given) or ""
+
     try:
-        with lab.fresh():
+        with lab.fresh(), noted() as refused:
             door = requirement.door
             taken = requirement.role == "producer" or door in adapter.doors
             needs(taken, f"{adapter.name} takes no arrays by {door}")
-            evidence = requirement.check(adapter, lab, *arguments, **requirement.given) or ""
+            expect_judged(requirement, lab)
+            evidence = surrounded(adapter, lab, case, check)
+        if refused and requirement.role == "consumer":
+            _expect_plain(requirement, adapter, lab, str(refused[0]))
     except MissingMemberError as needed:
         return _Seen(case, "skipped", str(needed), missing=(needed.member, needed.place))
     except NotApplicableError as reason:
         return _Seen(case, "skipped", str(reason))
     except UnmetError as unmet:
-        return _Seen(case, "failed", str(unmet))
+        # What fails by one of these has one cause, whichever requirement it is.
+        kind = "" if type(unmet) is UnmetError else type(unmet).__name__
+        return _Seen(case, "failed", str(unmet), raised=kind)
     except (Exception, SystemExit) as error:
-        raised = f"{type(error).__name__}: {text_of(error)}"
-        return _Seen(case, "failed", f"raised {raised}", traceback_of(error), raised)
+        told = f"{type(error).__name__}: {text_of(error)}"
+        # The driver's word for what the lab finds out by itself, too.
+        raised = NoMemoryError.__name__ if "ILLEGAL_ADDRESS" in told else told
+        return _Seen(case, "failed", f"raised {told}", traceback_of(error), raised)
     return _Seen(case, "passed", evidence)
+
+
+def _expect_plain(requirement: Requirement, adapter: Any, lab: Any, refused: str) -> None:
+    """Leave a refusal without a verdict where the plain array is not taken either."""
+    kind = requirement.given.get("kind") or (CaiArray if requirement.door == "cai" else DLPackArray)
+    try:
+        with lab.fresh():
+            x = kind(lab)
+            right = x.holds(adapter.values(adapter.copy(adapter.take(x))))
+    except Exception as error:
+        raise NotApplicableError(
+            f"{refused}; and so is the plain array: {type(error).__name__}: {text_of(error)}"
+        ) from None
+    needs(right, f"{refused}; and the plain array is read wrong")

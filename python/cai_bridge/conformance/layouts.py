@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -64,9 +65,14 @@ class View:
         return [self.offset + step for step in steps]
 
     @property
+    def compact_strides(self) -> tuple[int, ...]:
+        """The strides of a C-contiguous array of the shape."""
+        return View.of(self.shape).strides
+
+    @property
     def compact(self) -> bool:
         """Whether the items are C-contiguous."""
-        wanted = View.of(self.shape).strides
+        wanted = self.compact_strides
         rows = zip(self.shape, self.strides, wanted, strict=True)
         return 0 in self.shape or all(n == 1 or step == want for n, step, want in rows)
 
@@ -84,7 +90,10 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], Sequence[Step]]] = {
     "1-D": ((6,), ()),
     "3-D": ((2, 3, 4), ()),
     "0-d": ((), ()),
+    "4-D": ((2, 3, 2, 2), ()),
+    "5-D": ((2, 1, 2, 3, 2), ()),
     "size-1 axes": ((3, 1, 4), ()),
+    "one item": ((1,), ()),
     "empty": ((0, 3), ()),
     "empty in the last axis": ((3, 0), ()),
     "an empty slice": ((3, 4), (_index(slice(3, None), ALL),)),
@@ -100,51 +109,36 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], Sequence[Step]]] = {
     "one column of three axes": ((2, 3, 4), (_index(ALL, ALL, slice(1, 2)),)),
     "transposed": ((3, 4), (("permute", (1, 0)),)),
     "permuted": ((2, 3, 4), (("permute", (1, 2, 0)),)),
+    "permuted 4-D": ((2, 3, 2, 2), (("permute", (2, 0, 3, 1)),)),
     "broadcast": ((1, 4), (("broadcast", (3, 4)),)),
+    "a row repeated": ((3, 4), (_index(slice(1, 2), ALL), ("broadcast", (3, 4)))),
     "rows reversed": ((3, 4), (_index(BACK, ALL),)),
     "columns reversed": ((3, 4), (_index(ALL, BACK),)),
     "both reversed": ((3, 4), (_index(BACK, BACK),)),
     "1-D reversed": ((6,), (_index(BACK),)),
     "reversed twice": ((3, 4), (_index(BACK, ALL), _index(BACK, ALL))),
 }
-"""Each layout: the shape of the array, and the steps that are taken of it."""
+"""Each layout of a producer's: the shape of the array, and the steps that are taken of it."""
 
-VALUES = (
-    *("whole", "1-D", "3-D", "0-d", "size-1 axes", "columns", "every second row"),
-    *("every second of 1-D", "one column", "one column of three axes"),
-    *("transposed", "permuted", "broadcast"),
-)
-OFFSETS = ("rows", "last columns", "part of 1-D", "a slice of a slice", "a slice of columns")
-REVERSED = ("rows reversed", "columns reversed", "both reversed", "1-D reversed", "reversed twice")
-EMPTY = ("empty", "empty in the last axis", "an empty slice")
-EVERY = (*VALUES, *OFFSETS, *REVERSED)
-KEPT = ("whole", "rows", "transposed", "a slice of a slice")
-FROZEN = ("whole", "rows", "columns", "transposed", "a slice of a slice")
+NAMED = ("Fortran", "permuted", "every second", "column", "reversed", "repeated", "empty")
+"""What the layouts of the kit's own arrays are called by, which consumers are handed."""
 
-LINES = ("whole", "part", "every second", "a slice of a slice")
-"""Layouts of an array of one axis whose items are all alike: of what is pending on it."""
-
-_OF_LINES: dict[str, Sequence[slice]] = {
-    "whole": (),
-    "part": (slice(16, 48),),
-    "every second": (slice(None, None, 2),),
-    "a slice of a slice": (slice(8, None), slice(8, 40)),
-}
+MAY_BE_REFUSED = ("reversed", "repeated")
+"""Traits of layouts that not each library has; `traits_of` tells them."""
 
 
-def of_line(layout: str) -> Sequence[slice]:
-    """Tell the slices, one after the other, of a layout of `LINES`; of 64 items or more."""
-    return _OF_LINES[layout]
+def may_be_refused(layout: str) -> bool:
+    """Tell whether a library may do without a layout: negative strides, and repeated items."""
+    return any(trait in traits_of(layout) for trait in MAY_BE_REFUSED)
 
 
+@functools.cache
 def traits_of(layout: str) -> frozenset[str]:
     """Tell what is special about a layout; a fault of one may show in each that has its traits."""
-    if layout in LAYOUTS:
-        shape, steps = LAYOUTS[layout]
-    elif layout in _OF_LINES:
-        shape, steps = (64,), [("index", (one,)) for one in _OF_LINES[layout]]
-    else:
-        return frozenset([layout])
+    if layout not in LAYOUTS:
+        named = (trait for trait in NAMED if trait in layout)
+        return frozenset([next(named, layout)])
+    shape, steps = LAYOUTS[layout]
     view = View.of(shape)
     for step in steps:
         view = view.take(step)
@@ -156,5 +150,7 @@ def traits_of(layout: str) -> frozenset[str]:
         "repeated": 0 in held,
         "permuted": [*map(abs, held)] != sorted(map(abs, held), reverse=True),
         "empty": 0 in view.shape,
+        "no axes": not view.shape,
+        "many axes": len(view.shape) > 3,
     }
     return frozenset(name for name, holds in told.items() if holds)

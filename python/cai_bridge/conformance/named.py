@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from .adapter import ConsumerAdapter, ProducerAdapter, Streams
 
 _A = TypeVar("_A", bound=Streams)
+SPOKEN = ("__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__")
 
 
 class _Made(ProducerAdapter):
@@ -61,11 +62,24 @@ def _adapted(
         return source
     if isinstance(source, type) and issubclass(source, kind):
         return _made_of(argument, source)
+    spoken = array_class(source)
+    if spoken:
+        raise TypeError(
+            f"{argument}: got {_kind(source)}, which is a class of arrays: it has {spoken}; "
+            f"allowed: {allowed}"
+        )
     # An adapter of the other role may be callable, and is no function.
     own = source if isinstance(source, type) else type(source)
     if callable(source) and not issubclass(own, Streams):
         return of_function(source)
     raise TypeError(f"{argument}: got {_kind(source)}; allowed: {allowed}")
+
+
+def array_class(source: Any) -> str:
+    """Tell which protocol's attribute a class has; empty for what is no class of arrays."""
+    if not isinstance(source, type):
+        return ""
+    return next((name for name in SPOKEN if inspect.getattr_static(source, name, None)), "")
 
 
 def _kind(source: Any) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cai_bridge.testing._kit.description import describe
 
-from .lab import Hold, Lab, handle_of
+from .lab import Hold, Lab, flat, handle_of
 from .missing import missing
 from .requirement import NotApplicableError, UnmetError
 
@@ -61,8 +62,8 @@ def place_of_items(array: Any) -> int:
     return next((said.ptr for said in describe(array) if said.ptr), 0)
 
 
-def shared_places(array: Any, halves: tuple[Any, Any]) -> list[int]:
-    """Tell where the halves of an array of 1024 float32 items begin.
+def shared_places(array: Any, parts: Sequence[Any], words: int) -> list[int]:
+    """Tell where the parts of an array begin, each of so many float32 items.
 
     Raises
     ------
@@ -71,27 +72,45 @@ def shared_places(array: Any, halves: tuple[Any, Any]) -> list[int]:
     UnmetError
         They are in the array's memory, and not where their items are.
     """
-    begin, places = place_of_items(array), [place_of_items(half) for half in halves]
-    if not any(begin <= place < begin + 4096 for place in places):
+    begin, places = place_of_items(array), [place_of_items(part) for part in parts]
+    nbytes = 4 * words
+    if not any(begin <= place < begin + len(parts) * nbytes for place in places):
         raise NotApplicableError("slices of the arrays are copies")
-    for name, place, wanted in zip(("x[:512]", "x[512:]"), places, (0, 2048), strict=True):
+    for number, place in enumerate(places):
+        wanted = number * nbytes
         if place != begin + wanted:
+            name = f"x[{number * words or ''}:{(number + 1) * words}]"
             raise UnmetError(
                 f"{name} is said to begin {place - begin} bytes behind x, and not {wanted}"
             )
     return places
 
 
-def expect_behind(lab: Lab, stream: Any, hold: Hold, place: int, words: int) -> None:
-    """Fail where a write is not on the stream that was the current one.
+def expect_behind(  # noqa: PLR0917
+    lab: Lab, stream: Any, hold: Hold, place: int, words: int, value: float
+) -> None:
+    """Fail where a write of a value is not on the stream that was the current one.
 
     Raises
     ------
     UnmetError
-        It is elsewhere, so that whatever is seen of it would tell nothing of that stream.
+        It is elsewhere, so that whatever is seen of it would tell nothing of that stream; or the
+        array is said to be elsewhere.
     """
-    if place and not lab.is_behind(handle_of(stream), hold, lab.words(place, words), BEFORE):
+    if not place:
+        return
+    region = lab.words(place, words)
+    if lab.is_behind(handle_of(stream), hold, region, BEFORE):
+        return
+    hold.release()
+    lab.synchronize()
+    lab.reports()
+    seen = sorted({*flat(lab.get(region))}, key=str)
+    if seen != [value]:
         raise UnmetError(
-            "on(stream) does not make the stream the current one: what fill() wrote inside is not "
-            "on it"
+            f"the array is said to be at {place:#x}, where fill({value}) has written nothing: with "
+            f"all work done, {seen[0]} is there"
         )
+    raise UnmetError(
+        "on(stream) does not make the stream the current one: what fill() wrote inside is not on it"
+    )

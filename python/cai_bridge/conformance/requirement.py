@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal, TypeVar
 
-from .cases import Axes, Case, cases_of
+from .cases import AXES, Axes, Case, named_values, single_cases, values_of, with_dtypes
 
 Role = Literal["producer", "consumer"]
 Level = Literal["must", "should"]
@@ -45,6 +45,14 @@ ARRAY_API = Specification(
 
 class UnmetError(AssertionError):
     """A requirement is not met; the message is the evidence."""
+
+
+class NoMemoryError(UnmetError):
+    """An array is said to be where there is no memory: so is whatever else is judged of it."""
+
+
+class UsedCapsuleError(UnmetError):
+    """A capsule was handed out that somebody had used: so is whatever else is asked for."""
 
 
 class NotApplicableError(Exception):
@@ -108,14 +116,18 @@ class Requirement:
     why : str
         What goes wrong otherwise.
     check : callable
-        Called with the adapter and the lab, with a `Case` if it holds over axes, and with what is
-        `given`; raises `UnmetError` or `NotApplicableError`, and may return the evidence.
+        Called with the adapter, the lab, a `Case`, and with what is `given`; raises `UnmetError` or
+        `NotApplicableError`, and may return the evidence.
     over : mapping
-        The axes that it holds over, and their values; see `conformance.cases`.
+        The axes that it holds along, and their values; the first of each is its plain one.
+    left_out : mapping
+        The other axes that its door has, and why it holds along none of them.
     rests_on : tuple of str
         The requirements whose failure may be the cause of this one's.
     given : mapping
         What a check of several requirements is called with for this one, by name.
+    of_cuda : bool
+        Whether it is about streams, which memory of the CPU has not.
     """
 
     name: str
@@ -127,8 +139,10 @@ class Requirement:
     why: str
     check: Check
     over: Axes = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     rests_on: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
+    of_cuda: bool = False
 
     @property
     def door(self) -> str:
@@ -156,7 +170,7 @@ class Requirement:
         where : str, optional
             As for `open_lab`; by default what that takes where nothing is said.
         case : Case, optional
-            The case to show, if the requirement holds over axes; by default the plain one.
+            The case to show; by default the requirement's plain one.
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
@@ -164,10 +178,14 @@ class Requirement:
         if not subject:
             made = f"as_{self.role}(...)  # what you gave to check_{self.role}"
         known = {name: getattr(one, "__name__", repr(one)) for name, one in self.given.items()}
-        known["case"] = repr(case or self._plain_case())
+        shown_case = case or self._plain_case()
+        known["case"] = repr(shown_case)
         parameters = inspect.signature(self.check).parameters.values()
         names = [one.name for one in parameters if one.default is one.empty or one.name in known]
         shown = ", ".join(known.get(name, name) for name in names)
+        call = f"{self.check.__name__}({shown})"
+        if shown_case.at("around") != "nothing":
+            call = f"surrounded({names[0]}, lab, {shown_case!r}, lambda: {call})"
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             # What a check's annotations name is not all in the package's own names.
@@ -176,11 +194,11 @@ class Requirement:
             f"{body}\n\n"
             f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
             f"    {names[0]} = {made}\n"
-            f"    {self.check.__name__}({shown})\n"
+            f"    {call}\n"
         )
 
     def _plain_case(self) -> Case:
-        return cases_of(self.over, (Case().dtype,))[0]
+        return single_cases(with_dtypes(self.over, (Case().dtype,)))[0]
 
 
 @functools.cache
@@ -208,6 +226,7 @@ _MODULES = (
     "producer.dlpack_streams",
     "producer.dlpack_lifetimes",
     "producer.exchange",
+    "producer.exchange_import",
     "producer.items",
     "producer.order",
     "producer.both",
@@ -221,6 +240,32 @@ _MODULES = (
 )
 
 
+def _along(role: Role, door: str, row: Mapping[str, Any]) -> tuple[Axes, dict[str, str]]:
+    """Tell along which axes a row holds, and why along no others of its door.
+
+    Raises
+    ------
+    ValueError
+        The row names an axis that its door has not, or a value that there is not.
+    """
+    family = _read("families.toml")[row["family"]]
+    over: dict[str, tuple[str, ...]] = {}
+    left_out: dict[str, str] = {}
+    known = {axis: values for axis in AXES if (values := values_of(axis, role, door))}
+    for axis in {**row.get("over", {}), **row.get("out", {})}:
+        if axis not in known:
+            raise ValueError(f"axis: got {axis!r}; allowed: {', '.join(known)}")
+    for axis, values in known.items():
+        named = row.get("over", {}).get(axis)
+        reason = row.get("out", {}).get(axis) or family.get("out", {}).get(axis)
+        if reason and not named:
+            left_out[axis] = reason
+            continue
+        named = named or family.get("over", {}).get(axis) or values
+        over[axis] = named_values(axis, role, named)
+    return over, left_out
+
+
 _DOORS = ("cai", "dlpack", "exchange", "both")
 _SPECIFICATIONS = {"CAI": CAI, "DLPack": DLPACK, "array API": ARRAY_API}
 
@@ -231,7 +276,7 @@ class Door:
 
     What such a requirement rests on is named without the door's prefix, or is another door's; it is
     `rests_on` unless said. A check is called with what is `given` under its parameters' names, and
-    with what else its row says. The texts are in `requirements.toml`.
+    with what else its row says. The texts and the axes are in `requirements.toml`.
     """
 
     role: Role
@@ -243,7 +288,6 @@ class Door:
         self,
         name: str,
         *,
-        over: Axes | None = None,
         rests_on: Iterable[str] | None = None,
         **given: Any,
     ) -> Callable[[Check], Check]:
@@ -261,6 +305,7 @@ class Door:
             wanted = inspect.signature(check).parameters
             known = {one: self.given[one] for one in self.given if one in wanted}
             texts = _read("requirements.toml")[prefix + name]
+            over, left_out = _along(self.role, self.name, texts)
             _REQUIREMENTS[prefix + name] = Requirement(
                 name=prefix + name,
                 role=self.role,
@@ -270,9 +315,11 @@ class Door:
                 rule=texts["rule"],
                 why=texts["why"],
                 check=check,
-                over=over or {},
+                over=over,
+                left_out=left_out,
                 rests_on=tuple(full),
                 given={**known, **given},
+                of_cuda=texts.get("of_cuda", _read("families.toml")[texts["family"]]["of_cuda"]),
             )
             return check
 

@@ -88,6 +88,20 @@ def name_behind(typestr: str, dtype: object = None) -> str:
     return raw
 
 
+def name_of_type(typestr: object, dtype: object, itemsize: int) -> str:
+    """Name the element type of an array that has a typestr, or a ``dtype`` of any form.
+
+    A ``dtype`` may be NumPy's, the simulated device's own, a name such as ``"float32"``, or a
+    typestr.
+    """
+    if typestr is None:
+        named = str(getattr(dtype, "name", getattr(dtype, "__name__", dtype))).rpartition(".")[2]
+        if named in DTYPES:
+            return named
+        typestr = getattr(dtype, "str", dtype if isinstance(dtype, str) else f"|V{itemsize}")
+    return name_behind(str(typestr), dtype)
+
+
 def _to_bfloat16(value: float) -> int:
     """Round to the nearest bfloat16, ties to even."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))

@@ -13,7 +13,7 @@ from . import _checks, _lines
 from ._errors import SimulatedError
 from ._pending import Pending, Result
 from ._region import Region
-from ._values import compact_strides, name_behind
+from ._values import compact_strides, name_behind, name_of_type
 
 Span = tuple[int, int]
 
@@ -63,8 +63,7 @@ def region_of(array: Any) -> Region:
         return Region(*known)
     dtype = getattr(array, "dtype", None)
     if all(hasattr(array, name) for name in ("ptr", "shape", "strides", "itemsize")):
-        typestr = getattr(array, "typestr", None) or getattr(dtype, "str", f"|V{array.itemsize}")
-        name = name_behind(str(typestr), dtype)
+        name = name_of_type(getattr(array, "typestr", None), dtype, array.itemsize)
         return Region(array.ptr, tuple(array.shape), tuple(array.strides), name, array.itemsize)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:

@@ -1,66 +1,116 @@
-"""Helpers of the requirements of consumers: taking arrays, and judging copies."""
+"""What checks of consumers have in common: taking arrays, and judging copies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab, Late, flat
 from ..missing import missing
-from ..requirement import Door, NotApplicableError, expect
+from ..refusals import Refusal, attempt, refusal_of
+from ..requirement import Door, NotApplicableError, expect, needs
 
-_T = TypeVar("_T")
+FORMS = ("legacy", "older-minor", "newer-minor", "byte-offset", "null-strides", "no-max-version")
+"""The requirements of forms, which all others may be handed arrays in."""
 
 
-def takes(door: str, *rests_on: str) -> Door:
+def takes(door: str, *rests_on: str, forms: bool = True) -> Door:
     """Make functions the checks of what is required of consumers that take arrays by a door.
 
     A check with a parameter `kind` is given the class of the kit's arrays that speak the door.
     """
     kind = CaiArray if door == "cai" else DLPackArray
+    if forms and door == "dlpack":
+        rests_on = (*FORMS, *rests_on)
     return Door("consumer", door, rests_on=rests_on, given={"kind": kind})
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a consumer would not: an exception's type and message."""
+def taken(c: ConsumerAdapter, x: Any, case: Case) -> Any:
+    """Import an array; who has no read-only, managed or pinned memory may refuse it.
 
-    reason: str
-
-    def __str__(self) -> str:
-        return f"refused: {self.reason}"
-
-
-def attempt(call: Callable[..., _T], *arguments: Any) -> _T | Refusal:
-    """Call, and make what is raised a `Refusal`.
-
-    The exception itself would keep frames, and so the array.
+    Raises
+    ------
+    NotApplicableError
+        It was refused.
     """
     try:
-        return call(*arguments)
+        return c.take(x)
     except NotApplicableError:
         raise
     except Exception as error:
-        return Refusal(f"{type(error).__name__}: {error}")
+        # A copy that nobody has asked for may be refused, as cai_bridge does.
+        plain = case.form != "copied" and case.flag == "writable" and case.memory == "device"
+        if plain or (case.form == "copied" and not isinstance(error, BufferError)):
+            raise
+        refused = error.with_traceback(None)
+    raise NotApplicableError(f"{refusal_of(refused)}")
 
 
-def expect_read(c: ConsumerAdapter, x: CaiArray | DLPackArray, told: str = "") -> str:
+@contextlib.contextmanager
+def prepared(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Iterator[None]:
+    """Enter the stream that a case has the consumer on, and do what came before."""
+    mine = stream_of(c) if case.mine == "its own" else None
+    with c.entered(mine):
+        kept = before(c, lab, x, case)
+        yield
+        # What goes with it may be used by work that is queued.
+        lab.synchronize()
+        del kept
+
+
+def before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Any:
+    """Do what comes before an import, as a case's moment says; return what has to be kept."""
+    if case.moment == "again":
+        return taken(c, x, case)
+    if case.moment == "after another array":
+        return c.take(type(x)(lab))
+    if case.moment == "after a refusal":
+        refuse(c, type(x), lab)
+    return None
+
+
+def refuse(c: ConsumerAdapter, kind: type[CaiArray | DLPackArray], lab: Lab) -> None:
+    """Hand over what is refused.
+
+    Raises
+    ------
+    NotApplicableError
+        None of it is.
+    """
+    some: list[dict[str, Any]] = [{"version": 9}, {"typestr": "|O8"}, {"shape": (-1,)}]
+    if kind is DLPackArray:
+        some = [{"form": "2.0"}, {"code": 99}, {"error": BufferError("not this one")}]
+    refused = 0
+    for odd in some:
+        try:
+            c.take(kind(lab, **odd))
+        except Exception:
+            refused += 1
+    needs(refused, "it refuses none")
+
+
+def expect_read(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> str:
     """Hand an array over, and judge by the items that the consumer reads.
 
     Raises
     ------
     UnmetError
-        Other items are read, of what is `told`.
+        Other items are read.
     """
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{told or x.values} is read as {seen}")
+    with prepared(c, lab, x, case):
+        seen = c.values(c.copy(taken(c, x, case)))
+    expect(x.holds(seen), f"{x.values}{_told(case)} is read as {seen}")
     return f"{seen}"
 
 
-def expect_read_or_refused(c: ConsumerAdapter, x: Any, case: Case | None = None) -> str:
+def _told(case: Case) -> str:
+    return f" of {case}" if case.odd else ""
+
+
+def expect_read_or_refused(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> str:
     """Hand an array over: it is read as it is, or refused.
 
     Raises
@@ -68,14 +118,18 @@ def expect_read_or_refused(c: ConsumerAdapter, x: Any, case: Case | None = None)
     UnmetError
         Other items are read.
     """
-    seen = attempt(lambda: c.values(c.copy(c.take(x))))
+
+    def read() -> Any:
+        with prepared(c, lab, x, case):
+            return c.values(c.copy(c.take(x)))
+
+    seen = attempt(read)
     right = isinstance(seen, Refusal) or x.holds(seen)
-    told = f" of {case.layout!r} and {case.dtype}" if case else ""
-    expect(right, f"{x.values}{told} is read as {seen}")
+    expect(right, f"{x.values}{_told(case)} is read as {seen}")
     return f"{seen}"
 
 
-def expect_refused(c: ConsumerAdapter, x: CaiArray | DLPackArray, told: str) -> str:
+def expect_refused(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, told: str) -> str:
     """Hand an array over that the consumer is to refuse.
 
     Raises
@@ -83,7 +137,8 @@ def expect_refused(c: ConsumerAdapter, x: CaiArray | DLPackArray, told: str) -> 
     UnmetError
         It takes what is `told`.
     """
-    y = attempt(c.take, x)
+    with prepared(c, lab, x, case.but(moment="first" if case.moment == "again" else case.moment)):
+        y = attempt(c.take, x)
     expect(isinstance(y, Refusal), f"{told} is taken")
     return f"{y}"
 

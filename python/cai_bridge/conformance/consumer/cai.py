@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
+from ..cases import Case
 from ..lab import CaiArray, Lab
+from ..refusals import Refusal, attempt
 from ..requirement import expect
-from .arrays import Refusal, attempt, expect_read_or_refused, takes
+from .arrays import expect_read, expect_read_or_refused, prepared, taken, takes
+from .layouts import handed
 
 _cai = takes("cai")
 
 
 @_cai("optional-entries")
-def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab) -> str:
-    bare = CaiArray(lab, without=("strides", "stream"))
-    none = CaiArray(lab, strides=None, mask=None, stream=None)
-    said = CaiArray(lab, strides=(16, 4), descr=[("", "<f4")], mask=None)
-    for x in (bare, none, said):
-        seen = c.values(c.copy(c.take(x)))
-        expect(x.holds(seen), f"{x.values} is read as {seen} by {x.entries}")
+def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    for form in ("bare", "None", "descr"):
+        x = handed(CaiArray, lab, case.but(form=form))
+        expect_read(c, lab, x, case.but(form=form))
     return "with, without, and None"
 
 
 @_cai("byte-order")
-def takes_cai_byte_order(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab, typestr=">f4")
+def takes_cai_byte_order(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(CaiArray, lab, case, typestr=">f4")
     x.swap_bytes()
-    return expect_read_or_refused(c, x)
+    return expect_read_or_refused(c, lab, x, case)
 
 
 @_cai("mask")
-def takes_cai_mask(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab, mask=CaiArray(lab, dtype="bool"))
-    y = attempt(c.take, x)
-    if isinstance(y, Refusal):
-        return f"{y}"
-    seen = c.values(c.copy(y))
+def takes_cai_mask(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(CaiArray, lab, case, mask=CaiArray(lab, dtype="bool"))
+    before = case.but(moment="first" if case.moment == "again" else case.moment)
+    with prepared(c, lab, x, before):
+        y = attempt(c.take, x)
+        if isinstance(y, Refusal):
+            return f"{y}"
+        seen = c.values(c.copy(y))
     expect(not x.holds(seen), f"the items that are not valid are among those read: {seen}")
     return f"{seen}"
 
 
 @_cai("one-read")
-def takes_cai_one_read(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab)
-    c.take(x)
+def takes_cai_one_read(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(CaiArray, lab, case)
+    with prepared(c, lab, x, case):
+        before = x.reads
+        taken(c, x, case)
     lab.synchronize()  # it may look at what it takes, at once
-    expect(x.reads == 1, f"it was read {x.reads} times")
+    expect(x.reads - before == 1, f"it was read {x.reads - before} times")
     return "once"

@@ -4,52 +4,41 @@ from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
 from ..cases import Case
-from ..lab import CaiArray, Lab, Late
+from ..lab import CaiArray, Lab, Late, handle_of
 from ..producer.arrays import collect
-from .arrays import expect_copied, stream_of, takes
-from .waiting import needs_sharing
+from ..surroundings import elsewhere
+from .arrays import takes
+from .layouts import Handed, handed
+from .waiting import expect_given_back, held, imported, needs_sharing, sides, took_before, uses
 
 _cai = takes("cai", "values", "stream", "return")
 
 
-@_cai("return", over={"work": ("a read", "two reads")})
-def takes_cai_return(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine = stream_of(c)
-    for value in lab.values():
-        theirs = lab.stream()
-        x = CaiArray(lab, (lab.items,), value=value, stream=theirs)
-        with c.on(mine):
-            y = c.take(x)
-            if case.work == "two reads":
-                c.values(c.copy(y))
-            hold = c.hold(lab, mine)
-            copied = c.copy(y)
-        del y
-        collect()
-        lab.write(theirs.handle, x.region, -value)
-        shown = not hold.pending or lab.overtakes(theirs.handle, hold) is not None
-        lab.wait(theirs.handle)
-        late = Late(x, mine, value, hold)
-        seen = expect_copied(*(c, lab, copied, late, "the producer has written again"), shown=shown)
-    return seen
+@_cai("return")
+def takes_cai_return(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
+    return expect_given_back(c, lab, case, kind)
 
 
-@_cai("return-write", over={"work": ("a write", "two writes")})
+@_cai("return-write")
 def takes_cai_return_write(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     needs_sharing(c, lab, CaiArray)
-    mine = stream_of(c)
     for value in lab.values():
-        theirs = lab.stream()
-        x = CaiArray(lab, (lab.items,), value=-value, stream=theirs)
-        with c.on(mine):
-            y = c.take(x)
-            if case.work == "two writes":
+        streams = sides(c, lab, case)
+        x = handed(CaiArray, lab, case, value=0.0, stream=streams.theirs)
+        kept = took_before(c, lab, x, case, streams)
+        y = imported(c, lab, x, case, streams.mine)
+        if case.work == "two writes":
+            with c.entered(streams.mine):
                 c.fill(y, -2 * value)
-                lab.synchronize()
-            hold = c.hold(lab, mine)
+            lab.synchronize()
+        [stream] = uses(c, lab, case, streams)
+        hold = held(c, lab, stream)
+        with c.entered(stream):
             c.fill(y, value)
-        del y
+        held_by = [y]
+        del y, kept
+        elsewhere(case, "the end", held_by.clear)
         collect()
-        late = Late(x, mine, value, hold)
-        seen = lab.expect_read(theirs.handle, x.region, late, f"{lab.called(theirs.handle)} reads")
+        late, theirs = Late(x, stream, value, hold), handle_of(streams.theirs)
+        seen = lab.expect_read(theirs, x.region, late, f"{lab.called(theirs)} reads")
     return seen

@@ -3,60 +3,69 @@
 from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
+from ..cases import Case
 from ..lab import DLPackArray, Lab
+from ..refusals import attempt
 from ..requirement import expect, needs
-from .arrays import Refusal, attempt, expect_read, expect_read_or_refused, takes
+from .arrays import expect_read, expect_read_or_refused, expect_refused, takes
+from .layouts import handed
 
-_dlpack = takes("dlpack")
+_dlpack = takes("dlpack", forms=False)
+UNVERSIONED = "it asks for legacy capsules, which have no version"
 
 
 @_dlpack("legacy")
-def takes_dlpack_legacy(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, (2, 3, 4), form="legacy")
-    return expect_read(c, x)
+def takes_dlpack_legacy(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case, form="legacy")
+    return expect_read(c, lab, x, case)
 
 
 @_dlpack("newer-minor", form="1.9")
 @_dlpack("older-minor", form="1.0")
-def takes_dlpack_minor(c: ConsumerAdapter, lab: Lab, form: str) -> str:
-    x = DLPackArray(lab, form=form)
-    seen = c.values(c.copy(c.take(x)))
-    needs(form in x.forms, "it asks for legacy capsules, which have no version")
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
+def takes_dlpack_minor(c: ConsumerAdapter, lab: Lab, case: Case, form: str) -> str:
+    x = handed(DLPackArray, lab, case, form=form)
+    told = expect_read(c, lab, x, case)
+    needs(form in x.forms, UNVERSIONED)
+    return told
 
 
 @_dlpack("other-major")
-def takes_dlpack_other_major(c: ConsumerAdapter, lab: Lab) -> str:
+def takes_dlpack_other_major(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case, form="2.0")
+    needs("2.0" in forms_asked(c, lab), UNVERSIONED)
+    return expect_refused(c, lab, x, case, "version 2.0")
+
+
+def forms_asked(c: ConsumerAdapter, lab: Lab) -> list[str]:
+    """Tell which forms a consumer gets of a producer that has version 2.0."""
     x = DLPackArray(lab, form="2.0")
-    y = attempt(c.take, x)
-    needs("2.0" in x.forms, "it asks for legacy capsules, which have no version")
-    expect(isinstance(y, Refusal), "version 2.0 is taken")
-    return f"{y}"
+    attempt(c.take, x)
+    return x.forms
 
 
 @_dlpack("byte-offset")
-def takes_dlpack_byte_offset(c: ConsumerAdapter, lab: Lab) -> str:
-    for form in (None, "legacy"):
-        x = DLPackArray(lab, form=form, byte_offset=16)
-        seen = c.values(c.copy(c.take(x)))
-        expect(x.holds(seen), f"{x.values} in the form {form or x.forms} is read as {seen}")
-        y = DLPackArray(lab, form=form, byte_offset=16, layout="columns")
-        seen = attempt(lambda: c.values(c.copy(c.take(y))))  # noqa: B023 - it is called at once
-        told = isinstance(seen, Refusal) or y.holds(seen)
-        expect(told, f"{y.values} of columns, in the form {form or y.forms}, is read as {seen}")
-    return "read"
+def takes_dlpack_byte_offset(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case)
+    told = expect_read(c, lab, x, case)
+    y = handed(DLPackArray, lab, case, form="legacy", byte_offset=16)
+    if case.flag == "writable":
+        expect_read(c, lab, y, case)
+    return told
 
 
 @_dlpack("null-strides")
-def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab) -> str:
-    for form in ("legacy", "1.1"):
-        x = DLPackArray(lab, form=form, null=("strides",))
-        seen = expect_read(c, x, f"{x.values} in the form {form}")
-    return seen
+def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    told = expect_read(c, lab, handed(DLPackArray, lab, case), case)
+    if case.flag == "writable":
+        x = handed(DLPackArray, lab, case, form="legacy", null=("strides",))
+        expect_read(c, lab, x, case)
+    return told
 
 
 @_dlpack("lanes")
-def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, (3, 2), lanes=2)
-    return expect_read_or_refused(c, x)
+def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case, lanes=4)
+    told = expect_read_or_refused(c, lab, x, case)
+    lab.synchronize()
+    expect(set(x.deleted) <= {1}, f"its deleter was called {x.deleted} times")
+    return told

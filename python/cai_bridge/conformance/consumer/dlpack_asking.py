@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
+from ..cases import Case
 from ..lab import DLPackArray, Lab
+from ..refusals import attempt
 from ..requirement import NotApplicableError, expect
-from .arrays import attempt, expect_read, takes
+from .arrays import expect_read, prepared, taken, takes
+from .layouts import handed
 
-_dlpack = takes("dlpack")
+_dlpack = takes("dlpack", forms=False)
 
 
 @_dlpack("device")
-def takes_dlpack_device(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, device=(1, 0))
-    taken = attempt(c.take, x)
+def takes_dlpack_device(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case, device=(1, 0))
+    with prepared(c, lab, x, case.but(moment="first")):
+        told = attempt(c.take, x)
     named = [wishes.get("stream") for wishes in x.asked]
     expect(all(stream is None for stream in named), f"an array of the CPU is asked with {x.asked}")
-    return f"{taken}"
+    return f"{told}"
 
 
 @_dlpack("stream-named")
-def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab)
-    c.take(x)
-    mine = c.stream()
-    if mine is not None:
-        with c.on(mine):
-            c.take(x)
+def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case)
+    with prepared(c, lab, x, case):
+        taken(c, x, case)
     lab.synchronize()  # it may look at what it takes, at once
     for wishes in x.asked:
         stream = wishes.get("stream")
@@ -36,9 +37,10 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
 
 
 @_dlpack("max-version")
-def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab)
-    c.take(x)
+def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case)
+    with prepared(c, lab, x, case):
+        attempt(c.take, x)
     lab.synchronize()  # it may look at what it takes, at once
     newest = [wishes.get("max_version") for wishes in x.asked]
     expect(any(one is not None and one[0] >= 1 for one in newest), f"it asks with {x.asked}")
@@ -46,22 +48,23 @@ def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
 
 
 @_dlpack("no-max-version")
-def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, keywords=("stream",))
-    expect_read(c, x)
+def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case, keywords=("stream",))
+    expect_read(c, lab, x, case)
     return f"asked with {x.asked}"
 
 
 @_dlpack("buffer-error")
-def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, error=BufferError("this one cannot be exchanged"))
-    try:
-        c.take(x)
-    except BufferError as error:
-        return f"passed on: {error}"
-    except NotApplicableError:
-        raise
-    except Exception as error:
-        expect(False, f"it becomes {type(error).__name__}: {error}")
+def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case, error=BufferError("this one cannot be exchanged"))
+    with prepared(c, lab, x, case.but(moment="first")):
+        try:
+            c.take(x)
+        except BufferError as error:
+            return f"passed on: {error}"
+        except NotApplicableError:
+            raise
+        except Exception as error:
+            expect(False, f"it becomes {type(error).__name__}: {error}")
     expect(False, "it is swallowed")
     return ""

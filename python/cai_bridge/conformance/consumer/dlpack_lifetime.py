@@ -2,53 +2,76 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cai_bridge.testing._kit.dlpack_abi import capsule_name
 
 from ..adapter import ConsumerAdapter
-from ..lab import DLPackArray, Lab, Late, flat
+from ..cases import Case
+from ..lab import DLPackArray, Lab, flat
 from ..producer.arrays import collect
+from ..refusals import Refusal, attempt
 from ..requirement import expect, needs
-from .arrays import Refusal, attempt, expect_copied, stream_of, takes
+from ..surroundings import elsewhere
+from .arrays import prepared, taken, takes
+from .layouts import Handed, handed
+from .waiting import expect_given_back
 
 _dlpack = takes("dlpack")
 
 
 @_dlpack("renamed")
-def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab) -> str:
-    for form in (None, "legacy"):
-        x = DLPackArray(lab, form=form, keep=True)
-        y = c.take(x)
-        lab.synchronize()  # it may look at what it takes, at once
-        names = [capsule_name(capsule) for capsule in x.capsules]
-        expect(f"{names[-1]}".startswith("used_dltensor"), f"then it is called {names[-1]!r}")
-        del y
+def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case, keep=True)
+    with prepared(c, lab, x, case):
+        y = taken(c, x, case)
+    lab.synchronize()  # it may look at what it takes, at once
+    names = [capsule_name(capsule) for capsule in x.capsules]
+    expect(f"{names[-1]}".startswith("used_dltensor"), f"then it is called {names[-1]!r}")
+    del y
     return f"{names[-1]}"
 
 
 @_dlpack("deleter")
-def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab) -> str:
-    for form in (None, "legacy"):
-        x = DLPackArray(lab, form=form)
-        y = c.take(x)
-        c.values(c.copy(y))
-        del y
-        # One more of the same array.
-        z = c.take(x)
-        c.values(c.copy(z))
-        del z
-        lab.synchronize()
-        collect()
-        expect(set(x.deleted) == {1}, f"it was called {x.deleted} times")
+def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case)
+    with prepared(c, lab, x, case):
+        held = [taken(c, x, case)]
+        c.values(c.copy(held[0]))
+    elsewhere(case, "the end", held.clear)
+    # One more of the same array.
+    with prepared(c, lab, x, case.but(moment="first")):
+        held.append(taken(c, x, case))
+        c.values(c.copy(held[0]))
+    elsewhere(case, "the end", held.clear)
+    expect_deleted(lab, x)
     return "once"
 
 
+def expect_deleted(lab: Lab, x: DLPackArray, told: str = "") -> None:
+    """Judge that each tensor was deleted once, at once or in a moment, by another thread.
+
+    Raises
+    ------
+    UnmetError
+        One was not, or more often.
+    """
+    lab.synchronize()
+    collect()
+    lab.soon(lambda: all(x.deleted))
+    lab.synchronize()
+    expect(set(x.deleted) <= {1}, f"{told}it was called {x.deleted} times")
+
+
 @_dlpack("deleter-not-early")
-def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab)
-    y = c.take(x)
+def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(DLPackArray, lab, case)
+    with prepared(c, lab, x, case):
+        before = len(x.deleted)
+        y = taken(c, x, case)
     lab.synchronize()  # it may look at what it takes, at once
     collect()
-    if not any(x.deleted):
+    if not any(x.deleted[before:]):
         return "not yet called"
     lab.put(x.region, 99.0)
     seen = c.values(c.copy(y))
@@ -56,16 +79,21 @@ def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab) -> str:
     return "called, since the consumer has a copy"
 
 
+ODD: tuple[dict[str, Any], ...] = (
+    *({"form": "2.0"}, {"code": 99}, {"device": (10, 0)}, {"lanes": 2}, {"bits": 7}),
+    *({"layout": "all reversed"}, {"readonly": True}, {"code": 3}),
+)
+
+
 @_dlpack("refused-deleted")
-def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab) -> str:
+def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     tried = []
-    for odd in ({"form": "2.0"}, {"code": 99}, {"device": (10, 0)}):
-        x = DLPackArray(lab, **odd)
-        y = attempt(c.take, x)
+    for odd in ODD:
+        x = handed(DLPackArray, lab, case, **odd)
+        with prepared(c, lab, x, case.but(moment="first")):
+            y = attempt(c.take, x)
         if isinstance(y, Refusal) and x.deleted:
-            lab.synchronize()
-            collect()
-            expect(set(x.deleted) == {1}, f"with {odd} it was called {x.deleted} times, and {y}")
+            expect_deleted(lab, x, f"with {odd} it is {y}; ")
             tried.append(f"{odd}")
         del y
     needs(tried, "it refused none")
@@ -73,22 +101,7 @@ def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab) -> str:
 
 
 @_dlpack("deleter-queued", rests_on=("values", "deleter"))
-def takes_dlpack_deleter_queued(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = stream_of(c)
-    for value in lab.values():
-        x, theirs = DLPackArray(lab, (1024,), value=value), lab.stream()
-        hold = c.hold(lab, mine)
-        with c.on(mine):
-            y = c.take(x)
-            copied = c.copy(y)
-        del y
-        collect()
-        if not any(x.deleted):
-            return "it is not called yet"
-        lab.write(theirs.handle, x.region, -value)
-        shown = not hold.pending or lab.overtakes(theirs.handle, hold) is not None
-        lab.wait(theirs.handle)
-        late = Late(x, mine, value, hold)
-        what = "the deleter was called, and the producer has written again"
-        seen = expect_copied(c, lab, copied, late, what, shown=shown)
-    return seen
+def takes_dlpack_deleter_queued(
+    c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]
+) -> str:
+    return expect_given_back(c, lab, case, kind)

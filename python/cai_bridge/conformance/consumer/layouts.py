@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from cai_bridge.testing._values import DTYPES
@@ -10,19 +9,32 @@ from cai_bridge.testing._values import DTYPES
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab
-from ..requirement import Check, Door, expect, needs
-from .arrays import Refusal, attempt
+from ..refusals import Refusal, attempt
+from ..requirement import expect, needs
+from .arrays import prepared
 
 Handed = CaiArray | DLPackArray
 
 SHAPES: dict[str, tuple[tuple[int, ...], str]] = {
     "whole": ((3, 4), "C"),
+    "1-D": ((6,), "C"),
+    "3-D": ((2, 3, 4), "C"),
+    "0-d": ((), "C"),
+    "4-D": ((2, 3, 2, 2), "C"),
+    "5-D": ((2, 1, 2, 3, 2), "C"),
+    "size-1 axes": ((3, 1, 4), "C"),
+    "one item": ((1,), "C"),
+    "empty": ((0, 3), "C"),
+    "empty in the last axis": ((3, 0), "C"),
+    "empty 1-D": ((0,), "C"),
     "Fortran's order": ((3, 4), "F"),
     "Fortran's order of three axes": ((2, 3, 4), "F"),
+    "Fortran's order of four axes": ((2, 3, 2, 2), "F"),
     "permuted": ((2, 3, 4), "rotated"),
     "columns": ((3, 4), "columns"),
     "every second of 1-D": ((5,), "columns"),
     "every second of three axes": ((2, 3, 4), "columns"),
+    "every second of four axes": ((2, 3, 2, 2), "columns"),
     "every second row": ((3, 4), "rows"),
     "every second column": ((3, 4), "last"),
     "rows reversed": ((3, 4), "reversed"),
@@ -37,49 +49,30 @@ SHAPES: dict[str, tuple[tuple[int, ...], str]] = {
 }
 """Each layout: the shape, and where the items lie."""
 
-FORTRAN = ("Fortran's order", "Fortran's order of three axes", "permuted")
-COLUMNS = (
-    *("columns", "every second of 1-D", "every second of three axes"),
-    *("every second row", "every second column"),
-)
-REVERSED = (
-    *("rows reversed", "columns reversed", "both reversed"),
-    *("1-D reversed", "three axes reversed"),
-)
-REPEATED = (
-    *("rows repeated", "columns repeated", "1-D repeated"),
-    "three axes, the first repeated",
-)
-GAPS = COLUMNS
-
-_LAYOUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "fortran": (FORTRAN, ()),
-    "columns": (COLUMNS, ("fortran",)),
-    "reversed": (REVERSED, ("fortran", "columns")),
-    "repeated": (REPEATED, ("fortran", "columns")),
+KEYWORDS = {
+    "all": ("stream", "max_version", "dl_device", "copy"),
+    "stream and max_version": ("stream", "max_version"),
+    "stream alone": ("stream",),
 }
-"""The layouts that a requirement is about, and what else it rests on."""
-
-
-def of_layout(door: Door, name: str) -> Callable[[Check], Check]:
-    """Make a function the check of what is required of some layouts by a door."""
-    layouts, also = _LAYOUTS[name]
-    over = {"layout": layouts, "dtype": ()}
-    return door(name, over=over, rests_on=("values", "dtypes", *also))
+"""What a producer's ``__dlpack__`` takes, by the value of `asking`."""
 
 
 def handed(kind: type[Handed], lab: Lab, case: Case, **more: Any) -> Any:
-    """Make an array of the kit's own, of a case's layout and type."""
+    """Make an array of the kit's own, as a case has it."""
     vague = kind is CaiArray and DTYPES[case.dtype].typestr[1] == "V"
     needs(not vague, f"the typestr of {case.dtype} does not say which type it is")
     shape, layout = SHAPES[case.layout]
-    return kind(lab, shape, case.dtype, layout=layout, **more)
+    wanted: dict[str, Any] = {"form": case.form, "memory": case.memory, "layout": layout}
+    wanted["readonly"] = case.flag == "read-only"
+    if kind is DLPackArray:
+        wanted["keywords"] = KEYWORDS[case.asking]
+    return kind(lab, shape, case.dtype, **{**wanted, **more})
 
 
 _TELLING = {"b": True, "i": -1, "f": -1.5, "c": -1.5 - 2j}
 
 
-def expect_others_refused(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
+def expect_others_refused(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
     """Hand over items of each type that the consumer does not have.
 
     Raises
@@ -93,8 +86,13 @@ def expect_others_refused(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> s
         if dtype in c.dtypes or (letter == "V" and kind is CaiArray):
             continue
         value: Any = _TELLING.get(letter, 2 ** (8 * size) - 1 if letter == "u" else None)
-        x = kind(lab, (5,), dtype, value=value)
-        seen = attempt(lambda: c.values(c.copy(c.take(x))))  # noqa: B023 - it is called at once
+        x = handed(kind, lab, case.but(dtype=dtype), value=value)
+
+        def read(x: Any = x) -> Any:
+            with prepared(c, lab, x, case):
+                return c.values(c.copy(c.take(x)))
+
+        seen = attempt(read)
         right = isinstance(seen, Refusal) or x.holds(seen)
         expect(right, f"{x.values} of {dtype}, which it does not have, is read as {seen}")
         told.append(dtype if right else "")

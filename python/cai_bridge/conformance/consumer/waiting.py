@@ -2,90 +2,91 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..adapter import ConsumerAdapter
 from ..cases import Case
-from ..lab import CaiArray, DLPackArray, Lab, flat, handle_of
+from ..lab import CaiArray, DLPackArray, Lab, Late, flat, handle_of
+from ..producer.arrays import collect
+from ..refusals import Refusal, attempt
 from ..requirement import expect, needs
-from .arrays import (
-    Refusal,
-    asked_with,
-    attempt,
-    expect_copied,
-    stream_of,
-)
+from ..surroundings import elsewhere
+from .arrays import asked_with, expect_copied, refuse, stream_of, taken
+from .layouts import Handed, handed
 
-Handed = CaiArray | DLPackArray
 
-WAITS = {
-    "export": ("first", "after another array", "again", "on another stream before"),
-    "work": ("a write", "two writes"),
-}
-"""The axes of what a consumer waits for, import by import."""
+@dataclass
+class Sides:
+    """The two sides' streams; `mine` is None for the consumer's default one."""
+
+    mine: Any
+    theirs: Any
+
+
+def sides(c: ConsumerAdapter, lab: Lab, case: Case) -> Sides:
+    """Make the streams that a case has."""
+    own = case.theirs == "2" and case.thread == "the import"
+    needs(not own, "each thread has a per-thread default stream of its own")
+    mine = stream_of(c) if case.mine == "its own" else None
+    if case.theirs == "the consumer's":
+        return Sides(mine, mine or 1)
+    return Sides(mine, lab.stream() if case.theirs == "a stream" else int(case.theirs))
+
+
+def imported(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, mine: Any) -> Any:
+    """Have the consumer take an array on a stream, in the thread that a case says."""
+    del lab
+
+    def take() -> Any:
+        with c.entered(mine):
+            return taken(c, x, case)
+
+    return elsewhere(case, "the import", take)
+
+
+def took_before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides) -> Any:
+    """Do what comes before, as a case's moment says; return what has to be kept."""
+    kept = None
+    if case.moment in ("after another array", "again", "on another stream before"):
+        other = handed(type(x), lab, case) if case.moment == "after another array" else x
+        other.write_late(streams.theirs, -0.5)
+        first = stream_of(c) if case.moment == "on another stream before" else streams.mine
+        with c.entered(first):
+            kept = taken(c, other, case)
+    if case.moment == "after a refusal":
+        with c.entered(streams.mine):
+            refuse(c, type(x), lab)
+    lab.synchronize()
+    lab.reports()
+    return kept
 
 
 def expect_waits(
-    c: ConsumerAdapter,
-    lab: Lab,
-    case: Case,
-    x: Handed,
-    value: float,
-    *,
-    theirs: Any,
-    mine: Any,
+    c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed], *, on_another: bool = False
 ) -> str:
-    """Have the consumer take and copy an array with work pending on it, as a case says, and judge.
+    """Have the consumer take and copy arrays with work pending on them, as a case says, and judge.
 
-    Parameters
-    ----------
-    c, lab, case
-        The consumer, the lab and the case.
-    x : CaiArray or DLPackArray
-        The array.
-    value : float
-        What it has to hold.
-    theirs : object
-        The stream of the work.
-    mine : object
-        The consumer's stream; None for its default one.
+    With `on_another` it copies on another stream than the one that it took the array on.
 
     Raises
     ------
     UnmetError
-        The copy did not see the work, or nothing orders the two.
+        A copy did not see the work, or nothing orders the two.
     """
-    kept = []
-    if case.export != "first":
-        other = type(x)(lab, (lab.items,)) if case.export == "after another array" else x
-        other.write_late(theirs, value + 0.5)
-        before = c.stream() if case.export == "on another stream before" else mine
-        with c.entered(before):
-            kept.append(c.take(other))
-        lab.synchronize()
-    late, asked = x.write_late(theirs, value), len(getattr(x, "asked", ()))
-    if case.work == "two writes":
-        late.value = value + 0.25
-        lab.write(handle_of(theirs), x.region, late.value)
-    with c.entered(mine):
-        y = c.take(x)
-        copied = c.copy(y)
-    return expect_copied(c, lab, copied, late, told_by(lab, x, theirs, asked))
-
-
-def expect_each_waits(  # noqa: PLR0917
-    c: ConsumerAdapter,
-    lab: Lab,
-    case: Case,
-    kind: type[Handed],
-    mine: Any,
-    theirs: Any = None,
-) -> str:
-    """Do so with arrays of each of the lab's values; by default each has work on a new stream."""
     seen = ""
     for value in lab.values():
-        x, stream = kind(lab, (lab.items,)), theirs or lab.stream()
-        seen = expect_waits(c, lab, case, x, value, theirs=stream, mine=mine)
+        streams, x = sides(c, lab, case), handed(kind, lab, case)
+        kept = took_before(c, lab, x, case, streams)
+        late, asked = x.write_late(streams.theirs, value), len(getattr(x, "asked", ()))
+        if case.work == "two writes":
+            late.value = value + 0.25
+            lab.write(handle_of(streams.theirs), x.region, late.value)
+        y = imported(c, lab, x, case, streams.mine)
+        with c.entered(stream_of(c) if on_another else streams.mine):
+            copied = c.copy(y)
+        seen = expect_copied(c, lab, copied, late, told_by(lab, x, streams.theirs, asked))
+        del y, kept
     return seen
 
 
@@ -96,28 +97,7 @@ def told_by(lab: Lab, x: Handed, theirs: Any, since: int = 0) -> str:
     return f"the dict names {lab.called(handle_of(theirs))}"
 
 
-def expect_other_stream_waits(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
-    """Have the consumer take an array on one stream, and copy it on another.
-
-    Raises
-    ------
-    UnmetError
-        The copy did not see the work, or nothing orders the two.
-    """
-    seen, mine, other = "", stream_of(c), stream_of(c)
-    for value in lab.values():
-        x, theirs = kind(lab, (lab.items,)), lab.stream()
-        late = x.write_late(theirs, value)
-        with c.entered(mine):
-            y = c.take(x)
-        with c.entered(other):
-            copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, told_by(lab, x, theirs))
-        del y
-    return seen
-
-
-def expect_read_kept(c: ConsumerAdapter, lab: Lab, kind: type[Handed], mine: Any) -> str:
+def expect_read_kept(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
     """Have the consumer take and fill an array that its producer still reads.
 
     Raises
@@ -126,26 +106,26 @@ def expect_read_kept(c: ConsumerAdapter, lab: Lab, kind: type[Handed], mine: Any
         The producer read what was written behind it, or nothing orders the two.
     """
     for value in lab.values():
-        theirs = lab.stream()
-        more: dict[str, Any] = {"stream": theirs} if kind is CaiArray else {}
-        x = kind(lab, (lab.items,), value=value, **more)
-        if isinstance(x, DLPackArray):
-            x.pending_on(theirs)
-        hold = lab.hold(theirs.handle)
-        read = lab.read(theirs.handle, x.region, "the producer's read")
-        with c.entered(mine):
-            y = c.take(x)
+        streams, x = sides(c, lab, case), handed(kind, lab, case, value=0.0)
+        kept = took_before(c, lab, x, case, streams)
+        lab.put(x.region, value)
+        x._pending_on(streams.theirs)
+        hold = lab.hold(handle_of(streams.theirs))
+        read = lab.read(handle_of(streams.theirs), x.region, "the producer's read")
+        y = imported(c, lab, x, case, streams.mine)
+        with c.entered(streams.mine):
             refused = attempt(c.fill, y, -value)
         needs(not isinstance(refused, Refusal), f"the write was {refused}")
+        mine = streams.mine
         shown = lab.overtakes(None if mine is None else handle_of(mine), hold) is not None
         hold.release()
         lab.synchronize()
-        found, told = lab.reports(), told_by(lab, x, theirs)
+        found, told = lab.reports(), told_by(lab, x, streams.theirs)
         expect(not found, f"{told}, and the producer still reads: {'; '.join(found)}")
         seen = {*flat(read.value)}
         expect(seen == {value}, f"{told}, and the producer read {seen} instead of {value}")
         lab.count(shown)
-        del y
+        del y, kept
     return "the write came after the producer's read"
 
 
@@ -163,3 +143,67 @@ def needs_sharing(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> None:
     lab.synchronize()
     shared = {*flat(lab.get(x.region))} == {2.0}
     needs(shared, "the consumer has a copy, and what it writes is its own")
+
+
+def uses(c: ConsumerAdapter, lab: Lab, case: Case, streams: Sides) -> list[Any]:
+    """Tell the streams that the consumer uses an array on, each behind the one of the import.
+
+    To order the consumer's own streams is its user's part.
+    """
+    mine, found = streams.mine, []
+    if case.use != "on another stream":
+        found.append(mine)
+    if case.use != "where it was taken":
+        other = stream_of(c)
+        lab.order(handle_of(mine or 1), handle_of(other))
+        found.append(other)
+    return found
+
+
+def held(c: ConsumerAdapter, lab: Lab, stream: Any) -> Any:
+    """Hold back the consumer's later work on a stream; None is its default one."""
+    return lab.hold(1) if stream is None else c.hold(lab, stream)
+
+
+def expect_given_back(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
+    """Have the producer write again once the consumer has used an array, and judge what it read.
+
+    By DLPack the producer does so when the deleter is called.
+
+    Raises
+    ------
+    UnmetError
+        The consumer read what was written behind it, or nothing orders the two.
+    """
+    seen = ""
+    for value in lab.values():
+        streams = sides(c, lab, case)
+        more: dict[str, Any] = {"stream": streams.theirs} if kind is CaiArray else {}
+        x = handed(kind, lab, case, value=value, **more)
+        kept = took_before(c, lab, x, case, streams)
+        lab.put(x.region, value)
+        y = imported(c, lab, x, case, streams.mine)
+        if case.work == "two writes":
+            with c.entered(streams.mine):
+                c.values(c.copy(y))
+        copies, holds = [], []
+        for stream in uses(c, lab, case, streams):
+            holds.append(held(c, lab, stream))
+            with c.entered(stream):
+                copies.append(c.copy(y))
+        held_by = [y]
+        del kept, y
+        elsewhere(case, "the end", held_by.clear)
+        collect()
+        if kind is DLPackArray and not all(x.deleted):
+            return "it is not called yet"
+        again = handle_of(streams.theirs)
+        lab.write(again, x.region, -value)
+        shown = not holds[-1].pending or lab.overtakes(again, holds[-1]) is not None
+        lab.wait(again)
+        late = Late(x, streams.mine, value, holds[-1])
+        what = "the deleter was called, and the producer" if kind is DLPackArray else "the producer"
+        for copied in copies:
+            told = f"{what} has written again"
+            seen = expect_copied(c, lab, copied, late, told, shown=shown)
+    return seen

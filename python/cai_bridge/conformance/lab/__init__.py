@@ -10,12 +10,14 @@ from .array import CaiArray
 from .base import Lab
 from .dlpack_array import DLPackArray
 from .find import open_lab
+from .host import HostLab
 from .objects import Hold, LabStream, Late, Reading, handle_of
 
 __all__ = [
     "CaiArray",
     "DLPackArray",
     "Hold",
+    "HostLab",
     "Lab",
     "LabStream",
     "Late",

@@ -93,7 +93,7 @@ def _laid_out(
     return offset, tuple(steps), wide * itemsize * math.prod(shape)
 
 
-class _HostMemory:
+class HostMemory:
     """Memory of the CPU, for arrays that are not on a device."""
 
     def __init__(self, nbytes: int) -> None:
@@ -118,6 +118,8 @@ class LabArray:
         What all items hold; by default they are counted from 1 by where they lie.
     host : bool
         Whether the memory is the CPU's. It is left empty.
+    memory : str
+        ``"device"``, ``"managed"`` or ``"pinned"``.
 
     Attributes
     ----------
@@ -126,6 +128,8 @@ class LabArray:
     values : nested lists
         What they hold; those of 8-bit floats are their bits.
     """
+
+    HOST = (1, 0)
 
     def __init__(
         self,
@@ -136,19 +140,20 @@ class LabArray:
         value: float | None,
         *,
         host: bool = False,
+        memory: str = "device",
     ) -> None:
         self.lab = lab
         self.dtype: SimulatedDtype = dtype_named(dtype)
         itemsize = self.dtype.itemsize
         offset, strides, nbytes = _laid_out(shape, itemsize, layout)
         nbytes += 2 * GUARD
-        self.memory = _HostMemory(nbytes) if host else lab.memory(nbytes)
+        self.memory = HostMemory(nbytes) if host else lab.memory(nbytes, kind=memory)
         self._nbytes = nbytes
         self.region = Region(
             self.memory.ptr + GUARD + offset, shape, strides, dtype, itemsize, device=lab.device
         )
         self.values = self._counted() if value is None else self._alike(value)
-        if not host:
+        if not host or lab.device == self.HOST:
             lab.store(self.memory.ptr, bytes([FILLER]) * nbytes)
             lab.put(self.region, self.values)
 
@@ -178,7 +183,9 @@ class LabArray:
         got, own = list(flat(seen)), list(flat(self.values))
         ones = _ones(self.dtype.name)
         if ones is None:
-            return got == own
+            # True is equal to 1, as which an unsigned integer reads it.
+            kinds = {type(one).__name__.rstrip("_") for one in got}
+            return got == own and (self.dtype.name != "bool" or kinds <= {"bool"})
         numbers = [1.0 if bits == ones[0] else 2.0 for bits in own]
         return got in (own, numbers)
 
@@ -215,8 +222,11 @@ class CaiArray(LabArray):
 
     Parameters
     ----------
-    lab, shape, dtype, layout, value
+    lab, shape, dtype, layout, value, memory
         As for `LabArray`.
+    form : str
+        ``"newest"``, ``"version 0"`` to ``"version 2"``, or of version 3 ``"bare"`` (with no entry
+        that may be left out), ``"None"`` (with each of them None) or ``"descr"`` (with all said).
     stream : int or object with ``__cuda_stream__``, optional
         The stream that the dict names; an object is held.
     readonly : bool
@@ -242,22 +252,41 @@ class CaiArray(LabArray):
         *,
         layout: str = "C",
         value: float | None = None,
+        memory: str = "device",
+        form: str = "newest",
         stream: Any = None,
         readonly: bool = False,
         without: Iterable[str] = (),
         **entries: Any,
     ) -> None:
-        super().__init__(lab, shape, dtype, layout, value)
+        super().__init__(lab, shape, dtype, layout, value, memory=memory)
         self.reads = 0
-        self.entries = {
+        region = self.region
+        is_compact = region.strides == compact_strides(shape, region.itemsize)
+        self.entries: dict[str, Any] = {
             "shape": shape,
             "typestr": self.dtype.typestr,
-            "data": (self.region.ptr if self.region.size else 0, readonly),
-            "strides": None if layout == "C" else self.region.strides,
+            "data": (region.ptr if region.size else 0, readonly),
+            "strides": None if is_compact else region.strides,
             "version": 3,
             "stream": None,
         }
-        self._stream = None
+        self._stream, self._form = None, form
+        if form.startswith("version"):
+            self.entries["version"] = int(form[-1])
+            # Before version 2 strides of C-contiguous arrays were given as well.
+            if self.entries["version"] < 2:
+                self.entries["strides"] = region.strides
+            del self.entries["stream"]
+        elif form == "bare":
+            del self.entries["stream"]
+            if is_compact:
+                del self.entries["strides"]
+        elif form == "None":
+            self.entries["mask"] = None
+        elif form == "descr":
+            more = {"strides": region.strides, "descr": [("", self.dtype.typestr)], "mask": None}
+            self.entries.update(more)
         if stream is not None:
             self._pending_on(stream)
         self.entries.update(entries)
@@ -267,7 +296,8 @@ class CaiArray(LabArray):
     def _pending_on(self, stream: Any) -> None:
         # Held, since the exporter vouches for the stream that it names.
         self._stream = stream
-        self.entries["stream"] = stream if isinstance(stream, int) else handle_of(stream)
+        if self.entries["version"] >= 3:
+            self.entries["stream"] = stream if isinstance(stream, int) else handle_of(stream)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import gc
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self, cast
 
 from cai_bridge._queues import QUEUES
@@ -22,6 +22,9 @@ from .objects import Hold, LabStream, Late, Reading, Watch
 
 HELD_MS = 1.0
 """A host that is held for longer has waited: a hand-over takes some 0.01 ms."""
+
+PATIENT_S, HASTY_S = 1.0, 0.02
+"""How long to wait for what another thread may do a moment later, at first and after that."""
 
 _DEFAULT_STREAMS = {
     None: "no stream",
@@ -81,6 +84,7 @@ class Lab(ABC):
     _tried = 0
     _shown = 0
     _turns = 0
+    _patience_s = PATIENT_S
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +95,17 @@ class Lab(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give back what the lab has."""
+
+    def on_device(self, ordinal: int) -> contextlib.AbstractContextManager[None]:
+        """Make a device the current one, where there are several.
+
+        Raises
+        ------
+        NotApplicableError
+            There is one.
+        """
+        del ordinal
+        raise NotApplicableError("there is one device")
 
     # Streams.
 
@@ -186,11 +201,25 @@ class Lab(ABC):
             watch.ms = 1e3 * (time.perf_counter() - start)
             watch.waited = watch.ms >= HELD_MS
 
+    def soon(self, happened: Callable[[], bool]) -> bool:
+        """Tell whether something has happened, or does so in a moment, by another thread.
+
+        What never does is waited for at its full length once, and shortly from then on.
+        """
+        end = time.perf_counter() + self._patience_s
+        while not happened():
+            if time.perf_counter() > end:
+                self._patience_s = HASTY_S
+                return False
+            time.sleep(HASTY_S / 20)
+            self.synchronize()
+        return True
+
     # Memory.
 
     @abstractmethod
-    def memory(self, nbytes: int, stream: int | None = None) -> Any:
-        """Allocate bytes, on a stream that they may be used on; freed when the object goes.
+    def memory(self, nbytes: int, stream: int | None = None, kind: str = "device") -> Any:
+        """Allocate bytes of a kind, on a stream that they may be used on; freed with the object.
 
         The object has ``ptr``.
         """

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
-from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor
-from cai_bridge.testing._values import CODES
+from cai_bridge.testing._kit.dlpack_abi import (
+    IS_COPIED,
+    READ_ONLY,
+    ManagedTensor,
+    Taken,
+    capsule_name,
+)
+from cai_bridge.testing._values import CODES, compact_strides
 
 from .array import LabArray
 from .base import Lab
@@ -14,6 +21,11 @@ from .objects import LEGACY, handle_of
 
 KEYWORDS = ("stream", "max_version", "dl_device", "copy")
 CPU = 1
+KINDS = {"device": 2, "pinned": 3, "managed": 13}
+"""DLPack's device types of kinds of memory."""
+
+SHIFT = 16
+"""How many bytes a shifted tensor's first item is behind its data pointer."""
 
 
 class DLPackArray(LabArray):
@@ -25,7 +37,11 @@ class DLPackArray(LabArray):
         As for `LabArray`.
     form : str, optional
         The form of the tensors: ``"legacy"``, or a version such as ``"1.1"`` for who asks for 1.0
-        or later; by default 1.3 for these. Who does not ask is handed a legacy one.
+        or later; by default 1.3 for these. Who does not ask is handed a legacy one. ``"NULL
+        strides"`` is 1.1 without strides where these may be left out, ``"copied"`` has the flag of
+        copies, and ``"shifted"`` a `byte_offset`.
+    memory : str
+        As for `LabArray`.
     null : iterable of str
         Which of ``data``, ``shape`` and ``strides`` are NULL.
     byte_offset : int
@@ -64,6 +80,7 @@ class DLPackArray(LabArray):
         layout: str = "C",
         value: float | None = None,
         form: str | None = None,
+        memory: str = "device",
         null: Iterable[str] = (),
         byte_offset: int = 0,
         lanes: int = 1,
@@ -74,13 +91,26 @@ class DLPackArray(LabArray):
         keep: bool = False,
         **fields: int,
     ) -> None:
-        self._device = lab.device if device is None else device
-        super().__init__(lab, shape, dtype, layout, value, host=self._device[0] == CPU)
+        self._device = device or (lab.device if memory == "device" else (KINDS[memory], 0))
+        host = self._device[0] == CPU
+        super().__init__(lab, shape, dtype, layout, value, host=host, memory=memory)
+        region, self._flags = self.region, 0
+        if form == "NULL strides":
+            form = "1.1"
+            if region.strides == compact_strides(shape, region.itemsize):
+                null = (*null, "strides")
+        elif form == "shifted":
+            form, byte_offset = None, SHIFT
+        elif form == "copied":
+            form, self._flags = None, IS_COPIED
+        elif form == "newest":
+            form = None
         self._form, self._null, self._byte_offset = form, tuple(null), byte_offset
         self._lanes, self._readonly, self._keep = lanes, readonly, keep
         self._keywords, self._error, self._fields = set(keywords), error, fields
         self._stream: Any = None
         self._tensors: list[ManagedTensor] = []
+        self._out: list[tuple[Any, ManagedTensor]] = []
         self.asked: list[dict[str, Any]] = []
         self.forms: list[str] = []
         self.capsules: list[Any] = []
@@ -88,6 +118,7 @@ class DLPackArray(LabArray):
     @property
     def deleted(self) -> list[int]:
         """How often the deleter of each tensor that was handed out was called."""
+        self._end_capsules()
         return [tensor.deleted for tensor in self._tensors]
 
     def pending_on(self, stream: Any) -> None:
@@ -107,20 +138,48 @@ class DLPackArray(LabArray):
         self.asked.append(wishes)
         if self._error is not None:
             raise self._error
-        tensor = self._tensor(self._form_for(wishes.get("max_version")))
+        if wishes.get("dl_device") not in (None, self._device):
+            raise BufferError(f"dl_device: got {wishes['dl_device']}; allowed: {self._device}")
+        if wishes.get("copy"):
+            raise BufferError("copy: got True; allowed: None or False")
+        tensor = self.tensor(self._form_for(wishes.get("max_version")))
         self._order_before(wishes.get("stream"))
         self._tensors.append(tensor)
-        capsule = tensor.capsule()
+        capsule = tensor.capsule(destructor=False)
+        self._out.append((capsule, tensor))
         if self._keep:
             self.capsules.append(capsule)
         return capsule
+
+    def _end_capsules(self) -> None:
+        """Delete the tensors of capsules that nobody has consumed, and that nobody has any more.
+
+        A destructor of the capsule would do it, but one in Python loses the exception that is
+        pending while a consumer refuses.
+        """
+        own = 4 if self._keep else 3  # the pair, the name here, and the call's argument
+        left = []
+        for capsule, tensor in self._out:
+            unused = not f"{capsule_name(capsule)}".startswith("used_")
+            if sys.getrefcount(capsule) > own:
+                left.append((capsule, tensor))
+            elif unused:
+                Taken(tensor.struct).delete()
+        self._out = left
+
+    def __del__(self) -> None:
+        # One that somebody still has is left, with its tensor.
+        if "_out" in self.__dict__:
+            self._out = [one for one in self._out if not one[1].deleted]
+            self._end_capsules()
 
     def _form_for(self, newest: tuple[int, int] | None) -> str:
         if newest is None or newest[0] < 1:
             return "legacy"
         return self._form or "1.3"
 
-    def _tensor(self, form: str) -> ManagedTensor:
+    def tensor(self, form: str) -> ManagedTensor:
+        """Make a tensor of a form, which is the caller's to hand out."""
         if self._readonly and form == "legacy":
             raise BufferError("max_version: got None; allowed: 1.0 or later for read-only memory")
         self.forms.append(form)
@@ -138,7 +197,7 @@ class DLPackArray(LabArray):
             dtype=(code, bits, self._lanes),
             device=self._device,
             byte_offset=self._byte_offset,
-            flags=READ_ONLY if self._readonly else 0,
+            flags=0 if form == "legacy" else READ_ONLY * self._readonly | self._flags,
             owner=self.memory,
             **self._fields,
         )

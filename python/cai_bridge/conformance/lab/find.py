@@ -46,4 +46,4 @@ def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
             return GpuLab()
         if where == "gpu":
             raise RuntimeError(f"where: got 'gpu', but there is {reason}; allowed: 'simulated'")
-    return SimulatedLab(simulated_cuda(check=False).__enter__(), own=True)
+    return SimulatedLab(simulated_cuda(devices=2, check=False).__enter__(), own=True)

@@ -16,7 +16,7 @@ from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import flat
 
-from ..requirement import UnmetError
+from ..requirement import NotApplicableError, UnmetError
 from .base import Lab
 from .cuda import NOT_READY, TYPE_DEVICE, TYPE_HOST, load
 from .gpu_objects import GpuStream, Later, Memory, Pinned, Reading, SpinningHold
@@ -186,11 +186,13 @@ class GpuLab(Lab):
             )
         return region
 
-    def memory(self, nbytes: int, stream: int | None = None) -> Any:
+    def memory(self, nbytes: int, stream: int | None = None, kind: str = "device") -> Any:
         """Allocate bytes; with a stream, from the driver's pool, to which they go back in order.
 
         The stream has to live as long as they do.
         """
+        if kind != "device":
+            raise NotApplicableError(f"{kind} memory is judged on the simulated device")
         return Memory(self.driver, nbytes, stream, later=self._later)
 
     def store(self, ptr: int, data: bytes) -> None:

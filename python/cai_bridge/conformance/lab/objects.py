@@ -59,6 +59,10 @@ class Late:
         What holds the write back.
     keep : object
         An object that must live as long.
+    base : object
+        The array that is written, where `array` is a view of it.
+    current : object
+        The stream that is the library's current one at the hand-over; None for none.
     """
 
     array: Any
@@ -66,6 +70,8 @@ class Late:
     value: float
     hold: Hold
     keep: Any = None
+    base: Any = None
+    current: Any = None
 
 
 class Watch:

@@ -11,12 +11,26 @@ from cai_bridge.testing._cuda import SimulatedCuda
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._stream import SimulatedStream
 
-from ..requirement import expect
+from ..requirement import NoMemoryError, NotApplicableError, expect
 from .base import Lab
 from .objects import Hold, LabStream, Reading, Watch
 
 # In the names of the calls that the host waits by: the bridge's own is `cuModuleUnload`.
 HOST_WAITS = ("Synchronize", "ModuleUnload")
+
+
+@contextlib.contextmanager
+def _known(ptr: int) -> Iterator[None]:
+    """Tell that memory is not there in a sentence of its own."""
+    try:
+        yield
+    except DriverError as error:
+        if "ILLEGAL_ADDRESS" not in str(error):
+            raise
+        raise NoMemoryError(
+            f"the array is said to be at {ptr:#x}, where there is no memory of its size: its array "
+            f"or block had died, or its items are elsewhere"
+        ) from error
 
 
 class _Late:
@@ -48,6 +62,20 @@ class SimulatedLab(Lab):
         """Take the lab's own device out of place."""
         if self._own:
             self.cuda.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def on_device(self, ordinal: int) -> Iterator[None]:
+        """Make a device the calling thread's current one, where there are several."""
+        if self.cuda.devices <= ordinal:
+            raise NotApplicableError("there is one device")
+        before = self.cuda.legacy.device
+        self.cuda.set_device(ordinal)
+        self.device = (2, ordinal)
+        try:
+            yield
+        finally:
+            self.cuda.set_device(before)
+            self.device = (2, before)
 
     def _stream(self, handle: int) -> SimulatedStream:
         return self.cuda.stream_of(handle)
@@ -84,10 +112,16 @@ class SimulatedLab(Lab):
         self.order(probe.handle, stream)
         return len(self.cuda.reports) == found
 
+    def _calls_so_far(self) -> int:
+        """Count the driver calls; those of a device of the lab's own are forgotten first."""
+        if self._own:
+            self.cuda.clear_calls()
+        return len(self.cuda.calls)
+
     @contextlib.contextmanager
     def no_waits(self) -> Iterator[None]:
         """Look at the driver calls that are made meanwhile."""
-        before = len(self.cuda.calls)
+        before = self._calls_so_far()
         yield
         made = [one.call for one in self.cuda.calls[before:]]
         waits = [
@@ -98,7 +132,7 @@ class SimulatedLab(Lab):
     @contextlib.contextmanager
     def watched(self) -> Iterator[Watch]:
         """Look at the driver calls that are made meanwhile."""
-        before = len(self.cuda.calls)
+        before = self._calls_so_far()
         with super().watched() as watch:
             yield watch
         watch.waited = any(
@@ -119,8 +153,10 @@ class SimulatedLab(Lab):
         self.cuda.clear_reports()
         return found
 
-    def memory(self, nbytes: int, stream: int | None = None) -> Any:
+    def memory(self, nbytes: int, stream: int | None = None, kind: str = "device") -> Any:
         """Allocate bytes of the simulated device."""
+        if kind != "device":
+            return self.cuda.array(shape=nbytes, dtype="uint8", speaks=(), memory=kind)
         if stream is None:
             return self.cuda.alloc(nbytes)
         return self.cuda.array(
@@ -129,11 +165,13 @@ class SimulatedLab(Lab):
 
     def store(self, ptr: int, data: bytes) -> None:
         """Write memory, past the happens-before check."""
-        self.cuda._session.store(ptr, data)
+        with _known(ptr):
+            self.cuda._session.store(ptr, data)
 
     def load(self, ptr: int, nbytes: int) -> bytes:
         """Read memory, past the happens-before check."""
-        return self.cuda._session.load(ptr, nbytes)
+        with _known(ptr):
+            return self.cuda._session.load(ptr, nbytes)
 
     def write(self, stream: int, region: Region, value: Any, name: str = "the write") -> None:
         """Queue a write."""

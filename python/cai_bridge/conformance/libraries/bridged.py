@@ -114,9 +114,9 @@ class BridgedProducer(ProducerAdapter):
         """Make the view once the write is queued: it is ready on the stream of that moment."""
         return self._viewed(self._inner.late(lab, value, words))
 
-    def late_on_two(self, lab: Lab, value: float) -> Late:
-        """Make the view once both writes are queued."""
-        return self._viewed(self._inner.late_on_two(lab, value))
+    def late_on_two(self, lab: Lab, value: float, streams: int = 2) -> Late:
+        """Make the view once all writes are queued."""
+        return self._viewed(self._inner.late_on_two(lab, value, streams))
 
     def _viewed(self, late: Late) -> Late:
         with self._inner.on(late.stream):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import math
 import re
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeGuard, cast
 
-from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
+from cai_bridge.testing._kit.dlpack_abi import (
+    ExchangeTable,
+    TensorFields,
+    capsule_name,
+    exchange_table,
+)
 from cai_bridge.testing._kit.dlpack_fields import fields_of
 from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._region import Region
@@ -20,9 +25,10 @@ from cai_bridge.testing._values import DTYPES
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab, flat
-from ..requirement import NotApplicableError, expect, needs
+from ..requirement import NotApplicableError, UnmetError, UsedCapsuleError, expect, needs
 
 DICT = "__cuda_array_interface__"
+CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13
 
 
 def made(
@@ -39,15 +45,39 @@ def speaks_dlpack(x: Any) -> None:
     needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
 
 
-def export(x: Any, **wishes: Any) -> Any:
-    """Ask for a capsule, without what a producer need not take.
+ROUTES: dict[str, dict[str, Any]] = {
+    "max_version 1.3": {"max_version": (1, 3)},
+    "legacy": {"max_version": None},
+    "max_version 1.0": {"max_version": (1, 0)},
+    "max_version 2.0": {"max_version": (2, 0)},
+    "dl_device": {"max_version": (1, 3)},
+    "copy=False": {"max_version": (1, 3), "copy": False},
+    "copy=True": {"max_version": (1, 3), "copy": True},
+}
+"""By which arguments a case's route asks; that of the array's own device is looked up."""
+
+
+def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
+    """Ask for a capsule as a case's route says, without what a producer need not take.
 
     That is ``max_version``, which older ones lack, and a stream: None means 1 as well.
+
+    Raises
+    ------
+    UnmetError
+        It is no capsule that nobody has used.
     """
     speaks_dlpack(x)
-    wishes = {"max_version": (1, 3), **wishes}
+    route = (case or Case()).route
+    wishes = {**ROUTES[route], **wishes}
+    if route == "dl_device" and "dl_device" not in wishes:
+        wishes["dl_device"] = x.__dlpack_device__()
+    if on_cpu(x) and wishes.get("stream") == 1:
+        del wishes["stream"]
     try:
         return _asked(x, wishes)
+    except UnmetError:
+        raise
     except Exception as refused:
         if wishes.get("stream") != 1:
             raise
@@ -61,17 +91,37 @@ def export(x: Any, **wishes: Any) -> Any:
             raise refused from None
 
 
+def on_cpu(x: Any) -> bool:
+    """Tell whether an array says that it is in memory of the CPU."""
+    try:
+        return int(x.__dlpack_device__()[0]) == CPU
+    except Exception:
+        return False
+
+
 def _asked(x: Any, wishes: dict[str, Any]) -> Any:
     try:
-        return x.__dlpack__(**wishes)
+        capsule = x.__dlpack__(**wishes)
     except TypeError:
-        return x.__dlpack__(**{name: wishes[name] for name in wishes if name != "max_version"})
+        capsule = x.__dlpack__(**{name: wishes[name] for name in wishes if name != "max_version"})
+    name = capsule_name(capsule)
+    if name is not None and name.startswith("used_"):
+        raise UsedCapsuleError(f"this capsule was used before: it is called {name!r}")
+    if name not in ("dltensor", "dltensor_versioned"):
+        what = f"a capsule called {name!r}" if name else f"a {type(capsule).__name__}"
+        raise UnmetError(f"__dlpack__ gives {what}")
+    return capsule
 
 
-def asked_on(x: Any, stream: int | None, *, strict: bool = False) -> Any:
+def asked_on(x: Any, stream: int | None, case: Case | None = None, *, strict: bool = False) -> Any:
     """Ask for a capsule on a stream; None where that is refused, as others than None may be."""
+    wishes = {**ROUTES[(case or Case()).route], "stream": stream}
+    if case is not None and case.route == "dl_device":
+        wishes["dl_device"] = x.__dlpack_device__()
     try:
-        return _asked(x, {"max_version": (1, 3), "stream": stream})
+        return _asked(x, wishes)
+    except UnmetError:
+        raise
     except Exception:
         if strict or stream is None:
             raise
@@ -80,11 +130,20 @@ def asked_on(x: Any, stream: int | None, *, strict: bool = False) -> Any:
 
 def stream_taken(x: Any) -> dict[str, int]:
     """Tell with which stream to ask for a capsule that is ready on the default one."""
+    if on_cpu(x):
+        return {}
     try:
         _asked(x, {"max_version": (1, 3), "stream": 1})
     except Exception:
         return {}
     return {"stream": 1}
+
+
+def refuse(x: Any) -> None:
+    """Ask for what is refused: stream 0, a device that there is not, an unknown argument."""
+    for wishes in ({"stream": 0}, {"dl_device": (10, 0)}, {"copy": True, "dl_device": (10, 7)}):
+        with contextlib.suppress(Exception):
+            x.__dlpack__(**wishes)
 
 
 def table_of(x: Any) -> ExchangeTable:
@@ -112,18 +171,6 @@ def cai_of(x: Any) -> Any:
         return x.__cuda_array_interface__
     except AttributeError as error:
         raise NotApplicableError(f"{reason}: {error}") from error
-
-
-def dict_or_refused(x: Any, case: Case) -> Any:
-    """Read the dict of an array whose type may be refused, unless it is the plain one."""
-    try:
-        return cai_of(x)
-    except NotApplicableError:
-        raise
-    except Exception as refused:
-        if case.dtype == Case().dtype:
-            raise
-        raise NotApplicableError(f"refused: {refused}") from refused
 
 
 def can_be_late(p: ProducerAdapter) -> bool:
@@ -164,13 +211,20 @@ def host_values(x: Any) -> list[Any] | None:
         return None
 
 
-def on_host(said: Said) -> list[Any]:
-    """Read the items of an array in memory of the CPU, item by item."""
+def on_host(lab: Lab, said: Said) -> list[Any]:
+    """Read the items of an array in memory that the host can read, item by item."""
     strides = cast("tuple[int, ...]", said.strides)
     shape = cast("tuple[int, ...]", said.shape)
     ptr, itemsize = cast("int", said.ptr), cast("int", said.itemsize)
     region = Region(ptr, shape, strides, str(said.dtype), itemsize)
-    return [*flat(region.read(ctypes.string_at))]
+    load = lab.load if region.size and lab.device_of(ptr) else ctypes.string_at
+    return [*flat(region.read(load))]
+
+
+def is_readable(lab: Lab, fields: TensorFields, own: tuple[int, int]) -> bool:
+    """Tell whether the host can read a tensor's memory: an array of type `own` is where it is."""
+    kind, _ = lab.device_of(fields.ptr) or (CPU, 0)
+    return kind != CUDA or own[0] in (PINNED, MANAGED)
 
 
 def reference_to(x: Any) -> Callable[[], Any]:
@@ -186,8 +240,10 @@ def collect() -> None:
     gc.collect()
 
 
-def expect_gone(alive: Callable[[], Any], when: str = "") -> None:
-    """Collect garbage, and judge that an array is gone.
+def expect_gone(lab: Lab, alive: Callable[[], Any], when: str = "") -> None:
+    """Collect garbage, and judge that an array is gone: at once, or a moment later.
+
+    A deleter may leave the rest to another thread.
 
     Raises
     ------
@@ -195,7 +251,8 @@ def expect_gone(alive: Callable[[], Any], when: str = "") -> None:
         It is not.
     """
     collect()
-    expect(alive() is None, f"the array is still there{when}")
+    gone = lab.soon(lambda: alive() is None)
+    expect(gone, f"the array is still there{when}")
 
 
 def expect_kept(
@@ -247,20 +304,3 @@ def expect_unwritten(p: ProducerAdapter, lab: Lab, x: Any, said: Region, *, read
     lab.synchronize()
     seen = {*flat(lab.get(said))}
     expect(seen != {value}, "it is told as read-only, and the library's own fill() has written it")
-
-
-def in_another_thread(call: Callable[[], object]) -> None:
-    """Call from another thread, and pass on what it raises."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]

@@ -8,20 +8,23 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..requirement import expect, needs
-from .arrays import cai_of, collect, is_int, made, reference_to
+from .arrays import cai_of, collect, is_int, reference_to
 from .doors import cai
+from .pending import laid_pending
+from .values import earlier, laid_out
 
 
-@cai("stream-lifetime")
-def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
+@cai("stream-lifetime", rests_on=("data", "values", "stream"))
+def cai_stream_lifetime(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     # Touching a stream that is gone ends the process, on a GPU.
     needs(lab.expendable, "judged only in a process that may crash, as `cai-bridge check` starts")
-    late, mine = p.late(lab, next(lab.values())), lab.stream()
-    with p.on(late.stream):
-        said = describe(cai_of(late.array))["CAI"]
+    late, mine = laid_pending(p, lab, case, next(lab.values())), lab.stream()
+    with p.entered(late.current):
+        for _ in range(2 if case.moment == "again" else 1):
+            said = describe(cai_of(late.array))["CAI"]
     needs(is_int(said.stream), f"the dict names {lab.called(said.stream)}")
     named = lab.called(said.stream)
-    late.stream = None
+    late.stream = late.current = late.keep = None
     collect()
     try:
         lab.order(int(said.stream or 0), mine.handle)
@@ -32,13 +35,15 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     return f"the dict names {named}, which is still there"
 
 
-@cai("lifetime", over={"export": ("first", "again")})
+@cai("lifetime")
 def cai_lifetime(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    x, unread = made(p, lab), made(p, lab)
-    entries = [cai_of(x) for _ in range(2 if case.export == "again" else 1)]
+    x, unread = laid_out(p, lab, case), laid_out(p, lab, case)
+    kept = earlier(case, x, cai_of)
+    entries = cai_of(x)
     alive, also = reference_to(x), reference_to(unread)
     del x, unread
     if also() is not None:  # one that was never read waits for the collector, too
         collect()
-    expect(alive() is None, "the object is still there while its dict is")
-    return f"gone, with the dict at hand: {entries[0]['shape']}"
+    expect(lab.soon(lambda: alive() is None), "the object is still there while its dict is")
+    del kept
+    return f"gone, with the dict at hand: {entries['shape']}"

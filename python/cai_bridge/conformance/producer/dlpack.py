@@ -2,67 +2,96 @@
 
 from __future__ import annotations
 
-from cai_bridge.testing._kit.dlpack_abi import read_capsule
+from typing import Any
+
+from cai_bridge.testing._kit.dlpack_abi import TensorFields, read_capsule
 
 from ..adapter import ProducerAdapter
+from ..cases import Case
 from ..lab import Lab
 from ..requirement import expect, given, needs
-from .arrays import export, is_int, made, stream_taken
-from .doors import dlpack
+from .arrays import export, is_int, stream_taken
+from .doors import by_default, dlpack
+from .values import earlier, laid_out, said_or_refused
+
+
+def fields_by(x: Any, case: Case) -> TensorFields:
+    """Read the tensor of a capsule that is asked for as a case says."""
+    kept = earlier(case, x, by_default)
+    fields = said_or_refused(lambda x, case: read_capsule(export(x, case, stream=1)), x, case)
+    del kept
+    return fields
 
 
 @dlpack("device")
-def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def dlpack_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
     needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
     expect(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
+    kept = earlier(case, x, by_default)
     device = x.__dlpack_device__()
     expect(isinstance(device, tuple) and len(device) == 2, f"it gives {device!r}")
     expect(all(map(is_int, device)), f"it gives {device!r}")
+    expect(device[1] >= 0, f"it gives {device!r}, and there is no such device")
+    del kept
     return f"{tuple(map(int, device))}"
 
 
 @dlpack("same-device")
-def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def dlpack_same_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
     needs(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
-    said, tensor = tuple(x.__dlpack_device__()), read_capsule(export(x, stream=1)).device
+    said, fields = tuple(x.__dlpack_device__()), fields_by(x, case)
+    tensor = fields.device
     expect(said == tensor, f"__dlpack_device__() gives {said}, the tensor has {tensor}")
+    found = lab.device_of(fields.ptr)
+    wrong = found is not None and tensor[0] == found[0] and tensor != found
+    expect(not wrong, f"the tensor says {tensor}, and its memory is on {found}")
     return f"{tensor}"
 
 
 @dlpack("keywords")
-def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    device = read_capsule(export(x, stream=1)).device
+def dlpack_keywords(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
+    first = fields_by(x, case)
     own = stream_taken(x)
-    for wish in ({"max_version": (1, 0)}, {"dl_device": device}, {"copy": None}, {"copy": False}):
+    wishes_of = (
+        *({"max_version": (1, 0)}, {"dl_device": first.device}, {"copy": None}, {"copy": False}),
+    )
+    for wish in wishes_of:
         try:
             x.__dlpack__(**own, **wish)
         except TypeError as error:
             expect(False, f"with {wish}: TypeError: {error}")
         except BufferError as refused:
-            needs(read_capsule(export(x, stream=1)).readonly is False, f"{wish}: {refused}")
+            # Memory that nobody may write has to be asked for with a version.
+            needs(first.readonly is False, f"{wish}: {refused}")
             raise
     return "all taken"
 
 
 @dlpack("version")
-def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def dlpack_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
+    kept = earlier(case, x, by_default)
     seen = []
     for newest in ((1, 3), (2, 0)):
-        fields = read_capsule(export(x, stream=1, max_version=newest))
+
+        def read(x: Any, _: Case, newest: tuple[int, int] = newest) -> TensorFields:
+            return read_capsule(export(x, stream=1, max_version=newest))
+
+        fields = said_or_refused(read, x, case)
         # Reading it refuses other major versions.
         seen.append(given(fields.version, "its capsules are legacy ones, which have no version"))
+    del kept
     return f"{seen[0]} and {seen[1]}"
 
 
 @dlpack("flags")
-def dlpack_flags(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    fields = read_capsule(export(x, stream=1))
+def dlpack_flags(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
+    fields = fields_by(x, case)
     flags = given(fields.flags, "its capsules are legacy ones, which have no flags")
     expect(not flags & ~0b111, f"flags are {flags:#b}")
-    expect(not flags & 0b110, f"flags are {flags:#b} for float32 in the array's own memory")
+    expect(not flags & 0b110, f"flags are {flags:#b} for {case.dtype} in the array's own memory")
     return f"{flags:#b}"

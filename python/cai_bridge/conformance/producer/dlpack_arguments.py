@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cai_bridge.testing import describe
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule
 from cai_bridge.testing._values import nested
 
 from ..adapter import ProducerAdapter
 from ..cases import Case
-from ..lab import Lab
-from ..layouts import FROZEN
+from ..lab import Lab, flat
 from ..places import BEFORE
-from ..requirement import NotApplicableError, expect
-from .arrays import can_be_late, expect_unwritten, export, made, on_host, stream_taken
-from .doors import dlpack
-from .pending import by_capsule, expect_ordered, pending
-from .values import is_copy, numbers, taken_of, whole_of
+from ..refusals import ACCIDENTS
+from ..requirement import NotApplicableError, expect, needs
+from ..surroundings import elsewhere
+from .arrays import (
+    CPU,
+    MANAGED,
+    can_be_late,
+    expect_unwritten,
+    export,
+    is_readable,
+    on_host,
+    speaks_dlpack,
+    stream_taken,
+)
+from .dlpack import fields_by
+from .doors import by_default, dlpack
+from .pending import laid_pending
+from .values import by_dlpack, earlier, is_copy, laid_out, numbers, region_in, taken_of, whole_of
 
 
 @dlpack("legacy")
-def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    readonly = read_capsule(export(x, stream=1)).readonly
+def dlpack_legacy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
+    readonly = fields_by(x, case).readonly
     own = stream_taken(x)
     name: str | None = ""
     for wish in ({}, {"max_version": None}, {"max_version": (0, 8)}):
@@ -39,24 +53,27 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
 
 
 @dlpack("versioned")
-def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def dlpack_versioned(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
+    fields_by(x, case)
     for newest in ((1, 3), (1, 0), (2, 0)):
         name = capsule_name(export(x, stream=1, max_version=newest))
         expect(name == "dltensor_versioned", f"for {newest} it is called {name!r}")
     return "it is"
 
 
-@dlpack("readonly", over={"layout": FROZEN})
+@dlpack("readonly")
 def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     base = read_capsule(export(x, stream=1))
-    region = lab.region(describe(export(x, stream=1))["capsule"])
-    expect_unwritten(p, lab, x, region, readonly=bool(base.readonly))
+    if case == Case():
+        region = lab.region(describe(export(x, stream=1))["capsule"])
+        expect_unwritten(p, lab, x, region, readonly=bool(base.readonly))
     frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
+    kept = earlier(case.but(flag="read-only"), y, by_default)
     try:
-        fields = read_capsule(export(y, stream=1))
+        fields = read_capsule(export(y, case, stream=1))
     except BufferError as error:
         return f"refused: {error}"
     if is_copy(case, fields.ptr, base.ptr):
@@ -70,45 +87,57 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     except Exception as refused:
         return f"flags are {fields.flags}, and legacy capsules are refused: {refused}"
     expect(name != "dltensor", "without max_version it is a legacy capsule, which cannot say it")
+    del kept
     return f"flags are {fields.flags}"
 
 
-@dlpack("copy", rests_on=("values", "pending", "two-exports", "flags"))
-def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    own = lab.region(describe(export(x, stream=1))["capsule"])
-    lab.put(own, 3.0)
-    fields = read_capsule(export(x, stream=1, copy=False))
-    ptr = fields.data + fields.byte_offset
-    expect(ptr == own.ptr, f"copy=False is at {ptr:#x}, the array at {own.ptr:#x}")
-    expect(not (fields.flags or 0) & 2, "with copy=False the tensor says it is a copy")
-    try:
-        capsule = export(x, stream=1, copy=True)
-    except BufferError as error:
-        return f"copy=True is refused: {error}"
-    copied, flags = lab.region(describe(capsule)["capsule"]), read_capsule(capsule).flags
-    expect(copied.ptr != own.ptr, f"copy=True is at {own.ptr:#x}, where the array is")
-    lab.synchronize()
-    expect(lab.get(copied) == lab.get(own), f"the copy holds {lab.get(copied)}")
-    expect(flags is None or flags & 2, f"flags of the copy are {flags}")
-    if can_be_late(p):
-        expect_ordered(p, lab, Case(export="copy=True"), by_capsule)
+@dlpack("copy", rests_on=("values", "two-exports", "flags", "deleter"))
+def dlpack_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    speaks_dlpack(whole := whole_of(p, lab, case))
+    base = region_in(lab, by_dlpack(whole), case)
+    items = nested(iter(numbers(case, [*range(base.size)])), base.shape)
+    lab.put(base, items)
+    x, view = taken_of(p, lab, whole, case)
+    kept, wanted = earlier(case, x, by_default), numbers(case, view.places())
+    own = fields_by(x, case.but(moment="first"))
+    for _ in range(2):
+        fields = read_capsule(export(x, stream=1, copy=False))
+        expect(
+            fields.ptr == own.ptr, f"copy=False is at {fields.ptr:#x}, the array at {own.ptr:#x}"
+        )
+        expect(not (fields.flags or 0) & 2, "with copy=False the tensor says it is a copy")
+        expect(fields.readonly == own.readonly, "copy=False and None differ in READ_ONLY")
+        try:
+            capsule = export(x, stream=1, copy=True)
+        except BufferError as error:
+            return f"copy=True is refused: {error}"
+        copied = region_in(lab, describe(capsule)["capsule"], case)
+        flags = read_capsule(capsule).flags
+        expect(copied.ptr != own.ptr, f"copy=True is at {own.ptr:#x}, where the array is")
+        expect(copied.shape == view.shape, f"the copy has the shape {copied.shape}")
+        lab.synchronize()
+        seen = [*flat(lab.get(copied))]
+        expect(seen == wanted, f"the copy holds {seen}, and the array {wanted}")
+        expect(flags is None or flags & 2, f"flags of the copy are {flags}")
+    del kept
     return "both as asked"
 
 
-@dlpack("dl-device", over={"layout": ("whole", "columns", "transposed")}, rests_on=("values",))
+@dlpack("dl-device", rests_on=("values",))
 def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    x = whole_of(p, lab, case)
-    own = lab.region(describe(export(x, stream=1))["capsule"])
-    lab.put(own, 3.0)
-    device = read_capsule(export(x, stream=1)).device
-    served = read_capsule(export(x, stream=1, dl_device=device)).device
-    expect(served == device, f"dl_device={device} is served with {served}")
-    told, y = [], taken_of(p, lab, x, case)[0]
+    speaks_dlpack(x := whole_of(p, lab, case))
+    base = region_in(lab, by_dlpack(x), case)
+    lab.put(base, nested(iter(numbers(case, [*range(base.size)])), base.shape))
+    y, view = taken_of(p, lab, x, case)
+    wanted_items = numbers(case, view.places())
+    kept = earlier(case, y, by_default)
+    own = fields_by(y, case.but(moment="first"))
+    served = read_capsule(export(y, stream=1, dl_device=own.device)).device
+    expect(served == own.device, f"dl_device={own.device} is served with {served}")
+    told = []
     # A ROCm device, another one of CUDA, managed memory, and the CPU, for which no stream is named.
-    wishes_of: list[tuple[int, int]] = [(10, 0), (device[0], 63), (13, 0), (1, 0)]
-    for wanted in wishes_of:
-        wishes = {} if wanted[0] == 1 else {"stream": 1}
+    for wanted in {(10, 0), (2, 63), (13, 0), (CPU, 0)} - {own.device}:
+        wishes: dict[str, Any] = {} if CPU in (wanted[0], own.device[0]) else {"stream": 1}
         try:
             capsule = export(y, dl_device=wanted, **wishes)
         except BufferError as error:
@@ -116,42 +145,39 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
             continue
         fields = read_capsule(capsule)
         expect(fields.device == wanted, f"dl_device={wanted} is served with {fields.device}")
-        kind, _ = lab.device_of(fields.ptr) or (1, 0)
-        expect(wanted[0] == 1 and kind != 2, f"dl_device={wanted} is served with memory of CUDA")
-        values = on_host(describe(capsule)["capsule"])
-        expect(set(values) == {3.0}, f"dl_device={wanted} is served with {values}")
+        managed = own.device[0] == MANAGED
+        expect(wanted[0] == CPU or managed, f"dl_device={wanted} is served with memory of CUDA")
+        readable = is_readable(lab, fields, own.device)
+        expect(readable, f"dl_device={wanted} is served with memory of CUDA")
+        values = on_host(lab, describe(capsule)["capsule"])
+        expect(values == wanted_items, f"dl_device={wanted} holds {values}, not {wanted_items}")
         told.append(f"{wanted} is served")
-    return "; ".join(told)
+    del kept
+    return "; ".join(sorted(told))
 
 
-@dlpack(
-    "host-copy",
-    over={"layout": ("whole", "columns", "transposed", "rows"), "stream": ("its own", "default")},
-    rests_on=("dl-device",),
-)
+@dlpack("host-copy", rests_on=("dl-device",))
 def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    x = whole_of(p, lab, case)
-    base = lab.region(describe(export(x, stream=1))["capsule"])
-    wanted: list[float] = []
-    items = numbers(case, [*range(base.size)])
-    late = None
-    if case.layout == Case().layout and can_be_late(p):
-        late = pending(p, lab, case, next(lab.values()))
-    if late is None:
-        lab.put(base, nested(iter(items), base.shape))
-        y, view = taken_of(p, lab, x, case)
-        wanted = numbers(case, view.places())
-    else:
-        y, wanted = late.array, [late.value]
+    needs(can_be_late(p), "the adapter does not say how work comes to be pending")
+    late = laid_pending(p, lab, case, next(lab.values()))
+    speaks_dlpack(late.array)
+
+    def asked() -> Any:
+        with p.entered(late.current):
+            return export(late.array, dl_device=(CPU, 0))
+
     try:
-        with p.entered(late.stream if late else None):
-            capsule = export(y, dl_device=(1, 0))
+        kept = earlier(case, late.array, lambda x: export(x, dl_device=(CPU, 0)))
+        capsule = elsewhere(case, "the hand-over", asked)
+    except ACCIDENTS:
+        raise
     except Exception as refused:
         raise NotApplicableError(f"refused: {refused}") from refused
-    seen = on_host(describe(capsule)["capsule"])
-    same = seen == wanted or (len(wanted) == 1 and set(seen) == {*wanted})
+    seen = on_host(lab, describe(capsule)["capsule"])
     # What nothing has written differs each time.
-    held = {*wanted, *items, BEFORE}
-    what = f"{seen[:12]}" if held & {*seen} else "memory that nothing had written"
-    expect(same, f"it holds {what}, and the array {wanted[:12]}")
+    told = (
+        f"{seen[:12]}" if {late.value, BEFORE, 0.0} & {*seen} else "memory that nothing had written"
+    )
+    expect({*seen} == {late.value}, f"it holds {told}, and the array {late.value}")
+    del kept
     return "it holds the array's items"

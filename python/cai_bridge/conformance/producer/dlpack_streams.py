@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from cai_bridge.testing import describe
+from collections.abc import Callable
+from typing import Any
 
 from ..adapter import ProducerAdapter
+from ..cases import Case
 from ..lab import Lab
-from ..requirement import expect, given, needs
-from .arrays import asked_on, export, made, speaks_dlpack
-from .doors import dlpack
-from .order import PENDING
+from ..refusals import ACCIDENTS
+from ..requirement import expect, needs
+from .arrays import asked_on, export, speaks_dlpack
+from .doors import by_default, dlpack
+from .pending import laid_pending
+from .values import earlier, laid_out, said_or_refused
 
 
-@dlpack("per-thread-stream", rests_on=PENDING["dlpack"], streams=(2,))
-@dlpack("default-stream", rests_on=PENDING["dlpack"], streams=(None, 1))
-def dlpack_default_streams(p: ProducerAdapter, lab: Lab, streams: tuple[int | None, ...]) -> str:
-    seen, told = None, ""
-    for asked in streams:
-        for value in lab.values():
-            late = p.late(lab, value)
-            speaks_dlpack(late.array)
-            try:
-                with p.on(late.stream):
-                    capsule = asked_on(late.array, asked, strict=True)
-            except Exception as refused:
-                if asked is None:  # others are optional
-                    raise
-                lab.synchronize()
-                told = f"{asked} is refused: {refused}"
-                continue
-            region, mine = lab.region(describe(capsule)["capsule"]), asked or 1
-            seen = lab.expect_read(mine, region, late, f"asked for {asked}, {lab.called(mine)}")
-            del capsule, late  # to free it may wait for what the next round holds back
-    return given(seen, told)
+def _asker(stream: int) -> Callable[[Any], Any]:
+    return lambda x: asked_on(x, stream)
 
 
 @dlpack("streams")
-def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
-    x, mine = made(p, lab), lab.stream()
+def dlpack_streams(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x, mine = laid_out(p, lab, case), lab.stream()
     speaks_dlpack(x)
     for stream in (None, 1, 2, mine.handle):
         try:
@@ -48,45 +33,51 @@ def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
 
 
 @dlpack("no-synchronization")
-def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
+def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     pending = False
     for _ in range(lab.rounds):
-        late = p.late(lab, 1.0)
+        late, other = laid_pending(p, lab, case, 1.0), lab.stream()
         speaks_dlpack(late.array)
-        with p.on(late.stream), lab.no_waits():
-            capsule = asked_on(late.array, -1)
+        kept = earlier(case, late.array, _asker(other.handle))
+        with p.entered(late.current), lab.no_waits():
+            capsule = asked_on(late.array, -1, case)
         needs(capsule is not None, "-1 is refused, as streams other than None may be")
         # A host that waits does so each time; once, it may have had other things to do.
         pending = pending or late.hold.pending
         lab.synchronize()
-        del capsule, late
+        del capsule, late, kept
     expect(pending, "the host waited for the write")
     return "nothing waited"
 
 
 @dlpack("stream-zero")
-def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    export(x, stream=1)
+def dlpack_stream_zero(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
+    kept = earlier(case, x, by_default)
+    said_or_refused(lambda x, case: export(x, case, stream=1), x, case)
     try:
-        export(x, stream=0)
+        export(x, case, stream=0)
+    except ACCIDENTS:
+        raise
     except Exception as error:
+        del kept
         return f"refused: {type(error).__name__}: {error}"
     expect(False, "0 is taken")
     return ""
 
 
 @dlpack("no-host-wait")
-def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab) -> str:
+def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     waited = []
     for value in lab.values():
-        late, mine = p.late(lab, value), lab.stream()
+        late, mine = laid_pending(p, lab, case, value), lab.stream()
         speaks_dlpack(late.array)
-        with p.on(late.stream), lab.watched() as watch:
-            capsule = asked_on(late.array, mine.handle)
+        kept = earlier(case, late.array, _asker(mine.handle))
+        with p.entered(late.current), lab.watched() as watch:
+            capsule = asked_on(late.array, mine.handle, case)
         needs(capsule is not None, "it takes no stream but None")
         waited.append(watch.waited)
         lab.synchronize()
-        del capsule, late
+        del capsule, late, kept
     expect(not all(waited), "the host waited for the write")
     return "it does not"

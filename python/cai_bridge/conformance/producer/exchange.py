@@ -7,7 +7,6 @@ from cai_bridge.testing._kit.dlpack_abi import exchange_table
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..layouts import EVERY, KEPT
 from ..requirement import expect, needs
 from .arrays import (
     expect_gone,
@@ -19,10 +18,12 @@ from .arrays import (
     reference_to,
     table_of,
 )
-from .doors import TENSOR, exchange
+from .doors import TENSOR, exchange, tensor_of
 from .values import (
+    PLAIN,
     by_exchange,
     by_loan,
+    earlier,
     is_copy,
     laid_out,
     lazy_values,
@@ -33,7 +34,8 @@ from .values import (
 
 
 @exchange("table")
-def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
+def exchange_table_entries(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    del case
     x = made(p, lab)
     needs(has_table(x), f"{type(x).__name__} has no __dlpack_c_exchange_api__")
     expect(exchange_table(type(x)), "it is not a capsule with a table of major version 1")
@@ -42,18 +44,16 @@ def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
     return f"version {table.version[0]}.{table.version[1]}"
 
 
-@exchange(
-    "readonly",
-    over={"layout": ("whole", "rows", "columns", "transposed")},
-    rests_on=("dlpack-readonly",),
-)
+@exchange("readonly", rests_on=("dlpack-readonly",))
 def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     table = table_of(x)
     base = table.export(x).fields
-    expect_unwritten(p, lab, x, lab.region(by_exchange(x)), readonly=bool(base.readonly))
+    if case == PLAIN:
+        expect_unwritten(p, lab, x, lab.region(by_exchange(x)), readonly=bool(base.readonly))
     frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
+    kept = earlier(case, y, tensor_of)
     try:
         fields = table.export(y).fields
     except Exception as refused:
@@ -63,67 +63,62 @@ def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     expect(fields.readonly, f"flags are {fields.flags}")
     after = table.export(x).fields.readonly
     expect(frozen is x or after == before, "then the array itself is told as read-only")
+    del kept
     return f"flags are {fields.flags}"
 
 
-@exchange(
-    "lazy",
-    over={"layout": ("whole", "part"), "export": ("first", "borrowed")},
-    rests_on=("values",),
-)
+@exchange("lazy", rests_on=("values",))
 def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table = table_of(made(p, lab))
-    needs(case.export == "first" or table.can_borrow, "the table lends no tensors")
-    return lazy_values(p, lab, case, by_exchange if case.export == "first" else by_loan)
+    told = lazy_values(p, lab, case, by_exchange)
+    return lazy_values(p, lab, case, by_loan) if table.can_borrow else told
 
 
-@exchange("borrowed", over={"layout": EVERY, "dtype": ()}, rests_on=("table", "values"))
+@exchange("borrowed", rests_on=("table", "values"))
 def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table_of(made(p, lab))
     x = laid_out(p, lab, case)
     table = table_of(x)
     needs(table.can_borrow, "the table has no such entry, which is optional")
-    # A borrowed tensor has no place for the flag.
-    needs(not table.export(x).fields.readonly, "the arrays are read-only")
-    mine, theirs = table.borrow(x), said_or_refused(lambda x: table.export(x).fields, x, case)
+    kept = earlier(case, x, tensor_of)
+    mine = said_or_refused(lambda x, _: table.borrow(x), x, case)
+    theirs = said_or_refused(lambda x, _: table.export(x).fields, x, case)
     for field in ("data", "byte_offset", "shape", "strides", "dtype", "device"):
         one, other = getattr(mine, field), getattr(theirs, field)
         expect(one == other, f"{field}: borrowed {one}, managed {other}")
+    del kept
     return "the same"
 
 
-@exchange(
-    "owner",
-    over={
-        "layout": KEPT,
-        "export": ("first", "again"),
-    },
-    rests_on=("values", "dlpack-deleter", *TENSOR),
-)
+@exchange("owner", rests_on=("values", "dlpack-deleter", *TENSOR))
 def exchange_owner(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    table_of(made(p, lab))
-    x = laid_out(p, lab, case)
+    whole = whole_of(p, lab, case)
+    table_of(whole)
+    lab.put(lab.region(by_exchange(whole)), 5.0)
+    x = taken_of(p, lab, whole, case)[0]
+    del whole
     alive, table = reference_to(x), table_of(x)
-    if case.export == "again":
-        table.export(x).delete()
+    kept = earlier(case, x, tensor_of)
     taken = table.export(x)
     region = lab.tensor_region(taken.fields)
-    lab.put(region, 5.0)
-    del x
+    del x, kept
+    lab.synchronize()
     expect_kept(
         *(p, lab, region),
         lambda other: lab.tensor_region(table.export(other).fields),
         "the array",
     )
     taken.delete()
-    expect_gone(alive, " after the deleter")
+    expect_gone(lab, alive, " after the deleter")
     return "kept, and let go of"
 
 
 @exchange("two-exports", rests_on=("table",))
-def exchange_two_exports(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def exchange_two_exports(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
     table = table_of(x)
+    kept = earlier(case, x, tensor_of)
     first, second = table.export(x), table.export(x)
     expect_independent(first, second, lambda: table.export(made(p, lab, (2, 1, 5))))
+    del kept
     return "the other is as it was"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 from cai_bridge.testing import describe
-from cai_bridge.testing._kit.dlpack_abi import take
 from cai_bridge.testing._region import Region
 
 from ..adapter import ProducerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import Lab, Late, flat, handle_of
-from ..layouts import LINES, of_line
-from ..places import BEFORE, place_of_items
-from ..requirement import NotApplicableError, expect, needs
-from .arrays import cai_of, collect, export, is_int, table_of
+from ..layouts import LAYOUTS
+from ..missing import missing
+from ..places import BEFORE, expect_behind, place_of_items
+from ..requirement import NotApplicableError, UnmetError, expect, needs
+from ..surroundings import elsewhere
+from .arrays import cai_of, export, is_int, refuse, table_of
+from .values import end
 
 
 class HandOver(Protocol):
@@ -34,40 +37,18 @@ def by_dict(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
     return lab.region(said), f"the dict names {lab.called(said.stream)}", None
 
 
-BETWEEN = "between writes"
-
-
-def writes(stream: tuple[str, ...], export: tuple[str, ...]) -> Axes:
-    """Give the axes of what is ordered after the library's writes."""
-    work = ("a write", "two writes", "a copy")
-    return {"stream": stream, "work": work, "layout": LINES, "export": export}
-
-
-ELSEWHERE = writes(("its own", "left"), ("first", "again", BETWEEN, "after an end"))
-"""What is judged while another stream than that of the work is the current one."""
-
-WISHES: dict[str, dict[str, Any]] = {
-    "legacy": {"max_version": None},
-    "max_version 1.0": {"max_version": (1, 0)},
-    "copy=False": {"copy": False},
-    "copy=True": {"copy": True},
-}
-
-
 def by_capsule(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
     """Ask for a capsule on the stream; where no stream is taken, on the default one."""
-    wishes = dict(WISHES.get(case.export, {}))
-    if case.export == "dl_device":
-        wishes["dl_device"] = x.__dlpack_device__()
     asked = f"asked for {lab.called(mine)}"
+    stream = None if case.asked == "None" else mine
     try:
-        capsule = export(x, stream=mine, **wishes)
-    except NotApplicableError:
+        capsule = export(x, case, stream=stream)
+    except (NotApplicableError, UnmetError):
         raise
     except Exception as refused:
         # Streams other than None are optional.
         try:
-            capsule = export(x, stream=None, **wishes)
+            capsule = export(x, case, stream=None)
         except (BufferError, TypeError) as also:
             raise NotApplicableError(f"refused: {also}") from refused
         lab.order(1, mine)
@@ -85,26 +66,92 @@ def by_table(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]
     return lab.tensor_region(taken.fields), f"the table names {lab.called(stream)}", taken
 
 
-def end(held: Any) -> None:
-    """Take a tensor over, if it is one, and call its deleter at once."""
-    if held is not None:
-        taken = held if hasattr(held, "delete") else take(held)
-        taken.delete()
-    collect()
+def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
+    """Make an array of a case's layout with the case's work on it, held back.
 
-
-def pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
-    """Make an array with the work of a case on it, and held back."""
-    late = _on_default(p, lab, value) if case.stream == "default" else p.late(lab, value)
-    if case.work == "two writes":
-        _write_again(p, late, 0.5)
-    if case.stream == "moved" and case.export != BETWEEN:
-        _move(p, lab, late)
-        _write_again(p, late, 0.25)
-    if case.work == "a copy":
-        with p.entered(late.stream):
-            late.keep, late.array = (late.keep, late.array), p.copy(late.array)
+    Its stream that is to be current at the hand-over is told.
+    """
+    own = case.stream == "default" and case.thread != "none"
+    needs(not own, OWN_DEFAULT)
+    late = elsewhere(case, "the work", lambda: _worked(p, lab, case, value))
+    if case.current == "the work's":
+        late.current = late.stream
+    elif case.current == "another":
+        needs(late.stream is not None, "the library's streams have no names")
+        late.current = p.stream()
     return late
+
+
+def _worked(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
+    late = _first_write(p, lab, case, value)
+    if case.work == "two writes":
+        _write_again(p, late, case, 0.5)
+    if case.stream == "moved" and case.moment != "between writes":
+        _move(p, lab, late)
+        _write_again(p, late, case, 0.25)
+    if case.work == "a copy":
+        needs(late.stream is not None or case.stream == "default", "streams have no names")
+        with p.entered(late.stream):
+            late.keep, late.base = (late.keep, late.base), p.copy(late.base)
+    with p.entered(late.stream):
+        late.array = _view(p, late, case)
+    return late
+
+
+def _first_write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
+    if case.stream in ("two", "three"):
+        late = p.late_on_two(lab, value) if case.stream == "two" else _on_three(p, lab, value)
+    elif type(p).late is not ProducerAdapter.late and case.stream != "default":
+        needs(len(LAYOUTS[case.layout][0]) == 1, "the adapter's late() has one axis")
+        late = p.late(lab, value)
+    else:
+        late = _write(p, lab, case, value)
+    late.base = late.array
+    return late
+
+
+def _on_three(p: ProducerAdapter, lab: Lab, value: float) -> Late:
+    try:
+        return p.late_on_two(lab, value, 3)
+    except TypeError as unknown:
+        raise NotApplicableError(f"the adapter's late_on_two() has two: {unknown}") from unknown
+
+
+def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
+    """Queue a write on a stream, or on the default one without any being made current."""
+    stream = p.stream()
+    if stream is None:
+        raise missing(p, "stream()")
+    if case.stream == "default":
+        needs(case.around != "another stream", "another stream than the default one is current")
+        stream = None
+    shape = LAYOUTS[case.layout][0]
+    array = p.make(shape, "float32")
+    if lab.timed:
+        # What has to be compiled for it would take longer than the hold lasts.
+        p.fill(array, BEFORE)
+    lab.synchronize()
+    with p.entered(stream):
+        place = place_of_items(array) if lab.timed or stream is not None else 0
+        hold = lab.hold(handle_of(stream or 1))
+        p.fill(array, value)
+    words = math.prod(shape)
+    if stream is not None:
+        expect_behind(lab, stream, hold, place, words, value)
+    elif place:
+        behind = lab.is_behind(1, hold, lab.words(place, words), BEFORE)
+        needs(behind, "what fill() writes outside of on() is on no default stream")
+    return Late(array, stream, value, hold)
+
+
+def _view(p: ProducerAdapter, late: Late, case: Case) -> Any:
+    """Take a case's layout of what is written, as it is at the hand-over."""
+    x = p.renewed(late.base) if case.work != "a write" else late.base
+    if case.flag == "read-only":
+        x = p.readonly(x)
+    for step in LAYOUTS[case.layout][1]:
+        x = p.taken(x, step)
+    return x
 
 
 def _move(p: ProducerAdapter, lab: Lab, late: Late) -> None:
@@ -120,41 +167,32 @@ def _move(p: ProducerAdapter, lab: Lab, late: Late) -> None:
     late.hold = lab.hold(handle_of(other))
 
 
-def _write_again(p: ProducerAdapter, late: Late, more: float) -> None:
+def _write_again(p: ProducerAdapter, late: Late, case: Case, more: float) -> None:
+    named = late.stream is not None or case.stream == "default"
+    needs(named, "the library's streams have no names")
     late.value += more
     with p.entered(late.stream):
-        p.fill(late.array, late.value)
-        late.array = p.renewed(late.array)
+        p.fill(late.base, late.value)
+        late.base = p.renewed(late.base)
 
 
-def _on_default(p: ProducerAdapter, lab: Lab, value: float) -> Late:
-    """Queue a write without a stream being made the current one."""
-    needs(p.stream() is not None, "the library's streams have no names")
-    array = p.make((lab.items,), "float32")
-    if lab.timed:
-        p.fill(array, BEFORE)
-    lab.synchronize()
-    place = place_of_items(array) if lab.timed else 0
-    hold = lab.hold(1)
-    p.fill(array, value)
-    behind = not place or lab.is_behind(1, hold, lab.words(place, lab.items), BEFORE)
-    needs(behind, "what fill() writes outside of on() is on no default stream")
-    return Late(p.renewed(array), None, value, hold)
+OWN_DEFAULT = "the default stream of a library may be each thread's own"
+STREAMS = {"None": 1, "1": 1, "2": 2}
+"""The streams that are asked for, by the value of `asked`, where these are no handles."""
 
 
-def part_of(p: ProducerAdapter, x: Any, case: Case) -> Any:
-    """Take a case's layout of an array of one axis."""
-    for one in of_line(case.layout):
-        x = p.taken(x, ("index", (one,)))
-    return x
+def _asked_stream(lab: Lab, late: Late, case: Case) -> tuple[int, Any]:
+    """Tell the handle of the stream that is asked for, and what keeps it."""
+    own = case.asked == "2" and case.thread == "the hand-over"
+    needs(not own, "each thread has a per-thread default stream of its own")
+    if case.asked in STREAMS:
+        return STREAMS[case.asked], None
+    stream = late.stream if case.asked == "the work's" else lab.stream()
+    return handle_of(stream or 1), stream
 
 
-def expect_ordered(
-    p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver, *, elsewhere: bool = False
-) -> str:
+def expect_ordered(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver) -> str:
     """Take an array over while work is pending on it, read it, and judge.
-
-    With `elsewhere` another stream of the library's is the current one meanwhile, or none.
 
     Raises
     ------
@@ -163,41 +201,60 @@ def expect_ordered(
     """
     seen = ""
     for value in lab.values():
-        late, mine, before = pending(p, lab, case, value), lab.stream(), lab.stream()
-        with p.entered(late.stream):
-            x, kept = part_of(p, late.array, case), []
-        current = _other(p, late, case) if elsewhere else late.stream
-        with p.entered(current):
-            if case.export == "again":
-                kept.append(hand_over(lab, x, before.handle, case))
-            elif case.export == "after an end":
-                end(hand_over(lab, x, before.handle, case)[2])
-            elif case.export == BETWEEN:
-                kept.append(hand_over(lab, x, mine.handle, case))
-        if case.export == BETWEEN:
-            begin, place = place_of_items(late.array), kept[0][0].ptr
-            shared = begin <= place < begin + 4 * lab.items
-            needs(shared, "slices of the arrays are copies, which later writes do not reach")
-            if case.stream == "moved":
-                _move(p, lab, late)
-            _write_again(p, late, 0.125)
-            with p.entered(late.stream):
-                x = p.renewed(x)
-        with p.entered(current if elsewhere else late.stream):
-            region, named, keep = hand_over(lab, x, mine.handle, case)
-        seen = lab.expect_read(mine.handle, region, late, named)
-        del keep, kept, x, late  # to free them may wait for what the next round holds back
+        late = laid_pending(p, lab, case, value)
+        mine, named = _asked_stream(lab, late, case)
+        kept = _before(p, lab, late, case, hand_over, mine)
+        if case.moment == "between writes":
+            _between(p, lab, late, case, kept[0].ptr)
+
+        def taken(late: Late = late, mine: int = mine) -> tuple[Region, str, Any]:
+            with p.entered(late.current):
+                return hand_over(lab, late.array, mine, case)
+
+        region, told, keep = elsewhere(case, "the hand-over", taken)
+        seen = lab.expect_read(mine, region, late, told)
+        del keep, kept, late, named, taken  # to free them may wait for what comes next
     return seen
 
 
-def _other(p: ProducerAdapter, late: Late, case: Case) -> Any:
-    needs(late.stream is not None, "the library's streams have no names")
-    return None if case.stream == "left" else p.stream()
+def _before(  # noqa: PLR0917
+    p: ProducerAdapter, lab: Lab, late: Late, case: Case, hand_over: HandOver, mine: int
+) -> Any:
+    """Do what comes before the hand-over, as the case's moment says."""
+    plain, other = case.but(asked="a foreign one"), lab.stream()
+    if case.route == "copy=True":
+        # A copy may be freed by the host, for which it would have to be waited for.
+        plain = plain.but(route="max_version 1.3")
+    with p.entered(late.current):
+        if case.moment == "again":
+            return hand_over(lab, late.array, other.handle, plain), other
+        if case.moment == "after an end":
+            end(hand_over(lab, late.array, other.handle, plain)[2])
+        if case.moment == "between writes":
+            needs(case.route != "copy=True", "a copy that is read is the user's to wait for")
+            return hand_over(lab, late.array, mine, case)
+        if case.moment == "after a refusal":
+            needs(hasattr(late.array, "__dlpack__"), "a protocol without arguments refuses nothing")
+            refuse(late.array)
+    return None
 
 
-def expect_read_first(
-    p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver, *, elsewhere: bool = False
-) -> str:
+def _between(p: ProducerAdapter, lab: Lab, late: Late, case: Case, ptr: int) -> None:
+    """Go on writing after an array was handed over."""
+    begin, words = place_of_items(late.base), max(lab.items * 3, 64)
+    shared = begin <= ptr < begin + 4 * words
+    needs(shared, "slices of the arrays are copies, which later writes do not reach")
+    if case.stream == "moved":
+        _move(p, lab, late)
+        if case.current == "the work's":
+            late.current = late.stream
+    _write_again(p, late, case, 0.125)
+    with p.entered(late.stream):
+        if late.base is not None:
+            late.array = _view(p, late, case.but(work="two writes"))
+
+
+def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver) -> str:
     """Take an array over while the library still reads it, write it, and judge what was read.
 
     Raises
@@ -206,27 +263,40 @@ def expect_read_first(
         Nothing orders the two, or the library read what was written behind it.
     """
     needs(not p.immutable, "the library's arrays are never written, by consumers neither")
-    named = ""
+    own = case.stream == "default" and case.thread != "none"
+    needs(not own, OWN_DEFAULT)
+    told = ""
     for value in lab.values():
-        late = p.late(lab, value)
+        late = laid_pending(p, lab, case.but(stream="its own", work="a write"), value)
         lab.synchronize()
-        stream = None if case.stream == "default" else late.stream
-        hold, mine, before = lab.hold(handle_of(stream or 1)), lab.stream(), lab.stream()
-        with p.entered(stream):
-            copied = p.copy(late.array)
-            late.array = p.renewed(late.array)
-        with p.entered(p.stream() if elsewhere else stream):
-            if case.export == "again":
-                hand_over(lab, late.array, before.handle, case)
-            region, named, keep = hand_over(lab, late.array, mine.handle, case)
-        lab.write(mine.handle, region, -value, name="the consumer's write")
-        told = lab.overtakes(mine.handle, hold)
+        late.stream = stream = None if case.stream == "default" else late.stream
+        if case.current == "the work's":
+            late.current = stream
+        hold = late.hold = lab.hold(handle_of(stream or 1))
+
+        def read(late: Late = late) -> Any:
+            with p.entered(late.stream):
+                copied = p.copy(late.array)
+                late.array = p.renewed(late.array)
+            return copied
+
+        copied = elsewhere(case, "the work", read)
+        mine, named = _asked_stream(lab, late, case)
+        kept = _before(p, lab, late, case, hand_over, mine)
+
+        def taken(late: Late = late, mine: int = mine) -> tuple[Region, str, Any]:
+            with p.entered(late.current):
+                return hand_over(lab, late.array, mine, case)
+
+        region, told, keep = elsewhere(case, "the hand-over", taken)
+        lab.write(mine, region, -value, name="the consumer's write")
+        early = lab.overtakes(mine, hold)
         hold.release()
         lab.synchronize()
         found = lab.reports()
-        expect(not found, f"{named}, and the library still reads: {'; '.join(found)}")
-        seen = set(flat(lab.get(hand_over(lab, copied, mine.handle, Case())[0])))
-        expect(seen == {value}, f"{named}, and the library read {seen} instead of {value}")
-        lab.count(told is not None)
-        del keep, copied, late
-    return f"{named}, and the write came after the library's read"
+        expect(not found, f"{told}, and the library still reads: {'; '.join(found)}")
+        seen = set(flat(lab.get(hand_over(lab, copied, mine, Case())[0])))
+        expect(seen == {value}, f"{told}, and the library read {seen} instead of {value}")
+        lab.count(early is not None)
+        del keep, kept, copied, late, named, taken, read
+    return f"{told}, and the write came after the library's read"

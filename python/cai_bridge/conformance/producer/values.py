@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cai_bridge.testing import describe
+from cai_bridge.testing._kit.dlpack_abi import take
 from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._kit.said_dlpack import said_by_tensor
 from cai_bridge.testing._region import Region
@@ -16,32 +17,43 @@ from cai_bridge.testing._values import dtype_named, nested
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab, flat
-from ..layouts import LAYOUTS, REVERSED, View
-from ..requirement import NotApplicableError, expect, needs
-from .arrays import cai_of, export, host_values, made, table_of
+from ..layouts import LAYOUTS, View, may_be_refused
+from ..refusals import ACCIDENTS
+from ..requirement import NotApplicableError, UnmetError, expect, needs
+from .arrays import cai_of, collect, export, host_values, made, refuse, table_of
 
-Reads = Callable[[Any], Said]
 T = TypeVar("T")
+PLAIN = Case()
 
 
-def by_cai(x: Any) -> Said:
+class Reads(Protocol):
+    """Reads what a protocol says of an array, asked as a case says."""
+
+    def __call__(self, x: Any, case: Case = PLAIN) -> Said:
+        """Read it."""
+
+
+def by_cai(x: Any, case: Case = PLAIN) -> Said:
     """Read what an array's dict says."""
+    del case
     return describe(cai_of(x))["CAI"]
 
 
-def by_dlpack(x: Any) -> Said:
+def by_dlpack(x: Any, case: Case = PLAIN) -> Said:
     """Read what the tensor of a capsule says."""
-    return describe(export(x, stream=1))["capsule"]
+    return describe(export(x, case, stream=1))["capsule"]
 
 
-def by_exchange(x: Any) -> Said:
+def by_exchange(x: Any, case: Case = PLAIN) -> Said:
     """Read what a tensor of the exchange API says."""
+    del case
     table_of(x)
     return describe(x)["exchange API"]
 
 
-def by_loan(x: Any) -> Said:
+def by_loan(x: Any, case: Case = PLAIN) -> Said:
     """Read what a borrowed tensor of the exchange API says."""
+    del case
     return said_by_tensor("the borrowed tensor", table_of(x).borrow(x))
 
 
@@ -51,8 +63,10 @@ def whole_of(p: ProducerAdapter, lab: Lab, case: Case) -> Any:
 
 
 def taken_of(p: ProducerAdapter, lab: Lab, x: Any, case: Case) -> tuple[Any, View]:
-    """Take a case's layout of an array; tell where its items are."""
+    """Take a case's layout of an array, read-only if the case says so; tell where its items are."""
     shape, steps = LAYOUTS[case.layout]
+    if case.flag == "read-only":
+        x = p.readonly(x)
     view = View.of(shape)
     for step in steps:
         x, view = p.taken(x, step), view.take(step)
@@ -86,31 +100,73 @@ def region_in(lab: Lab, said: Said, case: Case) -> Region:
     return dataclasses.replace(region, dtype=case.dtype)
 
 
-def said_or_refused(door: Callable[[Any], T], y: Any, case: Case) -> T:
-    """Ask for an array's description; some types, and negative strides, may be refused.
+def earlier(case: Case, x: Any, export_of: Callable[[Any], Any]) -> Any:
+    """Do what comes before an export, as a case's moment says; return what has to be kept."""
+    if case.moment == "again":
+        return said_or_refused(lambda x, _: export_of(x), x, case)
+    if case.moment == "after an end":
+        end(said_or_refused(lambda x, _: export_of(x), x, case))
+    if case.moment == "after a refusal":
+        needs(hasattr(x, "__dlpack__"), "a protocol without arguments refuses nothing")
+        refuse(x)
+    return None
+
+
+def end(held: Any) -> None:
+    """Take a tensor over, if it is one, and call its deleter at once."""
+    if held is not None and not isinstance(held, dict):
+        taken = held if hasattr(held, "delete") else take(held)
+        taken.delete()
+    collect()
+
+
+def dict_or_refused(x: Any, case: Case) -> Any:
+    """Read the dict of an array, behind what a case has come before; some cases may be refused."""
+    kept = earlier(case, x, cai_of)
+    entries = said_or_refused(lambda x, _: cai_of(x), x, case)
+    del kept
+    return entries
+
+
+def may_refuse(case: Case) -> bool:
+    """Tell whether an array of a case may be refused: by its type, its layout, or as read-only."""
+    return (
+        case.dtype != PLAIN.dtype
+        or may_be_refused(case.layout)
+        or case.route == "copy=True"
+        or case.flag == "read-only"
+    )
+
+
+def said_or_refused(door: Callable[[Any, Case], T], y: Any, case: Case) -> T:
+    """Ask for an array's description, which some cases may be refused.
 
     Raises
     ------
     NotApplicableError
         It was refused.
     """
-    plain = Case()
     try:
-        said = door(y)
-    except NotApplicableError:
+        said = door(y, case)
+    except (NotApplicableError, UnmetError, *ACCIDENTS):
         raise
     except Exception as refused:
-        if case.dtype != plain.dtype or case.layout in (*REVERSED, "broadcast"):
+        if may_refuse(case):
             what = f"refused: {type(refused).__name__}: {refused}"
             raise NotApplicableError(what) from None
         raise
-    if case.dtype != plain.dtype or case.layout in (*REVERSED, "broadcast"):
-        error = getattr(said, "error", None)
-        needs(not error, f"refused: {error}")
+    error = getattr(said, "error", None)
+    needs(not (error and may_refuse(case)), f"refused: {error}")
     return said
 
 
-def expect_values(p: ProducerAdapter, lab: Lab, case: Case, door: Reads) -> str:
+def expect_values(
+    p: ProducerAdapter,
+    lab: Lab,
+    case: Case,
+    door: Reads,
+    export_of: Callable[[Any], Any] = lambda _: None,
+) -> str:
     """Read an array as a protocol says, and judge by what the kit wrote.
 
     Raises
@@ -123,15 +179,17 @@ def expect_values(p: ProducerAdapter, lab: Lab, case: Case, door: Reads) -> str:
     rows = numbers(case, View.of(base.shape).places())
     if base.size:
         lab.put(base, nested(iter(rows), base.shape))
-    if case == Case():
+    if case == PLAIN:
         own = host_values(x)
         expect(own in (None, rows), f"the library itself reads {own}, the protocol says {rows}")
     y, view = taken_of(p, lab, x, case)
+    kept = earlier(case, y, export_of)
     part = region_in(lab, said_or_refused(door, y, case), case)
     expect(part.shape == view.shape, f"the shape is {part.shape} for {view.shape}")
     seen = items(lab, part, base)
     wanted = numbers(case, view.places())
     expect(seen == wanted, f"{case.layout!r} is read as {seen}, and holds {wanted}")
+    del kept
     return f"{case.layout!r} is read as {seen}"
 
 
@@ -168,11 +226,11 @@ def lazy_values(p: ProducerAdapter, lab: Lab, case: Case, door: Reads) -> str:
         if isinstance(x, Exception):
             told.append(f"{name}: {_refused(x)}")
             continue
-        if case.layout == "part":
+        if case.layout != PLAIN.layout:
             x, wanted = p.index(x, (slice(1, None),)), list(flat(values[1:]))
         lab.synchronize()
         try:
-            said = door(x)
+            said = door(x, case)
             refused = said.error and f"refused: {said.error}"
         except Exception as error:
             refused = _refused(error)

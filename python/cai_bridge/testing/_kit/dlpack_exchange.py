@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_int, c_int32, c_uint32, c_void_p
+from ctypes import c_char_p, c_int, c_int32, c_uint32, c_void_p
 from typing import Any
 
 from .dlpack_capsule import Taken, capsule_name, capsule_pointer
@@ -17,6 +17,14 @@ _OUT = ctypes.POINTER(c_void_p)
 _EXPORT = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, _OUT)
 _BORROW = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
 _STREAM = ctypes.PYFUNCTYPE(c_int, c_int32, c_int32, _OUT)
+_SET_ERROR = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
+_ALLOCATE = ctypes.PYFUNCTYPE(c_int, ctypes.POINTER(DLTensor), _OUT, c_void_p, _SET_ERROR)
+_IMPORT = ctypes.PYFUNCTYPE(c_int, c_void_p, _OUT)
+_let_go = ctypes.PYFUNCTYPE(None, c_void_p)(("Py_DecRef", ctypes.pythonapi))
+
+
+class SilentError(ValueError):
+    """A function of a table failed, and said nothing."""
 
 
 class DLPackExchangeAPI(ctypes.Structure):
@@ -93,10 +101,51 @@ class ExchangeTable:
 
     def export(self, x: Any) -> Taken:
         """Take the managed tensor that ``managed_tensor_from_py_object_no_sync`` gives away."""
+        return self.export_any(self._own(x))
+
+    def export_any(self, x: Any) -> Taken:
+        """Do so of any object, of which producers in C need not check the type."""
         entry, out = "managed_tensor_from_py_object_no_sync", c_void_p()
-        self._call(entry, _EXPORT, self._own(x), ctypes.byref(out))
+        self._call(entry, _EXPORT, x, ctypes.byref(out))
         if out.value is None:
             raise ValueError(f"{entry}: got NULL without an exception; allowed: a managed tensor")
+        return Taken(DLManagedTensorVersioned.from_address(out.value))
+
+    def to_object(self, address: int) -> Any:
+        """Have ``managed_tensor_to_py_object_no_sync`` make an array, which takes a tensor over."""
+        entry, out = "managed_tensor_to_py_object_no_sync", c_void_p()
+        self._call(entry, _IMPORT, address, ctypes.byref(out))
+        if out.value is None:
+            raise ValueError(f"{entry}: got NULL without an exception; allowed: an object")
+        made = ctypes.cast(out, ctypes.py_object).value
+        # The function gave a reference of its own away; `value` took another.
+        _let_go(out)
+        return made
+
+    def allocate(self, like: Taken, device: tuple[int, int] | None = None) -> Taken:
+        """Have ``managed_tensor_allocator`` make a tensor like another; on a device of its own.
+
+        Raises
+        ------
+        RuntimeError
+            It failed, with the kind and text that it gave to ``SetError``.
+        SilentError
+            It failed without.
+        """
+        entry, out, said = "managed_tensor_allocator", c_void_p(), []
+        prototype = DLTensor.from_buffer_copy(like.struct.dl_tensor)
+        if device is not None:
+            prototype.device_type, prototype.device_id = device
+        note = _SET_ERROR(lambda _, kind, text: said.append((kind, text)))
+        try:
+            self._call(entry, _ALLOCATE, ctypes.byref(prototype), ctypes.byref(out), None, note)
+        except SilentError:
+            if not said:
+                raise
+            kind, text = ((part or b"").decode(errors="replace") for part in said[0])
+            raise RuntimeError(f"{kind}: {text}") from None
+        if out.value is None:
+            raise ValueError(f"{entry}: got NULL without an error; allowed: a managed tensor")
         return Taken(DLManagedTensorVersioned.from_address(out.value))
 
     def work_stream(self, device_type: int, device_id: int) -> int:
@@ -124,7 +173,7 @@ class ExchangeTable:
             raise ValueError(f"{entry}: got NULL; allowed: a function")
         code = prototype(address)(*arguments)
         if code != 0:
-            raise ValueError(f"{entry}: got {code} without an exception; allowed: 0, or one")
+            raise SilentError(f"{entry}: got {code} without an exception; allowed: 0, or one")
 
 
 def exchange_table(kind: type) -> ExchangeTable | None:

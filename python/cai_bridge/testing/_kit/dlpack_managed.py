@@ -165,10 +165,15 @@ class ManagedTensor:
         _given[self.address] = self
         return self.address
 
-    def capsule(self) -> Any:
-        """Hand it out in a capsule, which deletes the tensor unless it is consumed."""
+    def capsule(self, *, destructor: bool = True) -> Any:
+        """Hand it out in a capsule, which deletes the tensor unless it is consumed.
+
+        A destructor in Python loses an exception that is pending: without one it is for the caller
+        to delete the tensor when the capsule is gone.
+        """
         name = NAMES["dltensor" if self.legacy else "dltensor_versioned"]
-        destroy = ctypes.cast(_destroy, c_void_p) if self.struct.deleter else None
+        wanted = destructor and self.struct.deleter
+        destroy = ctypes.cast(_destroy, c_void_p) if wanted else None
         return new_capsule(self.hand_out(), name, destroy)
 
 

@@ -1,0 +1,138 @@
+"""What DLPack's C exchange API requires of a table's importing half, and of how it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cai_bridge.testing._kit.dlpack_abi import SilentError
+
+from ..adapter import ProducerAdapter
+from ..cases import Case
+from ..consumer.layouts import SHAPES
+from ..lab import DLPackArray, Lab
+from ..refusals import ACCIDENTS
+from ..requirement import NotApplicableError, expect, needs
+from .arrays import collect, made, table_of
+from .doors import exchange
+
+FAILURES = (SilentError, NotImplementedError, BufferError, RuntimeError, TypeError, ValueError)
+
+
+@exchange("to-object", rests_on=("table", "values"))
+def exchange_to_object(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    table = table_of(made(p, lab))
+    shape, layout = SHAPES[case.layout]
+    x = DLPackArray(lab, shape, layout=layout)
+    tensor = x.tensor("1.3")
+    try:
+        y = table.to_object(tensor.hand_out())
+    except ACCIDENTS:
+        raise
+    except Exception as refused:
+        raise NotApplicableError(f"refused: {type(refused).__name__}: {refused}") from refused
+    fields = table.export(y).fields
+    lab.synchronize()
+    collect()
+    if fields.ptr == x.region.ptr:
+        expect(tensor.deleted == 0, "the tensor is deleted while its array is there")
+    seen = lab.get(lab.tensor_region(fields))
+    expect(x.holds(seen), f"a tensor of {x.values} becomes an array of {seen}")
+    part = part_of(p, y)
+    shared = part is not None and is_inside(lab, table.export(part).fields.ptr, x)
+    del y
+    lab.synchronize()
+    collect()
+    if shared:
+        expect(tensor.deleted == 0, "the tensor is deleted while a slice of its array is there")
+    del part
+    lab.synchronize()
+    collect()
+    lab.soon(lambda: tensor.deleted > 0)
+    expect(tensor.deleted == 1, f"the tensor was deleted {tensor.deleted} times")
+    return "its items, its memory, and deleted once"
+
+
+def is_inside(lab: Lab, ptr: int, x: DLPackArray) -> bool:
+    """Tell whether an address is in an array's memory: a slice may be a copy."""
+    del lab
+    return x.memory.ptr <= ptr < x.memory.ptr + len(x.contents())
+
+
+def part_of(p: ProducerAdapter, y: Any) -> Any:
+    """Take a slice of an imported array, or None where that cannot be."""
+    try:
+        return p.taken(y, ("index", (slice(1, None),)))
+    except Exception:
+        return None
+
+
+@exchange("allocator", rests_on=("table",))
+def exchange_allocator(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    del case
+    x = made(p, lab)
+    table = table_of(x)
+    prototype = table.export(x)
+    told = []
+    for shape in ((3, 4), (5,), (), (2, 1, 3, 2)):
+        taken = _allocated(table, made(p, lab, shape))
+        fields = taken.fields
+        expect((fields.shape or ()) == shape, f"for {shape} it makes {fields.shape}")
+        wanted = prototype.fields
+        expect(fields.dtype == wanted.dtype, f"for {wanted.dtype} it makes {fields.dtype}")
+        expect(fields.device == wanted.device, f"for {wanted.device} it makes {fields.device}")
+        other = _allocated(table, made(p, lab, shape))
+        regions = [lab.tensor_region(one.fields) for one in (taken, other)]
+        for value, region in zip((1.0, 2.0), regions, strict=True):
+            lab.put(region, value)
+        expect(regions[0].ptr != regions[1].ptr, "two tensors are in the same memory")
+        told.append(f"{shape}")
+        other.delete()
+        taken.delete()
+    return f"made {', '.join(told)}"
+
+
+def _allocated(table: Any, like: Any) -> Any:
+    try:
+        return table.allocate(table.export(like))
+    except FAILURES as refused:
+        raise NotApplicableError(f"refused: {type(refused).__name__}: {refused}") from refused
+
+
+@exchange("errors", rests_on=("table",))
+def exchange_errors(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    del case
+    x = made(p, lab)
+    table = table_of(x)
+    # A device, and a type, that no library has.
+    odd = DLPackArray(lab, device=(63, 0)), DLPackArray(lab, code=99)
+    tried: list[tuple[str, Any]] = [
+        ("the allocator", lambda: table.allocate(table.export(x), device=(63, 0))),
+        *(("to_py_object", lambda one=one: _refused_tensor(table, one)) for one in odd),
+        *((f"from_py_object of a {name}", lambda y=y: table.export(y)) for name, y, _ in lazy(p)),
+    ]
+    if not lab.timed:
+        # A library in C may take any object for its own.
+        tried.append(("from_py_object of an int", lambda: table.export_any(3)))
+    told = []
+    for name, call in tried:
+        try:
+            call()
+        except SilentError as silent:
+            expect(False, f"{name} {silent}")
+        except Exception as error:
+            told.append(f"{name}: {type(error).__name__}")
+    needs(told, "none of its functions failed")
+    return ", ".join(told)
+
+
+def _refused_tensor(table: Any, x: DLPackArray) -> Any:
+    tensor = x.tensor("1.3")
+    return table.to_object(tensor.hand_out())
+
+
+def lazy(p: ProducerAdapter) -> list[tuple[str, Any, Any]]:
+    """List the adapter's arrays that are not computed yet, if it has any."""
+    try:
+        return [one for one in p.lazy() if not isinstance(one[1], Exception)]
+    except NotApplicableError:
+        return []

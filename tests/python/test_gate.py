@@ -1,0 +1,154 @@
+"""What a library's own CI gates on, where libraries are judged, and what counts as a refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from cai_bridge._cli.exits import UsageError
+from cai_bridge._cli.gate import Earlier, junit_of
+from cai_bridge._cli.upstream import write_pages
+from cai_bridge.conformance import (
+    ConsumerAdapter,
+    ProducerAdapter,
+    Report,
+    Verdict,
+    check_consumer,
+    check_producer,
+    requirements,
+)
+from cai_bridge.conformance.report import Outcome
+
+MUST = [one for one in requirements("producer") if one.level == "must"]
+ADVICE = next(one for one in requirements("producer") if one.level == "should")
+
+
+def report(*outcomes: Outcome, advice: Outcome = "passed") -> Report:
+    verdicts = [
+        Verdict(one, outcome, "seen \x00", "print(1)")
+        for one, outcome in zip((*MUST, ADVICE), outcomes, strict=False)
+    ]
+    return Report("lib", "producer", "here", (*verdicts, Verdict(ADVICE, advice, "seen")))
+
+
+def earlier(tmp_path: Path, made: Report) -> Earlier:
+    path = tmp_path / "last.json"
+    path.write_text(json.dumps({"ok": True, "reports": [made.to_dict()]}))
+    return Earlier.read(str(path))
+
+
+def test_what_is_new_and_what_is_mended_are_told(tmp_path: Path) -> None:
+    before = earlier(tmp_path, report("failed", "passed", "failed", "passed"))
+    found = before.compared([report("passed", "failed", "failed", "skipped", advice="failed")])
+    names = [one.name for one in MUST]
+    assert [key[2] for key in found.mended] == [names[0]]
+    assert [key[2] for key in found.broken] == [names[1], ADVICE.name]
+    assert [key[2] for key in found.unjudged] == [names[3]]
+    assert (found.still, found.ok) == (1, False)
+    assert "2 new failure, 1 not judged any more, 1 mended; 1 fail as before" in str(found)
+
+
+def test_old_failures_and_new_advice_do_not_fail_the_gate(tmp_path: Path) -> None:
+    before = earlier(tmp_path, report("failed", "passed"))
+    assert before.compared([report("failed", "passed", advice="failed")]).ok
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"reports": [1]}', '{"reports": [{"verdicts": []}, {}]}']
+)
+def test_a_file_that_no_run_wrote_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "last.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="--against: got"):
+        Earlier.read(str(path))
+
+
+def test_junit_counts_failures_and_has_advice_among_what_is_skipped() -> None:
+    root = ElementTree.fromstring(
+        junit_of([report("failed", "passed", "skipped", advice="failed")])
+    )
+    (suite,) = root
+    assert {key: suite.get(key) for key in ("tests", "failures", "skipped")} == {
+        "tests": "4",
+        "failures": "1",
+        "skipped": "2",
+    }
+    assert [child.tag for case in suite for child in case] == ["failure", "skipped", "skipped"]
+
+
+def test_a_page_is_written_for_each_cause_that_is_demanded(tmp_path: Path) -> None:
+    made = report("failed", "passed", advice="failed")
+    (path,) = map(Path, write_pages([made], str(tmp_path / "pages")))
+    text = path.read_text()
+    for part in (MUST[0].rule, MUST[0].specification.url, "```python\nprint(1)\n```", "seen"):
+        assert part in text
+
+
+class Arrays(ProducerAdapter):
+    """NumPy's arrays."""
+
+    dtypes = ("float32", "int16", "bool")
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return np.empty(shape, dtype)
+
+
+class Takes(ConsumerAdapter):
+    """NumPy, taking arrays of the CPU."""
+
+    dtypes = ("float32", "int16", "bool")
+
+    def take(self, x: Any) -> Any:
+        return np.from_dlpack(x)
+
+    def fill(self, array: Any, value: float) -> None:
+        array.fill(value)
+
+
+@pytest.mark.parametrize(
+    ("check", "adapter"), [(check_producer, Arrays), (check_consumer, Takes)], ids=str
+)
+def test_a_library_of_the_cpu_is_judged_there(check: Callable[..., Report], adapter: Any) -> None:
+    made = check(adapter)
+    failed = [one.name for one in made.failed if one.requirement.level == "must"]
+    assert failed == []
+    assert made.place.startswith("the CPU, where its arrays are")
+    assert sum(one.outcome == "passed" for one in made.verdicts) >= 15
+
+
+class Raises(ConsumerAdapter):
+    """A consumer that takes nothing."""
+
+    error: type[Exception] = IndexError
+
+    def take(self, x: Any) -> Any:
+        raise self.error("out of luck")
+
+
+@pytest.mark.parametrize("error", [IndexError, ValueError, BufferError, KeyError])
+def test_a_consumer_that_takes_nothing_passes_nothing(error: type[Exception]) -> None:
+    made = check_consumer(type("Raises", (Raises,), {"error": error}))
+    passed = {one.name for one in made.verdicts if one.outcome == "passed"}
+    assert passed <= {"takes-dlpack-buffer-error", "takes-dlpack-device"}, passed
+
+
+def test_a_system_error_is_a_failure_and_no_refusal() -> None:
+    made = check_consumer(type("Raises", (Raises,), {"error": SystemError}))
+    found = made["takes-cai-mask"]
+    assert (found.outcome, found.raised) == ("failed", "SystemError: out of luck")
+
+
+class Spoken:
+    def __dlpack__(self) -> None: ...
+
+
+def test_a_class_of_arrays_is_told_from_an_adapter() -> None:
+    for check in (check_producer, check_consumer):
+        with pytest.raises(TypeError, match="is a class of arrays: it has __dlpack__"):
+            check(Spoken)
