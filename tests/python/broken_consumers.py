@@ -120,7 +120,7 @@ def a_copy_of_five_axes(self, array):
         return array
     copy = device().array(shape=array.region.shape, dtype=array.region.dtype)
     self.current.copy(copy, array.region)
-    return Array(copy._region, array.ready, (array.held, copy))
+    return Array(copy._region, array.ready, (array.held, copy), array.upon, [self.current])
 
 
 def forgetting_the_flag(self, array):

@@ -99,7 +99,7 @@ broken(
 broken("cai-data", interface=saying(data=lambda _, data: list(data)))
 broken(
     "cai-pointer",
-    interface=saying(data=lambda a, data: (4096, data[1]) if a._region.shape == (5,) else data),
+    interface=saying(data=lambda a, data: (4096, data[1]) if a._region.shape == (6,) else data),
 )
 broken("cai-zero-size", interface=saying(data=lambda _, data: (data[0] or 4096, data[1])))
 broken("cai-strides", interface=saying(strides=lambda _, strides: strides and list(strides)))
@@ -156,7 +156,7 @@ broken("cai-pending", ready_stream=nothing_pending_here)
 broken("cai-pending-elsewhere", ready_stream=the_current_stream)
 broken("cai-pending-on-two", ready_stream=the_last_stream)
 broken("cai-stream-lifetime", fill=fill_and_forget_the_stream)
-broken("cai-lifetime", interface=interface_that_keeps_the_array)
+broken("cai-lifetime", doors=("cai",), interface=interface_that_keeps_the_array)
 
 # --- DLPack ---------------------------------------------------------------------------------------
 

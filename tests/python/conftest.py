@@ -112,15 +112,19 @@ def lab():
 
 
 @pytest.fixture(autouse=True)
-def managed_tensors_are_deleted_once():
-    """Every managed tensor made by hand that was given away is deleted by the end, and once."""
+def managed_tensors_are_deleted_once(request):
+    """Every managed tensor made by hand that was given away is deleted by the end, and once.
+
+    With the mark `faulty` a library that deletes twice is judged.
+    """
     capsules.forget()
     yield
     if capsules.made:
         gc.collect()
         gone = [tensor.deleted for tensor in capsules.made.values() if tensor.has_deleter]
         assert gone == [int(t.handed_out) for t in capsules.made.values() if t.has_deleter]
-    assert capsules.ghosts == []
+    if request.node.get_closest_marker("faulty") is None:
+        assert capsules.ghosts == []
 
 
 @pytest.fixture

@@ -96,8 +96,8 @@ def first_lanes(fields):
 
 
 def lanes_for_bits(fields):
-    code, bits, lanes = fields.dtype
-    object.__setattr__(fields, "dtype", (code, bits * lanes, 1))
+    code, bits, _ = fields.dtype
+    object.__setattr__(fields, "dtype", (code, 2 * bits, 1))
 
 
 also("takes-dlpack-lanes", "the first of each is read", read=of_lanes(first_lanes))

@@ -29,7 +29,10 @@ from planted import rows
 from cai_bridge.conformance import check_consumer, check_producer, requirements
 
 # A faulty library may also raise where nobody can pass it on.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.faulty,
+]
 
 SIDES = {
     "producer": (producers.BROKEN, more_producers.ALSO, check_producer),

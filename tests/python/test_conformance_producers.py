@@ -22,6 +22,10 @@ from cai_bridge.testing import NotEquivalentError
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 ALL = requirements("producer")
+SAME = {
+    # What the main thread alone lets go of is held where a capsule goes in another thread, too.
+    "dlpack-deleter-anywhere": {"dlpack-deleter-anywhere", "dlpack-unconsumed"},
+}
 
 
 def test_the_reference_keeps_every_promise(lab):
@@ -45,7 +49,8 @@ def test_a_producer_that_breaks_one_fails_in_that_one_and_what_follows(name, lab
     report = check_producer(BROKEN[name], lab=lab)
     assert report[name].outcome == "failed"
     causes = {one.name: one.evidence for one in report.causes}
-    assert causes.keys() - {"exchange-errors"} == {name}, causes
+    assert name in causes
+    assert causes.keys() - {"exchange-errors"} <= SAME.get(name, {name}), causes
     # What the library does at its worst is raised by the driver.
     with pytest.raises((UnmetError, NotEquivalentError, DriverError, BufferError)):
         run_printed(report[name].program)

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .cases import Case, explains
+from .cases import Case
+from .causes import follows
 from .requirement import Requirement
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -131,26 +132,9 @@ class Report:
     def follows(self) -> dict[str, str]:
         """Tell, of each failure that another explains, the one that is likely its cause.
 
-        A failure follows one of the requirements that it rests on, if that failed in cases that
-        explain each of its own; see `conformance.cases.explains`. Where none does, it follows the
-        first that failed by the same exception.
+        See `conformance.causes.follows`.
         """
-        failed = {one.name: one for one in self.failed}
-        found: dict[str, str] = {}
-        for one in failed.values():
-            causes = [name for name in one.requirement.rests_on if name in failed]
-            for name in causes:
-                if _explains(failed[name], one):
-                    found[one.name] = found.get(name, name)
-                    break
-        first: dict[str, str] = {}
-        for one in failed.values():
-            if one.raised and one.name not in found:
-                name = first.setdefault(one.raised, one.name)
-                if name != one.name:
-                    found[one.name] = name
-        # What follows one that has come to follow another since follows that one.
-        return {name: found.get(cause, cause) for name, cause in found.items()}
+        return follows(self.failed)
 
     @property
     def causes(self) -> tuple[Verdict, ...]:
@@ -266,11 +250,6 @@ class Report:
             what = names[0] if len(names) == 1 else f"{len(names)} requirements"
             lines.append(f"  def {member}{at}: {what}")
         return ["", "The adapter can add more:", *lines] if lines else []
-
-
-def _explains(cause: Verdict, one: Verdict) -> bool:
-    over = cause.requirement.over
-    return all(any(explains(seen, over, case) for seen in cause.cases) for case in one.cases)
 
 
 def _line(text: str, width: int = 100) -> str:

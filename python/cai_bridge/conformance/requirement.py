@@ -128,6 +128,8 @@ class Requirement:
         What a check of several requirements is called with for this one, by name.
     of_cuda : bool
         Whether it is about streams, which memory of the CPU has not.
+    about : str
+        The axis whose values it is about, if its plain case has none of them; otherwise empty.
     """
 
     name: str
@@ -143,6 +145,7 @@ class Requirement:
     rests_on: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
     of_cuda: bool = False
+    about: str = ""
 
     @property
     def door(self) -> str:
@@ -320,6 +323,7 @@ class Door:
                 rests_on=tuple(full),
                 given={**known, **given},
                 of_cuda=texts.get("of_cuda", _read("families.toml")[texts["family"]]["of_cuda"]),
+                about=texts.get("about", ""),
             )
             return check
 

@@ -62,7 +62,7 @@ def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     return told
 
 
-@_dlpack("lanes")
+@_dlpack("lanes", rests_on=("renamed", "refused-deleted"))
 def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     x = handed(DLPackArray, lab, case, lanes=4)
     told = expect_read_or_refused(c, lab, x, case)

@@ -13,7 +13,7 @@ from ..producer.arrays import collect
 from ..refusals import Refusal, attempt
 from ..requirement import expect, needs
 from ..surroundings import elsewhere
-from .arrays import prepared, taken, takes
+from .arrays import FORMS, prepared, taken, takes
 from .layouts import Handed, handed
 from .waiting import expect_given_back
 
@@ -32,7 +32,7 @@ def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     return f"{names[-1]}"
 
 
-@_dlpack("deleter")
+@_dlpack("deleter", rests_on=(*FORMS, "renamed"))
 def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     x = handed(DLPackArray, lab, case)
     with prepared(c, lab, x, case):
@@ -63,7 +63,7 @@ def expect_deleted(lab: Lab, x: DLPackArray, told: str = "") -> None:
     expect(set(x.deleted) <= {1}, f"{told}it was called {x.deleted} times")
 
 
-@_dlpack("deleter-not-early")
+@_dlpack("deleter-not-early", rests_on=(*FORMS, "renamed"))
 def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     x = handed(DLPackArray, lab, case)
     with prepared(c, lab, x, case):

@@ -37,7 +37,7 @@ def dlpack_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"{tuple(map(int, device))}"
 
 
-@dlpack("same-device")
+@dlpack("same-device", rests_on=("device",))
 def dlpack_same_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     needs(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
@@ -50,7 +50,7 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"{tensor}"
 
 
-@dlpack("keywords")
+@dlpack("keywords", rests_on=("readonly",))
 def dlpack_keywords(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     first = fields_by(x, case)
@@ -87,7 +87,7 @@ def dlpack_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"{seen[0]} and {seen[1]}"
 
 
-@dlpack("flags")
+@dlpack("flags", rests_on=("same-device",))
 def dlpack_flags(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     fields = fields_by(x, case)

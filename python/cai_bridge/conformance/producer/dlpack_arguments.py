@@ -32,7 +32,7 @@ from .pending import laid_pending
 from .values import by_dlpack, earlier, is_copy, laid_out, numbers, region_in, taken_of, whole_of
 
 
-@dlpack("legacy")
+@dlpack("legacy", rests_on=("readonly",))
 def dlpack_legacy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     readonly = fields_by(x, case).readonly

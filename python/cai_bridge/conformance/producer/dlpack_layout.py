@@ -37,7 +37,7 @@ def dlpack_shape(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"{fields.shape}"
 
 
-@dlpack("strides")
+@dlpack("strides", rests_on=("shape",))
 def dlpack_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, view = taken_of(p, lab, whole_of(p, lab, case), case)
     fields = fields_by(x, case)

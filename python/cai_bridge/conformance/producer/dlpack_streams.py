@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
@@ -16,11 +13,7 @@ from .pending import laid_pending
 from .values import earlier, laid_out, said_or_refused
 
 
-def _asker(stream: int) -> Callable[[Any], Any]:
-    return lambda x: asked_on(x, stream)
-
-
-@dlpack("streams")
+@dlpack("streams", rests_on=("versioned",))
 def dlpack_streams(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, mine = laid_out(p, lab, case), lab.stream()
     speaks_dlpack(x)
@@ -38,7 +31,7 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     for _ in range(lab.rounds):
         late, other = laid_pending(p, lab, case, 1.0), lab.stream()
         speaks_dlpack(late.array)
-        kept = earlier(case, late.array, _asker(other.handle))
+        kept = earlier(case, late.array, lambda x, at=other.handle: asked_on(x, at))
         with p.entered(late.current), lab.no_waits():
             capsule = asked_on(late.array, -1, case)
         needs(capsule is not None, "-1 is refused, as streams other than None may be")
@@ -72,7 +65,7 @@ def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     for value in lab.values():
         late, mine = laid_pending(p, lab, case, value), lab.stream()
         speaks_dlpack(late.array)
-        kept = earlier(case, late.array, _asker(mine.handle))
+        kept = earlier(case, late.array, lambda x, at=mine.handle: asked_on(x, at))
         with p.entered(late.current), lab.watched() as watch:
             capsule = asked_on(late.array, mine.handle, case)
         needs(capsule is not None, "it takes no stream but None")

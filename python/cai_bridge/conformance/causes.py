@@ -1,0 +1,113 @@
+"""Which failures likely follow from another one: a report tells each cause once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .cases import PLAIN, Case, explains
+from .layouts import traits_of
+
+if TYPE_CHECKING:
+    from .report import Verdict
+
+OF_THE_ARRAY = ("layout", "dtype", "flag", "memory", "route", "form", "asking")
+"""The axes that say which array is handed over, and how: a fault that one value of them shows is
+the same fault wherever that value shows it."""
+
+
+def follows(failed: Sequence[Verdict]) -> dict[str, str]:
+    """Tell, of each failure that another explains, the name of the one that is likely its cause.
+
+    A failure follows one of the requirements that it rests on, if that failed in cases that
+    explain each of its own; see `conformance.cases.explains`. Where none does, it follows one that
+    failed by the same exception; or, if it failed for odd arrays only, one that failed for the same
+    oddness. Of several, the first that is at home where it failed is the cause.
+    """
+    found: dict[str, str] = {}
+    by_name = {one.name: one for one in failed}
+    for one in failed:
+        causes = [by_name[name] for name in one.requirement.rests_on if name in by_name]
+        for cause in causes:
+            if _explains(cause, one) and not _is_more_at_home(one, cause):
+                found[one.name] = cause.name
+                break
+    ranked = sorted(failed, key=lambda one: not _is_at_home(one))
+    first: dict[str, Verdict] = {}
+    for one in ranked:
+        if one.raised and one.name not in found:
+            cause = first.setdefault(one.raised, one)
+            if cause is not one:
+                found[one.name] = cause.name
+    for at, one in enumerate(ranked):
+        if one.name not in found and not _is_at_home(one):
+            for cause in ranked[:at]:
+                if _root(cause.name, found) != one.name and _explains(cause, one, same=True):
+                    found[one.name] = cause.name
+                    break
+    return {name: _root(name, found) for name in found}
+
+
+def _root(name: str, found: dict[str, str]) -> str:
+    """Find what a failure follows in the end: what its cause follows, too."""
+    while name in found:
+        name = found[name]
+    return name
+
+
+def _plain(one: Verdict, axis: str) -> str:
+    return PLAIN[axis] if axis == "dtype" else one.requirement.over[axis][0]
+
+
+def _is_plain(one: Verdict, case: Case) -> bool:
+    return all(case.at(axis) == _plain(one, axis) for axis in one.requirement.over)
+
+
+def _in_its_axis(one: Verdict) -> bool:
+    """Whether it failed only for odd values of the axis that the requirement is about."""
+    axis = one.requirement.about
+    return bool(axis) and all(case.at(axis) != _plain(one, axis) for case in one.cases)
+
+
+def _is_at_home(one: Verdict) -> bool:
+    """Whether it failed in its plain case, or for what it is about: it names what is wrong."""
+    return _in_its_axis(one) or any(_is_plain(one, case) for case in one.cases)
+
+
+def _is_more_at_home(one: Verdict, cause: Verdict) -> bool:
+    """Whether a failure explains its likely cause as well, and names what is wrong."""
+    return _is_at_home(one) and not _is_at_home(cause) and _explains(one, cause, same=True)
+
+
+def _explains(cause: Verdict, one: Verdict, *, same: bool = False) -> bool:
+    """Tell whether each failed case has one of the cause's that explains it; of the `same` kind."""
+    over = cause.requirement.over
+    odd = _oddness(cause)
+    return all(
+        any(
+            explains(seen, over, case) and (not same or _shared(odd, seen, one, case))
+            for seen in cause.cases
+        )
+        for case in one.cases
+    )
+
+
+def _oddness(cause: Verdict) -> tuple[str, ...]:
+    """List the axes whose values a failure is due to: in a plain case, those of that case alone."""
+    over = [axis for axis in OF_THE_ARRAY if axis in cause.requirement.over]
+    if any(_is_plain(cause, case) for case in cause.cases):
+        over = [axis for axis in over if _plain(cause, axis) != PLAIN[axis]]
+    return tuple(over)
+
+
+def _shared(odd: tuple[str, ...], seen: Case, one: Verdict, case: Case) -> bool:
+    """Whether two cases have an odd value in common that the second requirement's plain lacks."""
+    for axis in odd:
+        mine, other = seen.at(axis), case.at(axis)
+        if axis not in one.requirement.over or other == _plain(one, axis):
+            continue
+        if mine == other != PLAIN[axis]:
+            return True
+        if axis == "layout" and traits_of(mine) and traits_of(mine) <= traits_of(other):
+            return True
+    return False
