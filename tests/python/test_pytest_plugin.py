@@ -73,7 +73,8 @@ def test_what_follows_from_a_failure_is_folded_under_it(tmp_path, ci):
     assert "  failed cai-strides; likely from the same cause: cai-values" in last
     failed = [line for line in last.splitlines() if line.startswith("FAILED ")]
     if ci:
-        assert failed[0].endswith("for 4-byte items (40 of 98 cases; here layout 'columns')")
+        assert "for 4-byte items (" in failed[0]
+        assert failed[0].endswith("; here layout 'columns')")
         assert failed[1].endswith(
             "likely follows from cai-strides, which failed before; -vv tells it in full"
         )

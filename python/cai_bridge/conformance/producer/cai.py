@@ -97,7 +97,10 @@ def cai_descr(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"{descr!r}"
 
 
-@cai("stream", rests_on=("entries", "data", "shape", "typestr", "strides", "values", "offset"))
+@cai(
+    "stream",
+    rests_on=("entries", "data", "pointer", "shape", "typestr", "strides", "values", "offset"),
+)
 def cai_stream(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = made(p, lab)  # which may be what keeps its stream
     seen = [cai_of(x).get("stream")]
