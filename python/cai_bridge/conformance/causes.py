@@ -35,9 +35,9 @@ def follows(failed: Sequence[Verdict]) -> dict[str, str]:
     ranked = sorted(failed, key=lambda one: not _is_at_home(one))
     first: dict[str, Verdict] = {}
     for one in ranked:
-        if one.raised and one.name not in found:
+        if one.raised:
             cause = first.setdefault(one.raised, one)
-            if cause is not one:
+            if one.name not in found and _root(cause.name, found) != one.name:
                 found[one.name] = cause.name
     for at, one in enumerate(ranked):
         if one.name not in found and not _is_at_home(one):

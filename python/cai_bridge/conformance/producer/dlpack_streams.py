@@ -31,7 +31,7 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     for _ in range(lab.rounds):
         late, other = laid_pending(p, lab, case, 1.0), lab.stream()
         speaks_dlpack(late.array)
-        kept = earlier(case, late.array, lambda x, at=other.handle: asked_on(x, at))
+        kept = earlier(case, late.array, asked_on, other.handle)
         with p.entered(late.current), lab.no_waits():
             capsule = asked_on(late.array, -1, case)
         needs(capsule is not None, "-1 is refused, as streams other than None may be")
@@ -65,7 +65,7 @@ def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     for value in lab.values():
         late, mine = laid_pending(p, lab, case, value), lab.stream()
         speaks_dlpack(late.array)
-        kept = earlier(case, late.array, lambda x, at=mine.handle: asked_on(x, at))
+        kept = earlier(case, late.array, asked_on, mine.handle)
         with p.entered(late.current), lab.watched() as watch:
             capsule = asked_on(late.array, mine.handle, case)
         needs(capsule is not None, "it takes no stream but None")

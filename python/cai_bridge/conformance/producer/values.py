@@ -100,12 +100,12 @@ def region_in(lab: Lab, said: Said, case: Case) -> Region:
     return dataclasses.replace(region, dtype=case.dtype)
 
 
-def earlier(case: Case, x: Any, export_of: Callable[[Any], Any]) -> Any:
+def earlier(case: Case, x: Any, export_of: Callable[..., Any], *given: Any) -> Any:
     """Do what comes before an export, as a case's moment says; return what has to be kept."""
     if case.moment == "again":
-        return said_or_refused(lambda x, _: export_of(x), x, case)
+        return said_or_refused(lambda x, _: export_of(x, *given), x, case)
     if case.moment == "after an end":
-        end(said_or_refused(lambda x, _: export_of(x), x, case))
+        end(said_or_refused(lambda x, _: export_of(x, *given), x, case))
     if case.moment == "after a refusal":
         needs(hasattr(x, "__dlpack__"), "a protocol without arguments refuses nothing")
         refuse(x)
