@@ -108,12 +108,16 @@ def verdicts(done):
     return {one["requirement"]: one for one in report["verdicts"]}
 
 
-def test_what_ends_the_process_costs_one_verdict(run):
+def test_what_ends_the_process_costs_the_verdicts_that_meet_it_and_is_one_cause(run):
     done = run("check", "hostile:Aborting", "--simulated", "--only", "cai-*", "--json")
     assert done.returncode == 1, done.stderr
+    (report,) = json.loads(done.stdout)["reports"]
     found = verdicts(done)
-    assert [name for name, one in found.items() if one["outcome"] == "failed"] == ["cai-readonly"]
-    assert "SIGABRT" in found["cai-readonly"]["evidence"]
+    failed = {name for name, one in found.items() if one["outcome"] == "failed"}
+    assert "cai-readonly" in failed
+    assert all("SIGABRT" in found[name]["evidence"] for name in failed)
+    assert len(failed - report["follows"].keys()) == 1
+    assert found["cai-stream"]["outcome"] == "passed"
 
 
 def test_a_library_that_leaves_has_failed(run):

@@ -40,7 +40,7 @@ def follows(failed: Sequence[Verdict]) -> dict[str, str]:
             if one.name not in found and _root(cause.name, found) != one.name:
                 found[one.name] = cause.name
     for at, one in enumerate(ranked):
-        if one.name not in found and not _is_at_home(one):
+        if one.cases and one.name not in found and not _is_at_home(one):
             for cause in ranked[:at]:
                 if _root(cause.name, found) != one.name and _explains(cause, one, same=True):
                     found[one.name] = cause.name
@@ -66,7 +66,9 @@ def _is_plain(one: Verdict, case: Case) -> bool:
 def _in_its_axis(one: Verdict) -> bool:
     """Whether it failed only for odd values of the axis that the requirement is about."""
     axis = one.requirement.about
-    return bool(axis) and all(case.at(axis) != _plain(one, axis) for case in one.cases)
+    return bool(axis and one.cases) and all(
+        case.at(axis) != _plain(one, axis) for case in one.cases
+    )
 
 
 def _is_at_home(one: Verdict) -> bool:

@@ -132,7 +132,10 @@ _MORE = ("program", "traceback", "missing", "missing_in", "raised")
 
 def _died(requirement: Requirement, how: str, program: str, trace: str) -> Verdict:
     evidence = f"the process ended: {how}"
-    return Verdict(requirement, "failed", evidence, program, trace, cases=(Case(),))
+    # Whatever ends it in the same place has one cause.
+    frames = [line for line in trace.splitlines() if line.strip().startswith("File ")]
+    raised = "\n".join([how.partition(";")[0], *frames]) if frames else ""
+    return Verdict(requirement, "failed", evidence, program, trace, cases=(Case(),), raised=raised)
 
 
 def _run_child(
