@@ -12,6 +12,7 @@ from .cases import Case, combined_cases, shared, single_cases, with_dtypes
 from .lab import CaiArray, DLPackArray
 from .missing import MissingMemberError
 from .place import expect_judged
+from .reference import Consumer, Producer, reference_of
 from .refusals import noted
 from .report import Outcome, Verdict
 from .requirement import NoMemoryError, NotApplicableError, Requirement, UnmetError, needs
@@ -80,13 +81,39 @@ def _seen_of(requirement: Requirement, adapter: Any, lab: Any) -> list[_Seen]:
     seen = []
     for number, case in enumerate(single_cases(over)):
         with _rounds(lab, 1 if number else lab.rounds):
-            seen.append(_judge_in(requirement, case, adapter, lab))
+            seen.append(_trusted(requirement, case, adapter, lab))
     if seen[0].outcome != "passed":
         return seen
     # A value that fails, or is not judged, by itself says no more beside another.
     for case in combined_cases(_passing(over, seen), thorough=lab.thorough):
         with _rounds(lab, 1):
-            seen.append(_judge_in(requirement, case, adapter, lab))
+            seen.append(_trusted(requirement, case, adapter, lab))
+    return seen
+
+
+def _trusted(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _Seen:
+    """Judge in one case; what the kit's own library fails in as well is the lab's fault."""
+    seen = _judge_in(requirement, case, adapter, lab)
+    if seen.outcome != "failed":
+        return seen
+    own = _of_the_kits_own(requirement, case, adapter, lab)
+    if own is None or own.outcome != "failed":
+        return seen
+    return _Seen(case, "skipped", f"{LAB_FAILS}: {own.evidence}")
+
+
+LAB_FAILS = "not judged: the lab itself fails here, by the kit's own library"
+
+
+def _of_the_kits_own(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _Seen | None:
+    """Judge the kit's own library in a case, once; None where it has none of that memory."""
+    if lab.where == "host" or isinstance(adapter, Producer | Consumer):
+        return None
+    key = requirement.name, case
+    if key not in lab.judged:
+        own = reference_of(requirement.role, adapter, lab)
+        lab.judged[key] = _judge_in(requirement, case, own, lab)
+    seen: _Seen = lab.judged[key]
     return seen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,7 +24,7 @@ def surrounded(adapter: Streams, lab: Lab, case: Case, call: Callable[[], T]) ->
         The library has no streams, or there is one device.
     """
     if case.around == "another thread":
-        return in_another_thread(call)
+        return in_another_thread(lab, call)
     if case.around == "another stream":
         stream = adapter.stream()
         if stream is None:
@@ -36,14 +37,20 @@ def surrounded(adapter: Streams, lab: Lab, case: Case, call: Callable[[], T]) ->
     return call()
 
 
-def in_another_thread(call: Callable[[], T]) -> T:
-    """Call from another thread; return what it returns, and pass on what it raises."""
+def in_another_thread(lab: Lab, call: Callable[[], T], *, bare: bool = False) -> T:
+    """Call from another thread; return what it returns, and pass on what it raises.
+
+    The lab's device is its current one, unless the thread is to be `bare`: then it has none, as any
+    new thread on a GPU. Libraries may need one for all but deleters.
+    """
     raised: list[BaseException] = []
     returned: list[T] = []
 
     def run() -> None:
         try:
-            returned.append(call())
+            lab.begin_thread()
+            with contextlib.nullcontext() if bare else lab.current():
+                returned.append(call())
         except BaseException as error:
             raised.append(error)
 
@@ -55,6 +62,6 @@ def in_another_thread(call: Callable[[], T]) -> T:
     return returned.pop()
 
 
-def elsewhere(case: Case, part: str, call: Callable[[], T]) -> T:
+def elsewhere(lab: Lab, case: Case, part: str, call: Callable[[], T]) -> T:
     """Call from another thread if the case has that part there."""
-    return in_another_thread(call) if case.thread == part else call()
+    return in_another_thread(lab, call) if case.thread == part else call()

@@ -104,6 +104,12 @@ impl Session {
         Ok(self.0.machine()?.set_device(device)?)
     }
 
+    /// The calling thread has no context from here on, as one that has made no CUDA call.
+    fn unset_device(&self) -> PyResult<()> {
+        self.0.machine()?.unset_device();
+        Ok(())
+    }
+
     fn reset_device<'py>(&self, py: Python<'py>, device: i32) -> Answer<'py> {
         run(py, || self.0.machine()?.reset_device(device))
     }

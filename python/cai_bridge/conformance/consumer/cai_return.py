@@ -37,7 +37,7 @@ def takes_cai_return_write(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
             c.fill(y, value)
         held_by = [y]
         del y, kept
-        elsewhere(case, "the end", held_by.clear)
+        elsewhere(lab, case, "the end", held_by.clear)
         collect()
         late, theirs = Late(x, stream, value, hold), handle_of(streams.theirs)
         seen = lab.expect_read(theirs, x.region, late, f"{lab.called(theirs)} reads")

@@ -38,12 +38,12 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     with prepared(c, lab, x, case):
         held = [taken(c, x, case)]
         c.values(c.copy(held[0]))
-    elsewhere(case, "the end", held.clear)
+    elsewhere(lab, case, "the end", held.clear)
     # One more of the same array.
     with prepared(c, lab, x, case.but(moment="first")):
         held.append(taken(c, x, case))
         c.values(c.copy(held[0]))
-    elsewhere(case, "the end", held.clear)
+    elsewhere(lab, case, "the end", held.clear)
     expect_deleted(lab, x)
     return "once"
 

@@ -36,13 +36,11 @@ def sides(c: ConsumerAdapter, lab: Lab, case: Case) -> Sides:
 
 def imported(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, mine: Any) -> Any:
     """Have the consumer take an array on a stream, in the thread that a case says."""
-    del lab
-
     def take() -> Any:
         with c.entered(mine):
             return taken(c, x, case)
 
-    return elsewhere(case, "the import", take)
+    return elsewhere(lab, case, "the import", take)
 
 
 def took_before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides) -> Any:
@@ -193,7 +191,7 @@ def expect_given_back(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Hande
                 copies.append(c.copy(y))
         held_by = [y]
         del kept, y
-        elsewhere(case, "the end", held_by.clear)
+        elsewhere(lab, case, "the end", held_by.clear)
         collect()
         if kind is DLPackArray and not all(x.deleted):
             return "it is not called yet"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import time
@@ -86,6 +87,11 @@ class Lab(ABC):
     _turns = 0
     _patience_s = PATIENT_S
 
+    @functools.cached_property
+    def judged(self) -> dict[Any, Any]:
+        """What came of the kit's own library, by requirement and case."""
+        return {}
+
     def __enter__(self) -> Self:
         return self
 
@@ -106,6 +112,13 @@ class Lab(ABC):
         """
         del ordinal
         raise NotApplicableError("there is one device")
+
+    def begin_thread(self) -> None:
+        """Have the calling thread be as a new one on a GPU: no device is its current one."""
+
+    @abstractmethod
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        """Make the lab's device the calling thread's current one."""
 
     # Streams.
 
@@ -239,6 +252,10 @@ class Lab(ABC):
     @abstractmethod
     def read(self, stream: int, region: Region, name: str = "the read") -> Reading:
         """Queue a read of a region's items."""
+
+    @abstractmethod
+    def copy(self, stream: int, target: Region, source: Region) -> None:
+        """Queue a copy of a region's items to another of its shape and type."""
 
     @abstractmethod
     def device_of(self, ptr: int) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ a check queues behind a held-back write is seen too early, or not: there is no r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._region import Region
-from cai_bridge.testing._values import flat
+from cai_bridge.testing._values import compact_strides, flat
 
 from ..requirement import NotApplicableError, UnmetError
 from .base import Lab
@@ -83,6 +84,10 @@ class GpuLab(Lab):
         self._later.open = False
         self.synchronize()
         self._streams.clear()
+
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        """Make the primary context the calling thread's current one."""
+        return self.driver.context()
 
     # Streams.
 
@@ -233,6 +238,19 @@ class GpuLab(Lab):
             with self.driver.context():
                 self.driver("cuMemcpyAsync", staged, low, nbytes, stream)
         return Reading(region, (low, nbytes), staged, keep, self._readings)
+
+    def copy(self, stream: int, target: Region, source: Region) -> None:
+        """Queue a copy: of all bytes at once where neither region has gaps, else item by item."""
+        nbytes = source.size * source.itemsize
+        compact = compact_strides(source.shape, source.itemsize)
+        pairs = [(target.ptr, source.ptr)] if nbytes else []
+        if source.strides != compact or target.strides != compact:
+            nbytes = source.itemsize
+            steps = zip(target.offsets(), source.offsets(), strict=True)
+            pairs = [(target.ptr + to, source.ptr + of) for to, of in steps]
+        with self.driver.context():
+            for to, of in pairs:
+                self.driver("cuMemcpyAsync", to, of, nbytes, stream)
 
     def _stage(self, nbytes: int) -> tuple[int, Any]:
         """Find a place in pinned memory; each is used again once all that was read is taken out."""

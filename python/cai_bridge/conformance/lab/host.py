@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from typing import Any, NoReturn
 
@@ -29,10 +30,14 @@ class HostLab(Lab):
     def close(self) -> None:
         """Give back nothing."""
 
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        """Change nothing."""
+        return contextlib.nullcontext()
+
     def _no_streams(self, *_: object, **_more: object) -> NoReturn:
         raise NotApplicableError(NO_STREAMS)
 
-    stream = order = hold = is_behind = write = read = _no_streams
+    stream = order = hold = is_behind = write = read = copy = _no_streams
 
     def wait(self, stream: int) -> None:
         """Wait for nothing."""

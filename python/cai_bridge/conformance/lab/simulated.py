@@ -77,6 +77,23 @@ class SimulatedLab(Lab):
             self.cuda.set_device(before)
             self.device = (2, before)
 
+    def begin_thread(self) -> None:
+        """Leave the calling thread without a current device."""
+        self.cuda._session.unset_device()
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the lab's device the calling thread's current one."""
+        before = self.cuda.current_device
+        self.cuda.set_device(self.device[1])
+        try:
+            yield
+        finally:
+            if before is None:
+                self.cuda._session.unset_device()
+            else:
+                self.cuda.set_device(before)
+
     def _stream(self, handle: int) -> SimulatedStream:
         return self.cuda.stream_of(handle)
 
@@ -180,6 +197,10 @@ class SimulatedLab(Lab):
     def read(self, stream: int, region: Region, name: str = "the read") -> Reading:
         """Queue a read."""
         return self._stream(stream).read(region, name=name)
+
+    def copy(self, stream: int, target: Region, source: Region) -> None:
+        """Queue a copy."""
+        self._stream(stream).copy(target, source)
 
     def device_of(self, ptr: int) -> tuple[int, int] | None:
         """Ask the simulated driver."""

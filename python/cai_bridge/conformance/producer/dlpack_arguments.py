@@ -168,7 +168,7 @@ def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
     try:
         kept = earlier(case, late.array, lambda x: export(x, dl_device=(CPU, 0)))
-        capsule = elsewhere(case, "the hand-over", asked)
+        capsule = elsewhere(lab, case, "the hand-over", asked)
     except ACCIDENTS:
         raise
     except Exception as refused:

@@ -73,7 +73,7 @@ def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late
     """
     own = case.stream == "default" and case.thread != "none"
     needs(not own, OWN_DEFAULT)
-    late = elsewhere(case, "the work", lambda: _worked(p, lab, case, value))
+    late = elsewhere(lab, case, "the work", lambda: _worked(p, lab, case, value))
     if case.current == "the work's":
         late.current = late.stream
     elif case.current == "another":
@@ -211,7 +211,7 @@ def expect_ordered(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver
             with p.entered(late.current):
                 return hand_over(lab, late.array, mine, case)
 
-        region, told, keep = elsewhere(case, "the hand-over", taken)
+        region, told, keep = elsewhere(lab, case, "the hand-over", taken)
         seen = lab.expect_read(mine, region, late, told)
         del keep, kept, late, named, taken  # to free them may wait for what comes next
     return seen
@@ -280,7 +280,7 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
                 late.array = p.renewed(late.array)
             return copied
 
-        copied = elsewhere(case, "the work", read)
+        copied = elsewhere(lab, case, "the work", read)
         mine, named = _asked_stream(lab, late, case)
         kept = _before(p, lab, late, case, hand_over, mine)
 
@@ -288,7 +288,7 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
             with p.entered(late.current):
                 return hand_over(lab, late.array, mine, case)
 
-        region, told, keep = elsewhere(case, "the hand-over", taken)
+        region, told, keep = elsewhere(lab, case, "the hand-over", taken)
         lab.write(mine, region, -value, name="the consumer's write")
         early = lab.overtakes(mine, hold)
         hold.release()

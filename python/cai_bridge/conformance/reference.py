@@ -1,0 +1,324 @@
+"""The kit's own libraries: a producer and a consumer that keep every requirement, on any lab.
+
+What they fail in is the lab's fault, so that no library is accused of it: see `judging`. They are
+made of a lab's streams, memory and reads alone, and track each stream that has work on an array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from cai_bridge.testing._kit.dlpack_abi import IS_COPIED, READ_ONLY, ManagedTensor
+from cai_bridge.testing._region import Region
+from cai_bridge.testing._values import CODES, compact_strides, dtype_named
+
+from .adapter import ConsumerAdapter, ProducerAdapter
+from .lab import Lab, handle_of
+from .lab.array import HostMemory
+from .layouts import View
+from .libraries import simulated
+
+CPU, LEGACY = (1, 0), 1
+NAME = "the kit's own library"
+
+
+class _Legacy:
+    """The default stream, where no other one is current."""
+
+    handle = LEGACY
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+class _Streams:
+    """The lab's streams, and which of them is the current one."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._current: list[Any] = []
+
+    @property
+    def current(self) -> Any:
+        """The stream that work is queued on."""
+        return self._current[-1] if self._current else _Legacy()
+
+    def stream(self) -> Any:
+        """Make a stream."""
+        return self.lab.stream(NAME)
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[Any]:
+        """Make a stream the current one."""
+        self._current.append(stream)
+        try:
+            yield stream
+        finally:
+            self._current.pop()
+
+    def on_device(self, ordinal: int) -> contextlib.AbstractContextManager[Any]:
+        """Take the lab's device for the current one."""
+        return contextlib.nullcontext(ordinal)
+
+
+class Memory:
+    """Bytes, and the streams that have work on them, the last one last."""
+
+    def __init__(self, library: _Streams, nbytes: int) -> None:
+        self.library, self.lab = library, library.lab
+        self.device = self.lab.device
+        self.block = self.lab.memory(nbytes) if nbytes else None
+        self.ptr = self.block.ptr if self.block else 0
+        self.streams: dict[int, Any] = {}
+
+    def used_on(self, stream: Any) -> None:
+        """Note that work is queued on a stream."""
+        self.streams.pop(handle_of(stream), None)
+        self.streams[handle_of(stream)] = stream
+
+    def order_before(self, stream: int) -> None:
+        """Make a stream wait for all work."""
+        for handle in self.streams:
+            self.lab.order(handle, stream)
+
+    def ready_stream(self) -> int | None:
+        """Tell a stream that comes behind all work; it lives as long as the memory."""
+        last = next(reversed(self.streams), None)
+        if last is not None:
+            self.order_before(last)
+        return last
+
+
+class Array:
+    """An array that speaks CAI and DLPack."""
+
+    def __init__(self, memory: Memory, region: Region) -> None:
+        self.memory, self.region = memory, region
+
+    def _viewed(self, view: View) -> Array:
+        size = self.region.itemsize
+        ptr, strides = self.region.ptr + size * view.offset, [size * n for n in view.strides]
+        changes: dict[str, Any] = {"ptr": ptr, "shape": view.shape, "strides": tuple(strides)}
+        return type(self)(self.memory, dataclasses.replace(self.region, **changes))
+
+    @property
+    def _view(self) -> View:
+        size = self.region.itemsize
+        return View(0, self.region.shape, tuple(step // size for step in self.region.strides))
+
+    def __getitem__(self, key: Any) -> Array:
+        return self._viewed(self._view.index(key if isinstance(key, tuple) else (key,)))
+
+    def transpose(self, *axes: int) -> Array:
+        """Put the axes in another order."""
+        return self._viewed(self._view.permute(axes))
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> Array:
+        """Repeat axes of one item."""
+        return self._viewed(self._view.broadcast(shape))
+
+    def frozen(self) -> Array:
+        """Make a read-only view."""
+        return type(self)(self.memory, dataclasses.replace(self.region, readonly=True))
+
+    def fill(self, value: float) -> None:
+        """Queue a write on the current stream."""
+        if self.region.readonly:
+            raise ValueError("the array is read-only")
+        stream = self.memory.library.current
+        self.memory.lab.write(handle_of(stream), self.region, value)
+        self.memory.used_on(stream)
+
+    def copy(self) -> Array:
+        """Queue a copy on the current stream."""
+        stream = self.memory.library.current
+        made = empty(self.memory.library, self.region.shape, self.region.dtype)
+        if self.region.size:
+            self.memory.lab.copy(handle_of(stream), made.region, self.region)
+            self.memory.used_on(stream)
+            made.memory.used_on(stream)
+        return made
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        region, typestr = self.region, dtype_named(self.region.dtype).typestr
+        compact = not region.size or self._view.compact
+        return {
+            "shape": region.shape,
+            "typestr": typestr,
+            "data": (region.ptr if region.size else 0, region.readonly),
+            "strides": None if compact else region.strides,
+            "descr": [("", typestr)],
+            "version": 3,
+            "stream": self.memory.ready_stream(),
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.memory.device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if stream == 0:
+            raise ValueError("stream: got 0; allowed: None, -1, 1, 2 or a handle")
+        versioned = max_version is not None and max_version[0] >= 1
+        if dl_device == CPU != self.memory.device:
+            return self._on_host(versioned=versioned)
+        if dl_device not in (None, self.memory.device):
+            raise BufferError(f"dl_device: got {dl_device}; allowed: {self.memory.device}")
+        if copy:
+            return self._copied(stream, versioned=versioned)
+        if self.region.readonly and not versioned:
+            raise BufferError("max_version: got None; allowed: 1.0 or later for read-only memory")
+        if stream != -1:
+            self.memory.order_before(stream or LEGACY)
+        return self._managed(versioned=versioned, flags=READ_ONLY * self.region.readonly)
+
+    def _copied(self, stream: int | None, *, versioned: bool) -> Any:
+        if self.memory.device == CPU:
+            raise BufferError("copy: got True; allowed: None or False")
+        wanted = LEGACY if stream in (None, -1) else stream
+        self.memory.order_before(wanted)
+        library = self.memory.library
+        with library.on(_Named(wanted)):
+            made = self.copy()
+        return made._managed(versioned=versioned, flags=IS_COPIED)
+
+    def _on_host(self, *, versioned: bool) -> Any:
+        for handle in self.memory.streams:
+            self.memory.lab.wait(handle)
+        region = self.region
+        block = HostMemory(max(region.size * region.itemsize, 1))
+        strides = compact_strides(region.shape, region.itemsize)
+        host = dataclasses.replace(region, ptr=block.ptr, strides=strides)
+        items = host.pack(self.memory.lab.get(region))
+        host.write(items, lambda ptr, data: ctypes.memmove(ptr, data, len(data)) and None)
+        made = Array(self.memory, host)
+        return made._managed(versioned=versioned, flags=IS_COPIED, device=CPU, owner=block)
+
+    def _managed(
+        self,
+        *,
+        versioned: bool,
+        flags: int,
+        device: tuple[int, int] | None = None,
+        owner: object = None,
+    ) -> Any:
+        region = self.region
+        return ManagedTensor(
+            region.ptr if region.size else 0,
+            form="versioned" if versioned else "legacy",
+            shape=region.shape,
+            strides=[step // region.itemsize for step in region.strides],
+            dtype=(*CODES[region.dtype], 1),
+            device=device or self.memory.device,
+            flags=flags if versioned else 0,
+            owner=owner or self,
+        ).capsule()
+
+
+class _Named(_Legacy):
+    """A stream of a consumer's, by its handle."""
+
+    def __init__(self, handle: int | None) -> None:
+        self.handle = handle or LEGACY
+
+
+def empty(library: _Streams, shape: tuple[int, ...], dtype: str) -> Array:
+    """Make an array."""
+    itemsize = dtype_named(dtype).itemsize
+    memory, strides = Memory(library, math.prod(shape) * itemsize), compact_strides(shape, itemsize)
+    return Array(memory, Region(memory.ptr, shape, strides, dtype, itemsize, device=memory.device))
+
+
+class Producer(_Streams, ProducerAdapter):
+    """The kit's own library as a producer."""
+
+    name = NAME
+
+    def __init__(self, lab: Lab, like: Any = None) -> None:
+        super().__init__(lab)
+        self.dtypes = getattr(like, "dtypes", ()) or ("float32",)
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Make an array."""
+        return empty(self, shape, dtype)
+
+    def readonly(self, array: Array) -> Array:
+        """Make a read-only view."""
+        return array.frozen()
+
+
+class Consumer(_Streams, simulated.Consumer):
+    """The kit's own library as a consumer: the one of the simulated device, by a lab's means."""
+
+    name = NAME
+
+    def __init__(self, lab: Lab, like: Any = None) -> None:
+        simulated.Consumer.__init__(self)
+        _Streams.__init__(self, lab)
+        self.dtypes = getattr(like, "dtypes", ()) or ("float32",)
+        self.doors = getattr(like, "doors", ("cai", "dlpack"))
+
+    def order(self, first: int, then: int) -> None:
+        """Make a stream wait for another."""
+        if first != then:
+            self.lab.order(first, then)
+
+    def copy(self, array: simulated.Array) -> Any:
+        """Queue a read on the current stream."""
+        self.join(array)
+        reading, stream = self.lab.read(handle_of(self.current), array.region), self.current
+        self.give_back_read(array)
+        return reading, stream
+
+    def values(self, copied: Any) -> Any:
+        """Wait for the stream of a read."""
+        reading, stream = copied
+        self.lab.wait(handle_of(stream))
+        return reading.value
+
+    def fill(self, array: simulated.Array, value: float) -> None:
+        """Queue a write on the current stream."""
+        self.check_writable(array)
+        self.join(array)
+        self.lab.write(handle_of(self.current), array.region, value)
+        self.give_back_written(array)
+
+    def give_back(self, array: simulated.Array) -> None:
+        """Make the producer's stream wait for the current one, or the array's end."""
+        if array.ready is not None:
+            self.order(handle_of(self.current), array.ready)
+        elif array.upon is not None:
+            array.users.append(_Waited(self.lab, self.current))
+
+
+class _Waited:
+    """A stream that the end of an array waits for on the host."""
+
+    _destroyed = False
+
+    def __init__(self, lab: Lab, stream: Any) -> None:
+        self._lab, self._stream = lab, stream
+        self._session = self
+        self.is_open = True
+
+    def synchronize(self) -> None:
+        """Wait."""
+        self._lab.wait(handle_of(self._stream))
+
+
+def reference_of(role: str, adapter: object, lab: Lab) -> Producer | Consumer:
+    """Make the kit's own library in a role, with an adapter's types and doors."""
+    kind = Producer if role == "producer" else Consumer
+    return kind(lab, adapter)
