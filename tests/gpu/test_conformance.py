@@ -9,10 +9,18 @@ from typing import Any, Literal
 
 import pytest
 
-from cai_bridge.conformance import Late, check_producer, handle_of, producer_named
+from cai_bridge.conformance import (
+    Late,
+    check_consumer,
+    check_producer,
+    handle_of,
+    in_another_thread,
+    producer_named,
+)
 from cai_bridge.conformance.lab.gpu import LIMIT_MS, GpuLab
 from cai_bridge.conformance.libraries.bridged import BridgedProducer
 from cai_bridge.conformance.matrix import Cell, Matrix, run_matrix
+from cai_bridge.conformance.reference import reference_of
 from cai_bridge.conformance.requirement import NotApplicableError, UnmetError
 
 from .tracking import Tracking
@@ -183,6 +191,27 @@ def test_a_librarys_late_write_is_late(lab: GpuLab, note: Note, library: str) ->
     note(f"{library}'s late write ends {held:.2f} ms after its release", milliseconds=held)
 
 
+@pytest.mark.alone
+@pytest.mark.parametrize("role", ["producer", "consumer"])
+def test_the_lab_finds_no_fault_in_the_kits_own_library(
+    lab: GpuLab, note: Note, role: Literal["producer", "consumer"]
+) -> None:
+    lab.expendable = True
+    check = check_producer if role == "producer" else check_consumer
+    report = check(reference_of(role, None, lab), lab=lab)
+    note(report.summary())
+    assert {one.name: one.evidence for one in report.failed} == {}
+    assert sum(one.outcome == "passed" for one in report.verdicts) >= 50
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_thread_of_the_kits_has_the_labs_context_unless_it_is_bare(
+    lab: GpuLab, driver: Any, bare: bool
+) -> None:
+    here = in_another_thread(lab, driver.current_context, bare=bare)
+    assert here == (0 if bare else lab.driver.primary)
+
+
 # The bridge's own views, over every library that is there.
 
 VIEWS = [
@@ -193,8 +222,9 @@ VIEWS = [
 # whichever the work is on; an array of Numba's names the one that it was made for, for good. And
 # what Numba takes of what is reversed has no rows.
 ON_TWO = {"cai-pending-on-two", "dlpack-pending-on-two", "exchange-pending-on-two"}
+ON_TWO |= {"dlpack-host-copy-on-two"}
 NUMBAS = {"cai-reversed", "dlpack-reversed", "exchange-values"}
-NUMBAS |= {"cai-pending", "dlpack-pending", "exchange-stream"}
+NUMBAS |= {"cai-pending", "dlpack-pending", "exchange-stream", "dlpack-host-copy"}
 NUMBAS |= {f"{door}-pending-elsewhere" for door in ("cai", "dlpack", "exchange")}
 LEFT = {"torch": ON_TWO, "cupy": ON_TWO, "numba": ON_TWO | NUMBAS, "jax": set[str]()}
 

@@ -10,18 +10,21 @@ import contextlib
 import ctypes
 import dataclasses
 import math
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from cai_bridge.testing._kit.dlpack_abi import IS_COPIED, READ_ONLY, ManagedTensor
+from cai_bridge.testing._kit.dlpack_abi import IS_COPIED, READ_ONLY, ManagedTensor, Taken
+from cai_bridge.testing._kit.dlpack_structures import DLTensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import CODES, compact_strides, dtype_named
 
-from .adapter import ConsumerAdapter, ProducerAdapter
+from .adapter import ProducerAdapter
 from .lab import Lab, handle_of
 from .lab.array import HostMemory
 from .layouts import View
 from .libraries import simulated
+from .reference_exchange import table_capsule
 
 CPU, LEGACY = (1, 0), 1
 NAME = "the kit's own library"
@@ -48,8 +51,14 @@ class _Streams:
         """The stream that work is queued on."""
         return self._current[-1] if self._current else _Legacy()
 
+    def expect_device(self) -> None:
+        """Refuse a thread without a current device, as libraries that make none current do."""
+        if not self.lab.has_device():
+            raise RuntimeError("the calling thread has no current device")
+
     def stream(self) -> Any:
         """Make a stream."""
+        self.expect_device()
         return self.lab.stream(NAME)
 
     @contextlib.contextmanager
@@ -182,7 +191,7 @@ class Array:
             raise BufferError("max_version: got None; allowed: 1.0 or later for read-only memory")
         if stream != -1:
             self.memory.order_before(stream or LEGACY)
-        return self._managed(versioned=versioned, flags=READ_ONLY * self.region.readonly)
+        return self._managed(versioned=versioned, flags=READ_ONLY * self.region.readonly).capsule()
 
     def _copied(self, stream: int | None, *, versioned: bool) -> Any:
         if self.memory.device == CPU:
@@ -192,7 +201,7 @@ class Array:
         library = self.memory.library
         with library.on(_Named(wanted)):
             made = self.copy()
-        return made._managed(versioned=versioned, flags=IS_COPIED)
+        return made._managed(versioned=versioned, flags=IS_COPIED).capsule()
 
     def _on_host(self, *, versioned: bool) -> Any:
         for handle in self.memory.streams:
@@ -202,9 +211,14 @@ class Array:
         strides = compact_strides(region.shape, region.itemsize)
         host = dataclasses.replace(region, ptr=block.ptr, strides=strides)
         items = host.pack(self.memory.lab.get(region))
-        host.write(items, lambda ptr, data: ctypes.memmove(ptr, data, len(data)) and None)
+
+        def store(ptr: int, data: bytes) -> None:
+            ctypes.memmove(ptr, data, len(data))
+
+        host.write(items, store)
         made = Array(self.memory, host)
-        return made._managed(versioned=versioned, flags=IS_COPIED, device=CPU, owner=block)
+        flags = IS_COPIED
+        return made._managed(versioned=versioned, flags=flags, device=CPU, owner=block).capsule()
 
     def _managed(
         self,
@@ -213,7 +227,7 @@ class Array:
         flags: int,
         device: tuple[int, int] | None = None,
         owner: object = None,
-    ) -> Any:
+    ) -> ManagedTensor:
         region = self.region
         return ManagedTensor(
             region.ptr if region.size else 0,
@@ -224,7 +238,26 @@ class Array:
             device=device or self.memory.device,
             flags=flags if versioned else 0,
             owner=owner or self,
-        ).capsule()
+        )
+
+    # The exchange API.
+
+    def exchanged(self) -> ManagedTensor:
+        """Make a tensor; what is pending comes before the current stream."""
+        self.memory.order_before(handle_of(self.memory.library.current))
+        return self.lent()
+
+    def lent(self) -> ManagedTensor:
+        """Make a tensor, and order nothing."""
+        return self._managed(versioned=True, flags=READ_ONLY * self.region.readonly)
+
+
+class _Foreign(Memory):
+    """Somebody else's memory, which goes with its tensor."""
+
+    def __init__(self, library: _Streams, taken: Taken) -> None:
+        super().__init__(library, 0)
+        self.taken, self.ptr = taken, taken.fields.ptr
 
 
 class _Named(_Legacy):
@@ -234,11 +267,14 @@ class _Named(_Legacy):
         self.handle = handle or LEGACY
 
 
-def empty(library: _Streams, shape: tuple[int, ...], dtype: str) -> Array:
+def empty(library: Any, shape: tuple[int, ...], dtype: str) -> Array:
     """Make an array."""
+    library.expect_device()
     itemsize = dtype_named(dtype).itemsize
     memory, strides = Memory(library, math.prod(shape) * itemsize), compact_strides(shape, itemsize)
-    return Array(memory, Region(memory.ptr, shape, strides, dtype, itemsize, device=memory.device))
+    region = Region(memory.ptr, shape, strides, dtype, itemsize, device=memory.device)
+    made: Array = library.array(memory, region)
+    return made
 
 
 class Producer(_Streams, ProducerAdapter):
@@ -249,6 +285,30 @@ class Producer(_Streams, ProducerAdapter):
     def __init__(self, lab: Lab, like: Any = None) -> None:
         super().__init__(lab)
         self.dtypes = getattr(like, "dtypes", ()) or ("float32",)
+        spoken = {"__dlpack_c_exchange_api__": table_capsule(weakref.proxy(self))}
+        self.array: type[Array] = type("Array", (Array,), spoken)
+
+    def current_handle(self) -> int:
+        """Tell the stream that work is queued on."""
+        return handle_of(self.current)
+
+    def allocated(self, like: DLTensor) -> ManagedTensor | None:
+        """Make a tensor like another; None for what there is no memory for."""
+        names = [name for name, code in CODES.items() if code == (like.code, like.bits)]
+        if (like.device_type, like.device_id) != self.lab.device or not names:
+            return None
+        return empty(self, tuple(like.shape[: like.ndim]), names[0]).lent()
+
+    def imported(self, taken: Taken) -> Array | None:
+        """Make an array of a tensor; None for what there is no type of."""
+        code, bits, lanes = taken.fields.dtype
+        names = [name for name, known in CODES.items() if known == (code, bits) and lanes == 1]
+        if taken.fields.device != self.lab.device or not names:
+            return None
+        size, shape = bits // 8, taken.fields.shape or ()
+        strides = tuple(step * size for step in taken.fields.strides or ())
+        region = Region(taken.fields.ptr, shape, strides, names[0], size, device=self.lab.device)
+        return self.array(_Foreign(self, taken), region)
 
     def make(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Make an array."""
@@ -270,6 +330,11 @@ class Consumer(_Streams, simulated.Consumer):
         self.dtypes = getattr(like, "dtypes", ()) or ("float32",)
         self.doors = getattr(like, "doors", ("cai", "dlpack"))
 
+    def take(self, x: Any) -> simulated.Array:
+        """Take an array in by the protocol that it speaks."""
+        self.expect_device()
+        return super().take(x)
+
     def order(self, first: int, then: int) -> None:
         """Make a stream wait for another."""
         if first != then:
@@ -277,6 +342,7 @@ class Consumer(_Streams, simulated.Consumer):
 
     def copy(self, array: simulated.Array) -> Any:
         """Queue a read on the current stream."""
+        self.expect_device()
         self.join(array)
         reading, stream = self.lab.read(handle_of(self.current), array.region), self.current
         self.give_back_read(array)
@@ -319,6 +385,9 @@ class _Waited:
 
 
 def reference_of(role: str, adapter: object, lab: Lab) -> Producer | Consumer:
-    """Make the kit's own library in a role, with an adapter's types and doors."""
-    kind = Producer if role == "producer" else Consumer
-    return kind(lab, adapter)
+    """Give the kit's own library in a role, with an adapter's types and doors."""
+    key = role, *(getattr(adapter, name, ()) for name in ("dtypes", "doors"))
+    if key not in lab.own:
+        lab.own[key] = (Producer if role == "producer" else Consumer)(lab, adapter)
+    made: Producer | Consumer = lab.own[key]
+    return made

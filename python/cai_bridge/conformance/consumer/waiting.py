@@ -36,6 +36,7 @@ def sides(c: ConsumerAdapter, lab: Lab, case: Case) -> Sides:
 
 def imported(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, mine: Any) -> Any:
     """Have the consumer take an array on a stream, in the thread that a case says."""
+
     def take() -> Any:
         with c.entered(mine):
             return taken(c, x, case)

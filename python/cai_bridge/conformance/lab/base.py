@@ -88,8 +88,8 @@ class Lab(ABC):
     _patience_s = PATIENT_S
 
     @functools.cached_property
-    def judged(self) -> dict[Any, Any]:
-        """What came of the kit's own library, by requirement and case."""
+    def own(self) -> dict[Any, Any]:
+        """The kit's own libraries here, and what came of them: see `conformance.reference`."""
         return {}
 
     def __enter__(self) -> Self:
@@ -113,12 +113,17 @@ class Lab(ABC):
         del ordinal
         raise NotApplicableError("there is one device")
 
+    @abstractmethod
     def begin_thread(self) -> None:
         """Have the calling thread be as a new one on a GPU: no device is its current one."""
 
     @abstractmethod
     def current(self) -> contextlib.AbstractContextManager[None]:
         """Make the lab's device the calling thread's current one."""
+
+    @abstractmethod
+    def has_device(self) -> bool:
+        """Tell whether the calling thread has a current device."""
 
     # Streams.
 

@@ -56,6 +56,9 @@ class GpuLab(Lab):
         self.driver = load()
         self.device = (2, self.driver.ordinal)
         self.name = self.driver.describe()
+        if not self.has_device():
+            # As in programs that have made their first CUDA call; other threads have none.
+            self.driver("cuCtxSetCurrent", self.driver.primary)
         # All pinned memory is taken at once: taking some may wait for the device.
         self._flags = Pinned(self.driver, 4 * _FLAGS)
         self._staging = Pinned(self.driver, _STAGING)
@@ -85,9 +88,16 @@ class GpuLab(Lab):
         self.synchronize()
         self._streams.clear()
 
+    def begin_thread(self) -> None:
+        """Change nothing: a new thread has no current context."""
+
     def current(self) -> contextlib.AbstractContextManager[None]:
         """Make the primary context the calling thread's current one."""
         return self.driver.context()
+
+    def has_device(self) -> bool:
+        """Ask the driver for the calling thread's context."""
+        return self.driver.current_context() != 0
 
     # Streams.
 

@@ -30,9 +30,16 @@ class HostLab(Lab):
     def close(self) -> None:
         """Give back nothing."""
 
+    def begin_thread(self) -> None:
+        """Change nothing: there is no device."""
+
     def current(self) -> contextlib.AbstractContextManager[None]:
         """Change nothing."""
         return contextlib.nullcontext()
+
+    def has_device(self) -> bool:
+        """Tell that there is none to be needed."""
+        return True
 
     def _no_streams(self, *_: object, **_more: object) -> NoReturn:
         raise NotApplicableError(NO_STREAMS)

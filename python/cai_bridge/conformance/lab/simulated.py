@@ -94,6 +94,10 @@ class SimulatedLab(Lab):
             else:
                 self.cuda.set_device(before)
 
+    def has_device(self) -> bool:
+        """Ask the simulated driver."""
+        return self.cuda.current_device is not None
+
     def _stream(self, handle: int) -> SimulatedStream:
         return self.cuda.stream_of(handle)
 

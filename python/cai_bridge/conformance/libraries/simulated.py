@@ -98,7 +98,7 @@ class Array:
         What goes with this array: the exporter, or the managed tensor.
     upon : SimulatedStream or None
         The stream that it was taken on; others wait for it.
-    users : list of SimulatedStream
+    users : list of SimulatedStream, or what waits as one
         Those that work on it is queued on, if its memory goes with the array.
     """
 
@@ -106,7 +106,7 @@ class Array:
     ready: int | None
     held: Any
     upon: SimulatedStream | None = None
-    users: list[SimulatedStream] = field(default_factory=list)
+    users: list[Any] = field(default_factory=list)
 
     def __del__(self) -> None:
         # A deleter tells the producer that no work is left.

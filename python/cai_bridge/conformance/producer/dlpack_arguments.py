@@ -156,6 +156,7 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return "; ".join(sorted(told))
 
 
+@dlpack("host-copy-on-two", rests_on=("dl-device", "host-copy"))
 @dlpack("host-copy", rests_on=("dl-device",))
 def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     needs(can_be_late(p), "the adapter does not say how work comes to be pending")

@@ -1,0 +1,94 @@
+"""The kit's own library, by which it judges a lab before it accuses anybody there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import planted
+import pytest
+
+from cai_bridge.conformance import check_consumer, check_producer, in_another_thread, open_lab
+from cai_bridge.conformance.judging import LAB_FAILS
+from cai_bridge.conformance.lab.simulated import SimulatedLab
+from cai_bridge.conformance.producer import dlpack_arguments
+from cai_bridge.conformance.reference import reference_of
+
+# With a broken lab, what ends an array may also raise where nobody can pass it on.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+CHECKS = {"producer": check_producer, "consumer": check_consumer}
+
+
+@pytest.mark.parametrize("role", CHECKS)
+def test_the_kits_own_library_keeps_every_requirement(role: str, lab: Any) -> None:
+    report = CHECKS[role](reference_of(role, None, lab), lab=lab)
+    # No function in Python fails with an exception set, which is advice.
+    failed = {one.name: one.evidence for one in report.failed if one.name != "exchange-errors"}
+    assert failed == {}
+    lazy = {"cai-lazy", "dlpack-lazy", "exchange-lazy"}
+    assert {one.name for one in report.verdicts if one.outcome == "skipped"} <= lazy
+    assert sum(one.outcome == "passed" for one in report.verdicts) >= 55
+
+
+def without_a_current_device(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimulatedLab, "current", lambda _: contextlib.nullcontext())
+
+
+def that_orders_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimulatedLab, "order", lambda *_: None)
+
+
+def that_reads_on_the_host_what_was_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dlpack_arguments, "on_host", lambda _, said: [-1.0] * said.size)
+
+
+def whose_probe_sees_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimulatedLab, "is_behind", lambda *_: False)
+
+
+def whose_queued_reads_see_nothing(patch: pytest.MonkeyPatch) -> None:
+    read = SimulatedLab.read
+
+    def elsewhere(self: Any, stream: int, region: Any, name: str = "the read") -> Any:
+        del region
+        spare = self.memory(4096)
+        return read(self, stream, self.words(spare.ptr, 12), name)
+
+    patch.setattr(SimulatedLab, "read", elsewhere)
+
+
+LABS = [
+    ("producer", without_a_current_device),
+    ("consumer", without_a_current_device),
+    ("producer", that_orders_nothing),
+    ("consumer", that_orders_nothing),
+    ("producer", that_reads_on_the_host_what_was_before),
+    ("producer", whose_probe_sees_nothing),
+    ("producer", whose_queued_reads_see_nothing),
+]
+
+
+@pytest.mark.parametrize(("role", "broken"), LABS)
+def test_a_right_library_is_not_accused_of_what_a_lab_gets_wrong(
+    role: str, broken: Callable[[pytest.MonkeyPatch], None], lab: Any, monkeypatch: Any
+) -> None:
+    broken(monkeypatch)
+    report = CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
+    accused = {one.name: one.evidence for one in report.failed if one.requirement.level == "must"}
+    assert accused == {}
+    assert any(LAB_FAILS in one.evidence for one in report.verdicts)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_thread_of_the_kits_has_the_labs_device_unless_it_is_bare(lab: Any, bare: bool) -> None:
+    here = in_another_thread(lab, lambda: lab.cuda.current_device, bare=bare)
+    assert here == (None if bare else 0)
+
+
+def test_the_lab_leaves_a_threads_current_device_as_it_was() -> None:
+    with open_lab("simulated") as lab:
+        before = lab.cuda.current_device
+        with lab.current():
+            pass
+        assert lab.cuda.current_device == before
