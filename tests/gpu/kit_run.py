@@ -35,23 +35,22 @@ TASKS = [
 ]
 
 
-def judged(subject: str, role: Any, only: list[str] | None) -> dict[str, Any]:
+def judged(subject: str, role: Any, only: list[str] | None, where: Any = "gpu") -> dict[str, Any]:
     """Judge one library, and tell what came of it in few words."""
-    from cai_bridge.conformance import check_consumer, check_producer
+    from cai_bridge.conformance import check_consumer, check_producer, open_lab
     from cai_bridge.conformance.isolated import check_isolated
     from cai_bridge.conformance.judging import LAB_FAILS
-    from cai_bridge.conformance.lab.gpu import GpuLab
     from cai_bridge.conformance.reference import reference_of
 
     begin = time.monotonic()
     try:
         if subject == OWN:
-            with GpuLab() as lab:
+            with open_lab(where) as lab:
                 lab.expendable = True
                 check = check_producer if role == "producer" else check_consumer
                 report = check(reference_of(role, None, lab), lab=lab, only=only)
         else:
-            report = check_isolated(role, subject, where="gpu", limit_s=60, only=only)
+            report = check_isolated(role, subject, where=where, limit_s=60, only=only)
     except (ValueError, RuntimeError) as error:
         return {"error": f"{error}"[:400]}
     skipped: dict[str, list[str]] = {}
@@ -103,14 +102,15 @@ def told(key: str, found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def run_child(key: str, gpu: int, gpus: int, seconds: float, only: list[str]) -> dict[str, Any]:
+def run_child(key: str, gpu: int, gpus: int, seconds: float, asked: Any) -> dict[str, Any]:
     """Judge in a process of its own, by its GPU."""
     subject, _, role = key.rpartition(" as ")
     env = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     if gpus > 1:
         env["CUDA_VISIBLE_DEVICES"] = str(gpu)
     command = [sys.executable, "-m", "tests.gpu.kit_run", "--child", subject, role]
-    command += [part for name in only for part in ("--only", name)]
+    command += [part for name in asked.only for part in ("--only", name)]
+    command += ["--simulated"] * asked.simulated
     try:
         ran = subprocess.run(
             command,
@@ -143,15 +143,18 @@ def main() -> None:
     parser.add_argument("--workers", type=int)
     parser.add_argument("--only", action="append", default=[], help="a requirement")
     parser.add_argument("--subject", action="append", default=[], help="a part of a name")
+    parser.add_argument("--simulated", action="store_true", help="on the simulated device")
     parser.add_argument("--child", nargs=2)
     asked = parser.parse_args()
     if asked.child:
-        print(json.dumps(judged(*asked.child, asked.only or None)))
+        where = "simulated" if asked.simulated else "gpu"
+        print(json.dumps(judged(*asked.child, asked.only or None, where)))
         return
     asked.out.mkdir(parents=True, exist_ok=True)
     file, end = asked.out / "kit.json", time.monotonic() + asked.seconds
     done: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    keys = [f"{subject} as {role}" for subject, role in TASKS]
+    tasks = [(one, role) for one in (OWN, "simulated") for role in ("producer", "consumer")]
+    keys = [f"{subject} as {role}" for subject, role in (tasks if asked.simulated else TASKS)]
     keys = [one for one in keys if not asked.subject or any(part in one for part in asked.subject)]
     left, lock, gpus = [one for one in keys if one not in done], threading.Lock(), count_gpus()
 
@@ -161,7 +164,7 @@ def main() -> None:
                 if not left or time.monotonic() > end:
                     return
                 key = left.pop(0)
-            found = run_child(key, gpu % gpus, gpus, end - time.monotonic(), asked.only)
+            found = run_child(key, gpu % gpus, gpus, end - time.monotonic(), asked)
             with lock:
                 if found:
                     done[key] = found
