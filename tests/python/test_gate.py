@@ -99,6 +99,21 @@ class Arrays(ProducerAdapter):
         return np.empty(shape, dtype)
 
 
+class OfEither(np.ndarray):
+    """An array whose class has the dict of GPU arrays, as PyTorch's."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise AttributeError("the array is on the CPU")
+
+
+class EitherArrays(Arrays):
+    """Arrays of a library of both places, here on the CPU."""
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return super().make(shape, dtype).view(OfEither)
+
+
 class Takes(ConsumerAdapter):
     """NumPy, taking arrays of the CPU."""
 
@@ -112,7 +127,9 @@ class Takes(ConsumerAdapter):
 
 
 @pytest.mark.parametrize(
-    ("check", "adapter"), [(check_producer, Arrays), (check_consumer, Takes)], ids=str
+    ("check", "adapter"),
+    [(check_producer, Arrays), (check_producer, EitherArrays), (check_consumer, Takes)],
+    ids=str,
 )
 def test_a_library_of_the_cpu_is_judged_there(check: Callable[..., Report], adapter: Any) -> None:
     made = check(adapter)

@@ -6,7 +6,8 @@ import contextlib
 from typing import Any
 
 from .lab import DLPackArray, HostLab, Lab
-from .producer.arrays import DICT, on_cpu
+from .places import place_of_items
+from .producer.arrays import on_cpu
 from .requirement import NotApplicableError, Requirement, needs
 
 
@@ -15,7 +16,7 @@ def judged_on(role: str, adapter: Any, lab: Lab) -> Lab:
     with contextlib.suppress(Exception, SystemExit):
         if role == "producer":
             x = adapter.make((2,), (*adapter.dtypes, "float32")[0])
-            if on_cpu(x) and not hasattr(type(x), DICT):
+            if on_cpu(x) and lab.device_of(place_of_items(x)) is None:
                 return HostLab(lab)
         elif "dlpack" in adapter.doors and not _takes(adapter, lab):
             host = HostLab(lab)
