@@ -88,9 +88,9 @@ def test_a_layout_that_there_is_not_is_refused(lab: Any) -> None:
         CaiArray(lab, layout="diagonal")
 
 
-def test_what_another_thread_raises_is_raised_here() -> None:
+def test_what_another_thread_raises_is_raised_here(lab: Any) -> None:
     seen: list[int] = []
-    in_another_thread(lambda: seen.append(threading.get_ident()))
+    in_another_thread(lab, lambda: seen.append(threading.get_ident()))
     assert seen != [threading.get_ident()]
     with pytest.raises(ZeroDivisionError):
-        in_another_thread(lambda: 1 / 0)
+        in_another_thread(lab, lambda: 1 / 0)

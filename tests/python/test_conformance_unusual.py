@@ -37,6 +37,9 @@ def test_negative_strides_may_be_refused_and_columns_may_not(
     export = ExchangeTable.export
 
     def refuses(table: ExchangeTable, x: Any) -> Any:
+        # The kit's own arrays, which tell whether the lab is right, are not to be refused.
+        if not hasattr(x, "_region"):
+            return export(table, x)
         if min(x._region.strides or (1,)) < 0 if may_be else is_columns(x):
             raise BufferError("not this one")
         return export(table, x)
@@ -97,14 +100,14 @@ def test_a_stream_is_not_let_die_where_that_may_end_the_process(lab: Any, monkey
     assert found.evidence.startswith("judged only in a process that may crash")
 
 
-def test_what_another_thread_does_is_waited_for() -> None:
+def test_what_another_thread_does_is_waited_for(lab: Any) -> None:
     done: list[int] = []
 
     def work() -> None:
         time.sleep(0.05)
         done.append(1)
 
-    in_another_thread(work)
+    in_another_thread(lab, work)
     assert done == [1]
 
 
