@@ -25,6 +25,9 @@ def perturb() -> None:
     # Into a folder that is named here, and with its own profile: without optimization over crates
     # it lacks a symbol of unwinding. What is set for the extension is not for this library.
     environment = {name: text for name, text in os.environ.items() if not name.startswith(OTHERS)}
+    if flags := environment.get("RUSTFLAGS"):
+        kept = [one for one in flags.split() if not one.startswith("-Cprofile-use")]
+        environment["RUSTFLAGS"] = " ".join(kept)
     subprocess.run([*command, "--target-dir", str(target)], check=True, env=environment)
     beside = LIBRARY.with_suffix(".so.new")
     shutil.copy2(target / "release" / "libcai_bridge_perturb.so", beside)

@@ -19,8 +19,11 @@ CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RUST_FOLDER := $(shell rustc --print sysroot)
 REMAPPED = --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(RUST_FOLDER)=/rust \
 	--remap-path-prefix=$(CURDIR)=/cai_bridge
-# How the release profile is built: as it ships, or for whole suites by hand without what makes it slow.
-AS_release := CARGO_TARGET_DIR=$(CURDIR)/target
+# How the release profile is built: as it ships, the same without the profile of make/pgo (pgo.mk), or for whole suites
+# by hand without what makes it slow.
+AS_release = CARGO_TARGET_DIR=$(CURDIR)/target CARGO_BUILD_TARGET=$(HOST)
+AS_plain = $(AS_release)
+SHAPED_release = $(SHAPED)
 AS_test-wheel := CARGO_TARGET_DIR=$(CURDIR)/target/test-wheel CARGO_PROFILE_RELEASE_LTO=off \
 	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_INCREMENTAL=true
 
@@ -29,7 +32,7 @@ PERTURB := python/cai_bridge/_perturb.so
 
 $(VENV)/.wheel-%: $(BIN)/python $(SOURCES) $(PERTURB)
 	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
-	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED)" $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
+	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED) $(SHAPED_$*)" $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
 	$(BIN)/python make/check_wheel.py $(VENV)/wheel-$*/*.whl
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/package-$* $(VENV)/wheel-$*/*.whl
 	@touch $@
@@ -47,7 +50,7 @@ EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.toml')
 
 $(VENV)/.extensions-%: $(VENV)/.installed-% $(EXTENSION_SOURCES)
 	rm -rf $(VENV)/extensions
-	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED)" $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
+	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED) $(SHAPED_$*)" $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
 	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/extensions/*.whl
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/package-$* $(VENV)/extensions/*.whl
 	@touch $@
@@ -84,16 +87,17 @@ $(TESTED): $(BIN)/python $(SOURCES) $(shell find tests/extension -name '*.rs' -o
 
 fakes: $(FAKES)/.built $(TESTED)  ## Build the driver of stubs that the real CUDA door is tested over, and the tests' extension
 
-# A bridge that kept its symbols, for `make counts`.
+# A bridge that kept its symbols, for `make counts`: the code that ships. Cargo's profile stays as it is, since the names
+# of functions hang on it, and the profile of make/pgo on these.
 COUNTED := $(VENV)/counted
+EXTENSION_CARGO = $(PYO3_CARGO) rustc --quiet --release --lib --crate-type cdylib --features wheel --target $(HOST)
+WITH_SYMBOLS := -Cstrip=none -Cdebuginfo=1 -Cllvm-args=-pgo-warn-missing-function
 
-$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
-$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1
-$(COUNTED)/.built: export RUSTFLAGS += $(REMAPPED)
+$(COUNTED)/.built: export RUSTFLAGS += $(REMAPPED) $(SHAPED)
 $(COUNTED)/.built: $(BIN)/python $(SOURCES)
-	$(PYO3_CARGO) rustc --quiet --release --lib --crate-type cdylib --features wheel --target-dir target/counted
 	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
-	cp target/counted/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
+	$(EXTENSION_CARGO) --target-dir target/counted -- $(WITH_SYMBOLS) 2> $(COUNTED)/said || { cat $(COUNTED)/said; exit 1; }
+	cp target/counted/$(HOST)/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
 	$(BIN)/python -m compileall -q $(COUNTED)  # a first import, which compiles, counts otherwise
 	@touch $@
 
@@ -102,8 +106,8 @@ TESTS_NEED := $(VENV)/.extensions-$(PROFILE) core-tests $(VENV)/.tools $(FAKES)/
 
 builds: $(TESTS_NEED) $(COUNTED)/.built  ## Build all that the tests and counts need
 
-wheel: $(VENV)/.wheel-release  ## Build a wheel into dist/
-	mkdir -p dist && cp $(VENV)/wheel-release/*.whl dist/
+wheel: $(VENV)/.wheel-$(if $(filter 0,$(PGO)),plain,release)  ## Build a wheel into dist/; PGO=0: without the profile of make/pgo
+	mkdir -p dist && cp $(VENV)/wheel-$(if $(filter 0,$(PGO)),plain,release)/*.whl dist/
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) dist site target python/cai_bridge/*.so

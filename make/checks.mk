@@ -40,6 +40,7 @@ soak-perturb: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random progr
 	$(BIN)/python -m tests.soak_perturb --seed $(SEED)
 
 counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
+	$(BIN)/python make/pgo.py missing $(COUNTED)/said
 	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) --seed $(SEED) $(if $(WRITE),--write)
 
 growth: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Show that nothing costs more because there is more of something
