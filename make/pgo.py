@@ -42,13 +42,18 @@ def said(*command: str | Path) -> str:
     return done.stdout.strip()
 
 
+def unpacked() -> bytes:
+    """Give the profile as rustc reads it."""
+    return lzma.decompress(PROFILE.read_bytes())
+
+
 def flags(target: str) -> str:
     """Unpack the profile, and give the flags that use it."""
     about, own = json.loads(ABOUT.read_text()), {"rustc": said("rustc", "-V"), "target": target}
     if other := [f"{about[name]}, not {what}" for name, what in own.items() if about[name] != what]:
         print("built without the profile, which is of", *other, file=sys.stderr)
         return ""
-    profile = lzma.decompress(PROFILE.read_bytes())
+    profile = unpacked()
     # A file that is the same keeps its time, and nothing is built anew.
     if not UNPACKED.exists() or UNPACKED.read_bytes() != profile:
         UNPACKED.parent.mkdir(exist_ok=True)

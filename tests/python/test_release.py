@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import runpy
 import tarfile
 import zipfile
@@ -16,6 +17,7 @@ from generating import pages
 ROOT = Path(__file__).parents[2]
 LINKS = runpy.run_path(str(ROOT / "make" / "absolute_links.py"))
 WHEEL = runpy.run_path(str(ROOT / "make" / "check_wheel.py"))
+PGO = runpy.run_path(str(ROOT / "make" / "pgo.py"))
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,46 @@ def test_sources_are_whole_and_nothing_lies_beside_them(
         for name in [*names, *(change or [])]:
             made.addfile(tarfile.TarInfo(f"cai_bridge-1/{name}"), io.BytesIO())
     assert [one.partition(": ")[2] for one in WHEEL["of_sources"](path)] == found
+
+
+def test_the_profile_is_for_its_compiler_and_target_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags, about = PGO["flags"], json.loads(PGO["ABOUT"].read_text())
+    # As in the module: runpy's dict is a copy.
+    names = flags.__globals__
+    monkeypatch.setitem(names, "UNPACKED", tmp_path / "profile")
+    monkeypatch.setitem(names, "said", lambda *_: about["rustc"])
+    assert flags(about["target"]) == f"-Cprofile-use={tmp_path / 'profile'}"
+    assert (tmp_path / "profile").read_bytes() == PGO["unpacked"]()
+    assert flags("aarch64-unknown-linux-gnu") == ""
+    monkeypatch.setitem(names, "said", lambda *_: "rustc 1.94.0")
+    assert flags(about["target"]) == ""
+    assert f"{about['rustc']}, not rustc 1.94.0" in capsys.readouterr().err
+
+
+# What rustc 1.95 says of a function that is new, and of one that is another than it was.
+NEW = "warning: cgu.0: no profile data available for function {} Hash = 7 up to 0 count discarded\n"
+CHANGED = (
+    "warning: cgu.0: function control flow change detected (hash mismatch) {} Hash = 7"
+    " up to {} count discarded\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("new", "changed", "old"),
+    [
+        ("0", "0", []),
+        ("0.04", "0.04", []),
+        ("0.06", "0", ["the profile is old: functions"]),
+        ("0", "0.06", ["the profile is old: counts"]),
+    ],
+)
+def test_an_old_profile_is_noticed(new: str, changed: str, old: list[str]) -> None:
+    about = json.loads(PGO["ABOUT"].read_text())
+    text = "".join(NEW.format(f"_R{at}") for at in range(int(float(new) * about["functions"])))
+    text += CHANGED.format("_Rchanged", int(float(changed) * about["counts"]))
+    assert PGO["missing"](text) == old
 
 
 def test_a_section_is_taken_out_of_a_program_and_moved_to_the_margin() -> None:
