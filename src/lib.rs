@@ -45,7 +45,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! cai_bridge = { version = "0.2", features = ["cudarc", "python"] }
+//! cai_bridge = { version = "0.3", features = ["cudarc", "python"] }
 //! cudarc = { version = "0.19", default-features = false, features = ["cuda-12000"] } # the version that you choose
 //! ```
 //!
