@@ -43,7 +43,6 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// No array: of no dimensions, and no pointer.
-    #[cfg(feature = "dlpack")]
     pub(crate) const EMPTY: Self = Self {
         ptr: 0,
         dtype: Dtype::FIRST,
@@ -67,7 +66,6 @@ impl Descriptor {
     }
 
     /// Sets all but the layout, which is set already and has that reach.
-    #[cfg(feature = "dlpack")]
     #[inline(always)]
     pub(crate) fn set(
         &mut self,
@@ -129,7 +127,6 @@ impl Descriptor {
     }
 
     /// Its layout, to be set before [`Self::set`].
-    #[cfg(feature = "dlpack")]
     pub(crate) const fn layout_mut(&mut self) -> &mut Layout {
         &mut self.layout
     }

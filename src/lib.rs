@@ -63,7 +63,7 @@
 //! - [`testing::SimulatedCuda`]: a device that needs no GPU, for `cargo test`.
 //! - The protocols by themselves, without Python and without a driver: [`cai`], the entries of a dict, read and written;
 //!   [`dtype`], typestrs and DLPack's types; [`layout`], shapes and strides, checked; [`stream`], the integers that name
-//!   streams; [`dlpack`], managed tensors. A [`Descriptor`] is what they have in common.
+//!   streams; [`dlpack`], a tensor's fields, read and written. A [`Descriptor`] is what they have in common.
 //!
 //! # Errors
 //!
@@ -81,8 +81,8 @@
 //!
 //! # Features
 //!
-//! - None: [`cai`], [`dtype`], [`layout`], [`stream`] and [`Descriptor`], without any dependency.
-//! - `dlpack`: the module [`dlpack`], over [dlpark](https://docs.rs/dlpark).
+//! - None: [`cai`], [`dlpack::Fields`], [`dtype`], [`layout`], [`stream`] and [`Descriptor`], without any dependency.
+//! - `dlpack`: managed tensors in the module [`dlpack`], over [dlpark](https://docs.rs/dlpark).
 //! - `arrays`: arrays, scopes, kernels and the simulated device. The features below set it.
 //! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc) 0.19, in the version and with the linking
 //!   that your own dependency on cudarc names. A build without a version fails in cudarc's build script, which lists them.
@@ -152,7 +152,6 @@ pub mod buffer;
 pub mod lease;
 
 pub mod cai;
-#[cfg(feature = "dlpack")]
 pub mod dlpack;
 
 #[cfg(feature = "arrays")]

@@ -7,11 +7,9 @@
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
 use dlpark::{DlpackFlags, Managed};
 
-use crate::descriptor::{Descriptor, null};
-use crate::device::Device;
-use crate::dtype::Dtype;
+use super::fields::{self, Fields};
+use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
-use crate::layout::{Layout, MAX_NDIM};
 
 /// What a managed tensor says beside its `DLTensor`.
 ///
@@ -57,11 +55,7 @@ impl Header {
 /// # Ok::<(), cai_bridge::Error>(())
 /// ```
 pub fn check_version(version: DLPackVersion) -> Result<()> {
-    if version.major == dlpark::ffi::DLPACK_MAJOR_VERSION {
-        Ok(())
-    } else {
-        Err(Error::new(Kind::DlpackVersion, format!("{}.{}", version.major, version.minor)))
-    }
+    fields::check_major(version.major, version.minor)
 }
 
 /// Reads a legacy managed tensor.
@@ -210,44 +204,28 @@ pub(super) unsafe fn read_into(
     tensor: &DLTensor,
     header: Header,
 ) -> Result<()> {
-    let device = Device::from_dlpack(tensor.device.device_type.0, tensor.device.device_id)?;
-    let dtype = Dtype::of_dlpack(tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes)?
-        .with_padding(header.flags.contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED));
-    // In CAI the lanes take a dimension of their own.
-    let most = MAX_NDIM - usize::from(dtype.lanes() > 1);
-    let ndim = usize::try_from(tensor.ndim).ok().filter(|&ndim| ndim <= most);
-    let Some(ndim) = ndim else {
-        let lanes = if dtype.lanes() > 1 { " and lanes" } else { "" };
-        return Err(Error::new(Kind::Ndim, format!("{}{lanes}", tensor.ndim)));
-    };
+    let device = (tensor.device.device_type.0, tensor.device.device_id);
+    let dtype = (tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes);
+    let padded = header.flags.contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED);
+    let (on, of) = fields::named(device, dtype, padded)?;
+    let ndim = fields::check_ndim(i64::from(tensor.ndim), of)?;
     // SAFETY: the caller vouches for `ndim` integers behind a pointer that is not NULL.
     let Some(shape) = (unsafe { dims(tensor.shape, ndim) }) else {
         return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
     };
-    // SAFETY: as above.
-    let strides = unsafe { dims(tensor.strides, ndim) };
-    if strides.is_none() && header.version.is_some_and(|version| version.minor >= 2) {
-        return Err(Error::new(Kind::NullStrides, format!("NULL for {ndim} dimensions")));
-    }
-    let reach = array.layout_mut().set_elements(shape, strides, dtype.element_size())?;
-    let ptr = address(tensor, array.layout())?;
-    let readonly = header.flags.contains(DlpackFlags::READ_ONLY);
-    array.set(ptr, dtype, reach, device, readonly)
-}
-
-/// The address of the first element: `byte_offset` is added where there is one.
-#[inline(always)]
-fn address(tensor: &DLTensor, layout: &Layout) -> Result<u64> {
-    let (base, offset) = (tensor.data as u64, tensor.byte_offset);
-    if layout.size() == 0 {
-        return Ok(0);
-    }
-    if base == 0 {
-        return Err(null(layout));
-    }
-    base.checked_add(offset).ok_or_else(|| {
-        Error::new(Kind::ByteOffset, format!("{offset} after the pointer {base:#x}"))
-    })
+    let said = Fields {
+        data: tensor.data as u64,
+        device,
+        dtype,
+        shape,
+        // SAFETY: as above.
+        strides: unsafe { dims(tensor.strides, ndim) },
+        byte_offset: tensor.byte_offset,
+        version: header.version.map(|version| (version.major, version.minor)),
+        readonly: header.flags.contains(DlpackFlags::READ_ONLY),
+        padded,
+    };
+    said.put(array, on, of)
 }
 
 /// `ndim` integers; none at all need no pointer.

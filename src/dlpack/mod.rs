@@ -1,11 +1,41 @@
-//! DLPack 1.3 over [`dlpark`]: the second door, where foreign C structures are read and written.
+//! DLPack 1.3: what a tensor says, and with the feature `dlpack` managed tensors.
 //!
-//! [`decode`] reads a `DLTensor` into a [`Descriptor`](crate::Descriptor), [`encode`] makes managed tensors. Neither needs
-//! Python or a driver, and neither orders anything: a tensor does not say on which stream it is ready. The specification
-//! is [`dlpack.h`](https://dmlc.github.io/dlpack/latest/c_api.html) and its
+//! [`Fields`] are a tensor's values, which [`Fields::decode`] checks and [`Fields::of`] gives. They need no feature, no
+//! Python and no driver, and fit whatever declaration of `DLTensor` a crate has. The specification is
+//! [`dlpack.h`](https://dmlc.github.io/dlpack/latest/c_api.html) and its
 //! [Python page](https://dmlc.github.io/dlpack/latest/python_spec.html).
 //!
 //! ```
+//! use cai_bridge::Device;
+//! use cai_bridge::dlpack::Fields;
+//!
+//! // Columns of a matrix of rows, as another library has put them into a `DLTensor`.
+//! let array = Fields {
+//!     data: 0x7f00_0000,
+//!     device: (2, 0),    // kDLCUDA
+//!     dtype: (2, 32, 1), // float32
+//!     shape: &[3, 2],
+//!     strides: Some(&[1, 3]),
+//!     byte_offset: 256,
+//!     version: Some((1, 3)),
+//!     readonly: false,
+//!     padded: false,
+//! }
+//! .decode()?;
+//! assert_eq!((array.ptr(), array.dtype().typestr(), array.device()), (0x7f00_0100, "<f4", Device::cuda(0)));
+//! assert!(!array.layout().is_contiguous());
+//!
+//! // And out.
+//! let said = Fields::of(&array);
+//! assert_eq!((said.data, said.byte_offset, said.strides), (0x7f00_0100, 0, Some(&[1, 3][..])));
+//! # Ok::<(), cai_bridge::Error>(())
+//! ```
+//!
+//! With the feature `dlpack`, [`decode`] reads the structures of C, and [`encode`] makes managed tensors, over
+//! [dlpark](https://docs.rs/dlpark). Neither orders anything: a tensor does not say on which stream it is ready.
+//!
+#![cfg_attr(feature = "dlpack", doc = "```")]
+#![cfg_attr(not(feature = "dlpack"), doc = "```ignore")]
 //! use cai_bridge::dlpack::{decode, encode};
 //! use cai_bridge::dlpark::Managed;
 //! use cai_bridge::layout::Layout;
@@ -27,7 +57,13 @@
 //! # Ok::<(), cai_bridge::Error>(())
 //! ```
 
+mod fields;
+
+pub use self::fields::Fields;
+
+#[cfg(feature = "dlpack")]
 pub mod decode;
+#[cfg(feature = "dlpack")]
 pub mod encode;
 
 #[doc(hidden)]

@@ -94,7 +94,6 @@ pub struct Dtype {
 
 impl Dtype {
     /// The first of the table.
-    #[cfg(feature = "dlpack")]
     pub(crate) const FIRST: Self = Self::of_row(0);
 
     /// A byte of an item that DLPack has no word for, or whose strides it has none for: an array of such items is, in

@@ -57,6 +57,12 @@ def build(row: dict) -> tuple[bool, str]:
         env["PATH"] = f"{tools}{os.pathsep}{env['PATH']}"
     command = ["cargo", "check", "--quiet", "--target-dir", str(TARGET)]
     done = subprocess.run(command, cwd=crate, env=env, capture_output=True, text=True, check=False)
+    if "crates" in row and not done.returncode:
+        tree = ["cargo", "tree", "--edges", "normal,build", "--prefix", "none"]
+        told = subprocess.run(tree, cwd=crate, env=env, capture_output=True, text=True, check=True)
+        crates = {line.split()[0] for line in told.stdout.splitlines()}
+        if len(crates) > row["crates"]:
+            return False, f"got {len(crates)} crates; allowed: {row['crates']}: {sorted(crates)}"
     return done.returncode == 0, done.stderr
 
 

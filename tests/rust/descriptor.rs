@@ -1,7 +1,9 @@
 //! What crosses between the protocols: lanes, what is pending, the pointer of nothing.
 
+use cai_bridge::ErrorKind;
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
+use cai_bridge::dlpack::{Fields, decode, encode};
 use cai_bridge::dtype::Dtype;
 use cai_bridge::layout::Layout;
 use cai_bridge::stream::{Ready, Stream};
@@ -30,4 +32,43 @@ fn nothing_is_pending_where_there_is_nothing() {
     assert_eq!(floats(&[2, 3], 1).pending(ready), ready);
     let empty = floats(&[2, 0], 1);
     assert_eq!((empty.ptr(), empty.pending(ready)), (0, Ready::Nothing));
+}
+
+#[test]
+fn the_fields_of_a_tensor_say_what_the_tensor_of_c_says() {
+    for array in [floats(&[2, 3], 1), floats(&[2], 4), floats(&[0, 3], 1), floats(&[], 1)] {
+        for array in [array.clone(), array.with_readonly(Some(true))] {
+            assert_eq!(Fields::of(&array).decode().as_ref(), Ok(&array));
+            let tensor = encode::versioned(&array, Box::new(())).unwrap();
+            assert_eq!(decode::managed(&tensor).as_ref(), Ok(&array));
+        }
+    }
+    let packed = Dtype::of_dlpack(17, 4, 1).unwrap().with_padding(true);
+    let layout = Layout::from_elements(&[3], None, packed.element_size()).unwrap();
+    let array = Descriptor::new(4096, packed, layout, Device::cuda(0), false).unwrap();
+    assert_eq!(Fields::of(&array).decode(), Ok(array));
+}
+
+#[test]
+fn a_tensors_fields_are_refused_one_by_one() {
+    let array = floats(&[2, 3], 1);
+    let right = Fields::of(&array);
+    let wrong = [
+        (ErrorKind::DlpackVersion, Fields { version: Some((2, 0)), ..right }),
+        (ErrorKind::CpuMemory, Fields { device: (1, 0), ..right }),
+        (ErrorKind::Lanes, Fields { dtype: (2, 32, 0), ..right }),
+        (ErrorKind::Ndim, Fields { shape: &[1; 65], strides: None, version: None, ..right }),
+        (ErrorKind::Ndim, Fields { dtype: (2, 32, 2), shape: &[1; 64], strides: None, ..right }),
+        (ErrorKind::NullStrides, Fields { strides: None, ..right }),
+        (ErrorKind::StridesMalformed, Fields { strides: Some(&[1]), ..right }),
+        (ErrorKind::ShapeNegative, Fields { shape: &[2, -1], ..right }),
+        (ErrorKind::NullData, Fields { data: 0, ..right }),
+        (ErrorKind::ByteOffset, Fields { byte_offset: u64::MAX, ..right }),
+    ];
+    for (kind, fields) in wrong {
+        assert_eq!(fields.decode().unwrap_err().kind(), kind, "{fields:?}");
+    }
+    for version in [None, Some((1, 1))] {
+        assert_eq!(Fields { strides: None, version, ..right }.decode().as_ref(), Ok(&array));
+    }
 }
