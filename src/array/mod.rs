@@ -12,6 +12,8 @@ mod events;
 mod kernel;
 mod launch;
 mod memory;
+#[cfg(all(loom, test))]
+mod model;
 mod on;
 mod on_host;
 pub(crate) mod origin;

@@ -7,14 +7,37 @@
 //! waited for without the interpreter's lock, since who has it may need that.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 
+use self::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
 use super::stream::RustStream;
 use super::unlocked::unlocked;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
-use crate::stream::{Alive, Thread};
+use crate::stream::Alive;
+
+/// What the users are made of: `std`'s, or in the model those whose every interleaving loom tries.
+mod sync {
+    #[cfg(all(loom, test))]
+    pub(super) use loom::sync::atomic::AtomicU64;
+    #[cfg(all(loom, test))]
+    pub(super) use loom::sync::{Mutex, MutexGuard};
+    #[cfg(not(all(loom, test)))]
+    pub(super) use std::sync::atomic::AtomicU64;
+    pub(super) use std::sync::atomic::Ordering;
+    #[cfg(not(all(loom, test)))]
+    pub(super) use std::sync::{Mutex, MutexGuard};
+    pub(super) use std::sync::{PoisonError, TryLockError};
+
+    /// The calling thread's number.
+    #[cfg(not(all(loom, test)))]
+    pub(super) fn thread() -> u64 {
+        crate::stream::Thread::current().number()
+    }
+
+    #[cfg(all(loom, test))]
+    pub(super) use super::super::model::thread;
+}
 
 /// The scopes of an array's memory that have not ended.
 #[derive(Default)]
@@ -83,7 +106,7 @@ impl Users {
     /// Waits until no other thread has its turn. A turn inside this thread's own is the same one: a subscriber that is
     /// told of an order may run any code.
     pub(super) fn turn(&self) -> TurnGuard<'_> {
-        let me = Thread::current().number();
+        let me = sync::thread();
         if self.holder.load(Ordering::Relaxed) == me {
             return TurnGuard(None);
         }
@@ -118,7 +141,7 @@ impl Users {
     }
 
     /// The scope lends memory of the array's.
-    #[cfg(feature = "cudarc")]
+    #[cfg(any(feature = "cudarc", all(loom, test)))]
     pub(super) fn lend(&self, scope: &Arc<RustStream>, lent: Arc<dyn Lent>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
             user.lent.push(lent);

@@ -1,0 +1,267 @@
+//! Every interleaving of scopes in several threads that use one memory, by loom: who works, who borrows, and who ends.
+//!
+//! `make loom` runs these. A [`Device`] notes which work each stream comes after, and fails where two pieces of work that
+//! must be in order are in none.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use loom::sync::Mutex;
+use loom::thread::{self, JoinHandle};
+
+use super::origin::{self, Origin, Use};
+use super::stream::{RustStream, WorkStream};
+use super::users::{Lent, Span, Users};
+use crate::descriptor::Descriptor;
+use crate::device::{Device as Memory, Place};
+use crate::driver::Handle;
+use crate::dtype::Dtype;
+use crate::error::{Kind, Result};
+use crate::layout::Layout;
+use crate::stream::Alive;
+
+/// A number of loom's thread: all of them are one of the machine's.
+pub(super) fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    loom::thread_local! {
+        static ID: Cell<u64> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    ID.with(Cell::get)
+}
+
+/// The producer's stream, and the first of those that cudarc would use.
+const HOME: u64 = 0x100;
+const CUDARCS: u64 = 0x1000;
+
+/// What is queued, by numbers, and what each stream comes after.
+#[derive(Default)]
+struct Device {
+    work: Vec<bool>,
+    after: HashMap<u64, HashSet<usize>>,
+}
+
+impl Device {
+    fn order(&mut self, from: u64, to: u64) {
+        let seen = self.after.get(&from).cloned().unwrap_or_default();
+        self.after.entry(to).or_default().extend(seen);
+    }
+
+    fn work(&mut self, stream: u64, writes: bool) {
+        let seen = self.after.entry(stream).or_default();
+        for (number, wrote) in self.work.iter().enumerate() {
+            assert!(seen.contains(&number) || !(*wrote || writes), "a race with work {number}");
+        }
+        seen.insert(self.work.len());
+        self.work.push(writes);
+    }
+}
+
+/// Memory whose orders and work are noted. Each note is a step that other threads may come before.
+struct Noted {
+    device: Mutex<Device>,
+    users: Users,
+}
+
+impl Noted {
+    fn order(&self, from: u64, to: u64) {
+        self.device.lock().unwrap().order(from, to);
+    }
+
+    fn work(&self, stream: u64, writes: bool) {
+        self.device.lock().unwrap().work(stream, writes);
+    }
+}
+
+const fn handle(stream: Alive<'_>) -> u64 {
+    stream.stream().handle()
+}
+
+impl Origin for Noted {
+    fn driver(&self) -> &Handle {
+        &Handle::Cuda
+    }
+
+    fn place(&self) -> Place {
+        Place::gpu(0)
+    }
+
+    fn hand_over(&self, _door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
+        Noted::order(self, HOME, handle(to));
+        Ok(())
+    }
+
+    fn give_back(&self, user: Alive<'_>) -> Result<()> {
+        Noted::order(self, handle(user), HOME);
+        Ok(())
+    }
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
+
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        Noted::order(self, handle(from), handle(to));
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+struct Numbered(u64);
+
+// SAFETY: no driver is asked about it.
+unsafe impl WorkStream for Numbered {
+    fn handle(&self) -> u64 {
+        self.0
+    }
+
+    fn place(&self) -> Place {
+        Place::gpu(0)
+    }
+}
+
+/// Memory that is lent for work on a stream of cudarc's.
+struct Borrow {
+    memory: Arc<Noted>,
+    work: Span,
+    scope: u64,
+    cudarcs: u64,
+}
+
+impl Lent for Borrow {
+    fn work(&self) -> Span {
+        self.work
+    }
+
+    fn take_back(&self) -> Result<()> {
+        self.memory.order(self.cudarcs, self.scope);
+        Ok(())
+    }
+}
+
+/// A scope of a thread.
+struct Scope {
+    memory: Arc<Noted>,
+    array: Descriptor,
+    stream: Arc<RustStream>,
+}
+
+/// What a scope does with its memory.
+#[derive(Clone, Copy)]
+enum Does {
+    Reads,
+    Writes,
+    /// Borrows it, works there and gives it back, or forgets to.
+    Borrows {
+        forgets: bool,
+    },
+}
+
+impl Scope {
+    fn new(memory: &Arc<Noted>, number: u64) -> Self {
+        let float = Dtype::from_name("float32").unwrap();
+        let layout = Layout::from_elements(&[4], None, 4).unwrap();
+        let array = Descriptor::new(4096, float, layout, Memory::cuda(0), false).unwrap();
+        let stream = Arc::new(RustStream::of(&Numbered(HOME + number)));
+        Self { memory: Arc::clone(memory), array, stream }
+    }
+
+    /// Runs it from its beginning to its end, unless the memory is lent. Whether it did.
+    fn run(self, does: Does) -> bool {
+        let writes = !matches!(does, Does::Reads);
+        let work = Span::of(&self.array, writes);
+        let entered = origin::enter(&*self.memory, &self.stream, work).and_then(|()| {
+            self.memory.hand_over("scope", &self.array, self.stream.alive())?;
+            self.work(does, work)
+        });
+        // Both ends are those of `scope`: a refusal that comes late does not change them.
+        origin::end(&*self.memory, &self.stream).unwrap();
+        match entered {
+            Ok(()) => true,
+            Err(refused) => {
+                assert_eq!(refused.kind(), Kind::Borrowed, "{refused}");
+                false
+            }
+        }
+    }
+
+    fn work(&self, does: Does, work: Span) -> Result<()> {
+        let own = handle(self.stream.alive());
+        let used = Use { origin: Arc::clone(&self.memory) as _, work };
+        let Does::Borrows { forgets } = does else {
+            return origin::in_turn(&[used], &self.stream, || {
+                self.memory.work(own, work.writes);
+                Ok(())
+            });
+        };
+        let (memory, cudarcs) = (Arc::clone(&self.memory), own + CUDARCS);
+        let lent: Arc<dyn Lent> = Arc::new(Borrow { memory, work, scope: own, cudarcs });
+        origin::in_turn(&[used], &self.stream, || {
+            self.memory.order(own, cudarcs);
+            self.memory.users().lend(&self.stream, Arc::clone(&lent));
+            Ok(())
+        })?;
+        self.memory.work(cudarcs, true);
+        if forgets {
+            return Ok(());
+        }
+        self.memory.users().take_back(&self.stream, |one| Arc::ptr_eq(one, &lent))
+    }
+}
+
+/// Runs scopes that do these things at once, one of them on this thread, and looks at what is left. A thread is
+/// interrupted three times at most where there are two, and once where there are three, which takes seconds each.
+fn at_once(all: &'static [Does]) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });
+    model.check(move || {
+        let device = Mutex::new(Device::default());
+        let memory = Arc::new(Noted { device, users: Users::default() });
+        let mut scopes: Vec<_> =
+            (1..).map(|number| Scope::new(&memory, number)).zip(all.iter().copied()).collect();
+        let (mine, does) = scopes.pop().unwrap();
+        let others: Vec<JoinHandle<bool>> =
+            scopes.into_iter().map(|(one, does)| thread::spawn(move || one.run(does))).collect();
+        let mut ran = usize::from(mine.run(does));
+        ran += others.into_iter().map(|one| usize::from(one.join().unwrap())).sum::<usize>();
+        assert!(ran > 0, "each was refused for the others");
+        // All scopes have ended: the producer's next work, and a later scope, come after all.
+        memory.work(HOME, true);
+        assert!(Scope::new(&memory, 9).run(Does::Writes), "the memory is still lent");
+    });
+}
+
+const FORGETS: Does = Does::Borrows { forgets: true };
+const DROPS: Does = Does::Borrows { forgets: false };
+
+#[test]
+fn what_two_scopes_queue_on_one_memory_is_in_order() {
+    at_once(&[Does::Writes, Does::Writes]);
+}
+
+#[test]
+fn a_scope_that_reads_and_one_that_writes_are_in_order() {
+    at_once(&[Does::Reads, Does::Writes]);
+}
+
+#[test]
+fn of_two_borrows_that_write_one_is_refused_or_comes_after_the_other() {
+    at_once(&[DROPS, DROPS]);
+}
+
+#[test]
+fn a_borrow_that_is_forgotten_is_waited_for_by_whoever_comes_next() {
+    at_once(&[FORGETS, Does::Writes]);
+}
+
+#[test]
+fn work_beside_a_borrow_is_refused_or_in_order() {
+    at_once(&[DROPS, Does::Reads]);
+}
+
+#[test]
+fn three_scopes_that_read_and_write_are_in_order() {
+    at_once(&[Does::Reads, Does::Reads, Does::Writes]);
+}
