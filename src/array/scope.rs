@@ -10,6 +10,7 @@ use super::origin::{self, Origin, Use};
 use super::retry;
 use super::stream::{RustStream, WorkStream};
 use super::users::Span;
+use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
@@ -129,7 +130,7 @@ where
     E: From<Error>,
 {
     retry::look();
-    let used = ScopeMemory { user: Arc::new(RustStream::of(stream)), origins: RefCell::default() };
+    let used = ScopeMemory::new(RustStream::of(stream));
     let scope = Scope { stream, used, brand: PhantomData };
     let done = work(&scope)?;
     scope.used.end()?;
@@ -180,8 +181,7 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Orders `array`, which is written or only read, for this scope: after its producer's work, once, and after that
-    /// of other scopes that have not ended.
+    /// Orders `array`, which is written or only read, for this scope.
     pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
@@ -192,30 +192,19 @@ impl<S: WorkStream> Scope<'_, S> {
         if array.descriptor.ptr() == 0 {
             return Ok(());
         }
-        let known = self.used.has(&array.origin);
-        let work = Span::of(&array.descriptor, writes);
-        let taken = origin::enter(&*array.origin, &self.used.user, work).and_then(|()| {
-            // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
-            if known { Ok(()) } else { array.origin.hand_over("scope", &array.descriptor, to) }
-        });
-        match (&taken, known) {
-            (Ok(()), false) => self.used.origins.borrow_mut().push(Arc::clone(&array.origin)),
-            (Err(_), false) => array.origin.users().remove(&self.used.user),
-            _ => {}
-        }
-        taken
+        self.used.take(&array.origin, &array.descriptor, writes)
     }
 
     /// Runs `queue`, which queues work on the stream that uses that memory, to write or only to read. It is ordered
     /// with the work of other scopes that have not ended.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
-        origin::in_turn(uses, &self.used.user, queue)
+        origin::in_turn(uses, self.used.user(), queue)
     }
 
     /// What names the scope among the users of its memory.
     #[cfg(feature = "cudarc")]
     pub(super) const fn user(&self) -> &Arc<RustStream> {
-        &self.used.user
+        self.used.user()
     }
 }
 
@@ -225,24 +214,74 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
     }
 }
 
-/// The memory that was used, which goes back at the end.
-struct ScopeMemory {
+/// The memory that a scope uses, which goes back at its end.
+pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
-    origins: RefCell<Vec<Arc<dyn Origin>>>,
+    used: RefCell<Vec<UsedMemory>>,
+}
+
+/// Memory that the scope is ordered on, to write or only to read.
+struct UsedMemory {
+    origin: Arc<dyn Origin>,
+    writes: bool,
 }
 
 impl ScopeMemory {
-    fn has(&self, origin: &Arc<dyn Origin>) -> bool {
-        self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
+    pub(super) fn new(user: RustStream) -> Self {
+        Self { user: Arc::new(user), used: RefCell::default() }
+    }
+
+    /// Whether the scope is ordered on the memory, and to write; `None` if it does not use it.
+    fn writes(&self, origin: &Arc<dyn Origin>) -> Option<bool> {
+        let used = self.used.borrow();
+        used.iter().find(|used| Arc::ptr_eq(&used.origin, origin)).map(|used| used.writes)
+    }
+
+    /// Orders the scope after the work of other scopes that have not ended, and after the producer's: once to read, and
+    /// again to write, since scopes that read meanwhile and have ended are in order with the producer alone.
+    pub(super) fn take(
+        &self,
+        origin: &Arc<dyn Origin>,
+        array: &Descriptor,
+        writes: bool,
+    ) -> Result<()> {
+        let before = self.writes(origin);
+        let is_ordered = before.is_some_and(|wrote| wrote || !writes);
+        let taken = origin::enter(&**origin, &self.user, Span::of(array, writes)).and_then(|()| {
+            // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
+            if is_ordered { Ok(()) } else { origin.hand_over("scope", array, self.user.alive()) }
+        });
+        match (&taken, before) {
+            (Ok(()), _) if is_ordered => {}
+            (Ok(()), None) => {
+                let origin = Arc::clone(origin);
+                self.used.borrow_mut().push(UsedMemory { origin, writes });
+            }
+            (Ok(()), Some(_)) => {
+                let mut used = self.used.borrow_mut();
+                let same = used.iter_mut().find(|used| Arc::ptr_eq(&used.origin, origin));
+                if let Some(used) = same {
+                    used.writes = writes;
+                }
+            }
+            (Err(_), None) => origin.users().remove(&self.user),
+            (Err(_), Some(_)) => {}
+        }
+        taken
     }
 
     /// Makes every producer wait, and other scopes of its memory; what failed first is the answer.
-    fn end(&self) -> Result<()> {
+    pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
-        for origin in self.origins.take() {
+        for UsedMemory { origin, .. } in self.used.take() {
             done = done.and(retry::settle(origin, &self.user));
         }
         done
+    }
+
+    /// What names the scope among the users of its memory.
+    pub(super) const fn user(&self) -> &Arc<RustStream> {
+        &self.user
     }
 }
 

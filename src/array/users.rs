@@ -170,11 +170,12 @@ impl Users {
         Ok(())
     }
 
-    /// Whom the next work of others that has to wait for the scope's is queued by.
+    /// The scopes whose next work has to wait for that of `scope`. If that is none, as the consumer of a tensor, it may
+    /// have written.
     pub(super) fn after(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let users = self.lock();
-        let own = users.iter().find(|user| user.is(scope));
-        own.map(|own| met(&users, Some(scope), own.writes)).unwrap_or_default()
+        let writes = users.iter().find(|user| user.is(scope)).is_none_or(|own| own.writes);
+        met(&users, Some(scope), writes)
     }
 
     /// Removes a scope.

@@ -187,6 +187,42 @@ fn a_scope_that_reads_and_one_inside_it_that_writes_are_in_order() {
 }
 
 #[test]
+fn a_scope_that_writes_what_it_took_to_read_runs_after_those_that_read_it_meanwhile() {
+    let (cuda, home, a) = two_streams();
+    let b = cuda.stream(0).unwrap();
+    let mut x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
+    let y: Array = (*x).clone();
+    let seen = scope(&a, |a| {
+        y.on(a)?;
+        let seen = copied(&b, &y)?;
+        add_in(a, &mut x)?;
+        Ok::<_, Error>(seen)
+    })
+    .unwrap();
+    assert_eq!(seen.to_vec::<f32>(&b).unwrap(), [1.0; 4]);
+    cuda.check().unwrap();
+}
+
+#[test]
+fn a_scope_that_goes_on_when_a_tensor_of_its_memory_is_deleted_runs_after_the_tensors_work() {
+    let (cuda, home, a) = two_streams();
+    let b = cuda.stream(0).unwrap();
+    let mut x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
+    let seen = scope(&a, |a| {
+        add_in(a, &mut x)?;
+        // SAFETY: the tensor was made for that stream, and nothing else is queued until it is deleted.
+        let theirs = unsafe { Array::from_dlpack(x.to_dlpack(&b)?, &b) }?;
+        let seen = copied(&b, &theirs)?;
+        drop(theirs);
+        add_in(a, &mut x)?;
+        Ok::<_, Error>(seen)
+    })
+    .unwrap();
+    assert_eq!(seen.to_vec::<f32>(&b).unwrap(), [2.0; 4]);
+    cuda.check().unwrap();
+}
+
+#[test]
 fn a_tensor_that_is_made_inside_a_scope_is_ready_after_its_work() {
     let (cuda, home, a) = two_streams();
     let b = cuda.stream(0).unwrap();
