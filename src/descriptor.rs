@@ -1,4 +1,4 @@
-//! What crosses between the protocols: pointer, type, layout, device, read-only.
+//! The description that crosses between the protocols: pointer, type, layout, device, read-only.
 //!
 //! Invariants, stated once: the pointer is 0 exactly where there are no elements; everything that
 //! the layout reaches lies inside the 64-bit address space. The type and layout are DLPack's, lanes
@@ -42,7 +42,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// No array: of no dimensions, and no pointer.
+    /// No array: no dimensions, and no pointer.
     pub(crate) const EMPTY: Self = Self {
         ptr: 0,
         dtype: Dtype::FIRST,
@@ -156,21 +156,21 @@ impl Descriptor {
         self.readonly
     }
 
-    /// The same with `readonly` as the caller wants it: `None` keeps what the producer says.
+    /// The array with `readonly` as the caller wants it: `None` keeps what the producer says.
     #[must_use]
     pub const fn with_readonly(mut self, readonly: Option<bool>) -> Self {
         self.set_readonly(readonly);
         self
     }
 
-    /// The same in its place.
+    /// Sets `readonly` as [`Self::with_readonly`] does.
     pub(crate) const fn set_readonly(&mut self, readonly: Option<bool>) {
         if let Some(readonly) = readonly {
             self.readonly = readonly;
         }
     }
 
-    /// The same memory under another of the names that reach it, in its place.
+    /// Sets another of the devices that reach the memory.
     #[cfg(feature = "python")]
     pub(crate) const fn set_device(&mut self, device: Device) {
         self.device = device;
@@ -194,7 +194,7 @@ impl Descriptor {
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
-    /// The same with elements of another type of as many bytes.
+    /// The array with elements of another type of as many bytes.
     #[cfg(feature = "python")]
     #[must_use]
     pub(crate) fn of(mut self, dtype: Dtype) -> Self {
@@ -202,7 +202,7 @@ impl Descriptor {
         self
     }
 
-    /// The same memory under another of the names that reach it.
+    /// The array under another of the devices that reach its memory.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
@@ -251,7 +251,7 @@ impl Descriptor {
         self.cai_steps().collect()
     }
 
-    /// [`Self::cai_shape`], one at a time.
+    /// The extents of [`Self::cai_shape`], one at a time.
     #[inline]
     pub fn cai_extents(&self) -> CaiDims<'_> {
         let lanes = self.dtype.lanes();
@@ -264,7 +264,7 @@ impl Descriptor {
         self.dtype.is_shared() && self.dtype.lanes() > 1
     }
 
-    /// [`Self::cai_strides`], one at a time.
+    /// The strides of [`Self::cai_strides`], one at a time.
     #[inline]
     pub fn cai_steps(&self) -> CaiDims<'_> {
         let factor = self.dtype.element_size();
@@ -272,7 +272,7 @@ impl Descriptor {
         CaiDims { values: self.of_items(self.layout.strides()).iter(), factor, last }
     }
 
-    /// Without what is of the bytes of an item.
+    /// The dimensions without that of an item's bytes.
     #[inline]
     fn of_items<'a>(&self, dims: &'a [i64]) -> &'a [i64] {
         match dims.split_last() {

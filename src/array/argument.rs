@@ -1,4 +1,4 @@
-//! What a kernel is given: views of arrays, and numbers.
+//! A kernel's arguments: views of arrays, and numbers.
 
 use std::any::Any;
 use std::sync::Arc;

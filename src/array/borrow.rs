@@ -1,4 +1,4 @@
-//! A view as cudarc has it.
+//! Views for cudarc's own calls.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -17,11 +17,11 @@ use super::users::{Lent, Span};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
-/// What cudarc's [`CudaView`] of a [`View`] borrows from. Where cudarc uses it on another stream of the same context,
+/// A [`View`] that is lent to cudarc, which gives cudarc's [`CudaView`]. If cudarc uses it on another stream of the same context,
 /// that stream waits for the scope's, and the scope's for it when this is dropped, or else when the scope ends: by
 /// cudarc's events, if it tracks any.
 ///
-/// As long as it lives, other work on the same elements is refused ([`Borrowed`](Kind::Borrowed)), in this scope too,
+/// While the borrow lives, other work on the same elements is refused ([`Borrowed`](Kind::Borrowed)), in this scope too,
 /// unless both only read: the crate does not see what cudarc queues. It does not leave its scope:
 ///
 /// ```compile_fail,E0521
@@ -67,7 +67,7 @@ struct Borrowed {
     lent: Arc<dyn Lent>,
 }
 
-/// Memory that cudarc has as a slice. To forget the slice leaves its events alive.
+/// Memory that cudarc has as a slice. A forgotten slice leaves its events alive.
 struct LentToCuda {
     work: Span,
     stream: Arc<CudaStream>,
@@ -85,7 +85,7 @@ impl Lent for LentToCuda {
     }
 }
 
-/// The same of a [`ViewMut`].
+/// A [`ViewMut`] that is lent to cudarc, as [`CudaBorrow`] is of a [`View`].
 ///
 /// # Examples
 ///
@@ -157,7 +157,7 @@ impl<'id, T: Element> ViewMut<'_, 'id, T> {
     ///
     /// # Errors
     ///
-    /// As for [`View::cuda`].
+    /// Those of [`View::cuda`].
     ///
     /// # Examples
     ///

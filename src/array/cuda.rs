@@ -134,7 +134,7 @@ pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<(
 ///
 /// # Safety
 ///
-/// It takes these arguments, and touches no other memory.
+/// The kernel takes these arguments, and touches no other memory.
 pub(super) unsafe fn launch(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -149,7 +149,7 @@ pub(super) unsafe fn launch(
     launched
 }
 
-/// The same with no lock of the interpreter's: a full queue blocks it, and the driver may have to compile the kernel.
+/// Launches without the interpreter's lock: a full queue blocks a launch, and the driver may have to compile the kernel.
 ///
 /// # Safety
 ///
@@ -161,7 +161,7 @@ unsafe fn launch_unlocked(
     slots: &[Slot],
 ) -> Result<()> {
     let numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
-    // As many bytes are read of each as the kernel's parameter has. None is written.
+    // The driver reads as many bytes of each as the kernel's parameter has, and writes none.
     let place = |(slot, number): (&Slot, &[u8; 8])| match slot {
         Slot::Value(value, _) => Arc::as_ptr(value).cast::<c_void>().cast_mut(),
         _ => number.as_ptr().cast::<c_void>().cast_mut(),
@@ -239,7 +239,7 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
         let _ = unsafe { result::module::unload(module) };
         return sooner;
     }
-    // What was loaded in an earlier context of the address went with it.
+    // An earlier context of this address took the modules that were loaded in it with it.
     loaded.retain(|known| known.context != context);
     let mut new = Loaded { context, life, function: function as usize, shared: 0 };
     let function = with_shared(&mut new, shared);

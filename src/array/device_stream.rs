@@ -64,7 +64,7 @@ impl DeviceStream {
         Self::of(array.origin.driver(), array.origin.place().ordinal)
     }
 
-    /// The same on the GPU `ordinal` of this machine.
+    /// A stream on the GPU `ordinal` of this machine.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 
 /// A Rust type that is an array's element type.
 ///
-/// It is there for the integers, `f32` and `f64`, and for [`Bool`]; by features of the crate's for `half::f16` and
+/// The trait is implemented for the integers, `f32` and `f64`, and for [`Bool`]; by features of the crate's for `half::f16` and
 /// `half::bf16` (`half`), for `num_complex::Complex<f32>` and `Complex<f64>` (`num-complex`), and for `float8::F8E4M3` and
 /// `F8E5M2` (`float8`). A type of your own is one by a line of its own; one of another crate's has to be wrapped, since
 /// Rust takes no trait of one crate for the type of another in a third.

@@ -1,7 +1,7 @@
-//! The events of memory that cudarc has: by these it orders the streams that it uses the memory on.
+//! The events by which cudarc orders the streams that it uses memory on.
 //!
-//! What fails in such an order cudarc keeps in its context, for the next call of any thread. So the waits that the end
-//! of a borrow rests on are made here, where their errors are seen.
+//! If such an order fails, cudarc keeps the error in its context, for the next call of any thread. A borrow's end relies
+//! on these waits, so they are made here, where errors are seen.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -39,8 +39,7 @@ impl Events {
         })
     }
 
-    /// What cudarc queues on the memory from now on, on any stream of the context, comes after what is queued on
-    /// `stream`.
+    /// Has all later work of cudarc's on the memory, on any stream of the context, run after what is queued on `stream`.
     ///
     /// # Safety
     ///
@@ -52,12 +51,12 @@ impl Events {
         })
     }
 
-    /// What is queued on `stream` from now on comes after what cudarc has queued on the memory. Where that cannot be said
-    /// of the events, the host waits for all streams.
+    /// Has later work on `stream` run after what cudarc has queued on the memory. If the events may not cover that work,
+    /// the host waits for all streams.
     ///
     /// # Safety
     ///
-    /// As for `record`.
+    /// The memory lives, or was forgotten.
     pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
         let context = stream.context();
         if let Err(unsaid) = context.check_err() {
@@ -92,7 +91,7 @@ pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> R
     Ok(ptr)
 }
 
-/// What cudarc writes to `memory` from now on, on any stream of the context, comes after what is queued on `stream`.
+/// Has cudarc's later writes to `memory`, on any stream of the context, run after what is queued on `stream`.
 pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<()> {
     let (_, used) = undisturbed(stream.context(), || memory.device_ptr(stream));
     let Some(event) = event_of(used) else { return Ok(()) };

@@ -34,13 +34,13 @@ pub struct Kernel {
     pub(super) loaded: Mutex<Vec<Loaded>>,
 }
 
-/// What makes a kernel's code at run time.
+/// A function that makes a kernel's code at run time.
 type Compile = fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A kernel's code.
 enum Code {
     Given(&'static [u8]),
-    /// Of what is made at the first launch on a GPU.
+    /// Code that is made at the first launch on a GPU.
     #[cfg_attr(
         not(feature = "cudarc"),
         expect(dead_code, reason = "without it nothing is launched there")
@@ -134,7 +134,7 @@ impl Kernel {
         }
     }
 
-    /// The same with what does its work on the simulated device.
+    /// The kernel with a function that does its work on the simulated device.
     ///
     /// # Examples
     ///
@@ -165,7 +165,7 @@ impl Kernel {
         if let Some(code) = made.get() {
             return Ok(code);
         }
-        // Without a lock: it is not this crate's code.
+        // No lock is held: the function is not this crate's.
         let got = match caught(compile) {
             Ok(Ok(code)) => return Ok(made.get_or_init(|| code)),
             Ok(Err(error)) => error.to_string(),
@@ -225,7 +225,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// That many blocks of that many threads, along x, y and z.
+    /// A grid of that many blocks, of that many threads each, along x, y and z.
     ///
     /// # Examples
     ///
@@ -234,7 +234,7 @@ impl Grid {
         Self { blocks, threads, shared: 0, cluster: None, cooperative: false }
     }
 
-    /// The same with that many bytes of dynamic shared memory, also more than the 48 KiB that a kernel has unasked.
+    /// The grid with that many bytes of dynamic shared memory for each block, also more than the default limit of 48 KiB.
     ///
     /// # Examples
     ///
@@ -244,7 +244,7 @@ impl Grid {
         Self { shared: bytes, ..self }
     }
 
-    /// The same in clusters of that many blocks, which divide the grid's. It needs CUDA 11.8 and a GPU of compute
+    /// The grid in clusters of that many blocks, which divide the grid's. A cluster needs CUDA 11.8 and a GPU of compute
     /// capability 9.
     ///
     /// # Examples
@@ -258,7 +258,7 @@ impl Grid {
         Self { cluster: Some(blocks), ..self }
     }
 
-    /// The same as a cooperative launch: all blocks run at once, and may wait for each other (`grid.sync()`). It needs CUDA
+    /// The grid as a cooperative launch: all blocks run at once, and may wait for each other (`grid.sync()`). It needs CUDA
     /// 11.8, and is refused where the GPU has no room for all blocks.
     ///
     /// # Examples
@@ -271,7 +271,7 @@ impl Grid {
         Self { cooperative: true, ..self }
     }
 
-    /// As many blocks of `threads` threads along x as have `n` threads or more, at least one.
+    /// The fewest blocks of `threads` threads along x that have `n` threads, at least one.
     ///
     /// # Examples
     ///

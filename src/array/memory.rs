@@ -23,7 +23,7 @@ use crate::stream::Alive;
 struct Memory<S> {
     driver: Handle,
     stream: S,
-    /// The same, as it is named where the memory was taken.
+    /// The stream's name where the memory was taken.
     home: RustStream,
     buffer: Buffer,
     dtype: Dtype,
@@ -95,7 +95,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// As for [`Array::empty`]; as many values as the shape has elements are needed.
+    /// Those of [`Array::empty`]; the number of values is not that of the shape's elements.
     ///
     /// # Examples
     ///
@@ -146,7 +146,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// [`ElementType`](Kind::ElementType): they are not `T`. Or as for [`Array::on`].
+    /// [`ElementType`](Kind::ElementType): they are not `T`. Those of [`Array::on`].
     ///
     /// # Examples
     ///
@@ -183,7 +183,7 @@ impl Array {
         Ok(read.map(|read| values(&read)).unwrap_or_default())
     }
 
-    /// The same element by element, where the driver makes no copies.
+    /// Reads the values one by one, where the driver makes no copies.
     fn gathered<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
         let (calls, mut waited) = (driver.get()?, Ok(()));
         unlocked(&mut || waited = calls.wait_stream(on));

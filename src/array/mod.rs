@@ -120,7 +120,7 @@ impl Array {
         Use { origin, work: Span::of(&self.descriptor, writes) }
     }
 
-    /// What `owner` says that its memory is.
+    /// The description that `owner` gives of its memory.
     pub(crate) fn describe(owner: &impl Owner) -> Result<Descriptor> {
         let dtype = owner.dtype();
         let layout = Layout::from_elements(owner.shape(), owner.strides(), dtype.element_size())?;

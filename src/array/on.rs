@@ -34,7 +34,7 @@ pub struct On<'a, 'id> {
     brand: Brand<'id>,
 }
 
-/// The same of an array that may be written.
+/// A writable array in a [`scope`](crate::scope): ordered there, not looked at yet.
 ///
 /// # Examples
 ///
@@ -84,11 +84,11 @@ impl Array {
 }
 
 impl ArrayMut {
-    /// As [`Array::on`], to be written.
+    /// Makes the array usable in the scope `s` as [`Array::on`] does, to be written.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Array::on`].
     ///
     /// # Examples
     ///
@@ -165,7 +165,7 @@ impl<'a, 'id> OnMut<'a, 'id> {
     ///
     /// # Errors
     ///
-    /// As for [`On::view`].
+    /// Those of [`On::view`].
     ///
     /// # Examples
     ///
@@ -187,7 +187,7 @@ impl<'a, 'id> OnMut<'a, 'id> {
     ///
     /// # Errors
     ///
-    /// As for [`On::strided`].
+    /// Those of [`On::strided`].
     ///
     /// # Examples
     ///

@@ -15,7 +15,7 @@ use crate::error::{Result, caught};
 use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
-/// What keeps an array's memory.
+/// The owner of an array's memory.
 pub(crate) trait Origin: Any + Send + Sync {
     /// The driver that it is of.
     fn driver(&self) -> &Handle;
@@ -64,7 +64,7 @@ pub(super) fn in_turn<R>(
     queue: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let mut memory: Vec<_> = uses.iter().map(|one| one.origin.users()).collect();
-    // By their addresses, so that two threads do not wait for each other.
+    // Turns are taken in the order of addresses, so that two threads do not wait for each other.
     memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
     let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
     for Use { origin, work } in uses {

@@ -1,4 +1,4 @@
-//! What the crate needs to know of memory to make an array of it.
+//! The trait of memory that an array can be made of.
 
 use super::stream::WorkStream;
 use crate::device::Device;
@@ -12,7 +12,7 @@ use crate::dtype::Dtype;
 ///
 /// # Safety
 ///
-/// As long as the owner lives, `ptr`, `shape` and `strides` describe memory of `device` that holds elements of
+/// While the owner lives, `ptr`, `shape` and `strides` describe memory of `device` that holds elements of
 /// `dtype`, and work queued on `stream` finds it ready. Unless the array is read-only, all other uses of the
 /// memory are in the order of that stream.
 ///

@@ -103,8 +103,8 @@ use crate::error::{Error, Kind, Result};
 ///
 /// # Errors
 ///
-/// What `work` returns; or the wait at the end failed, or a graph capture is in its way. Then the memory is
-/// kept, and the wait is tried again by later scopes.
+/// The error of `work`. Or the wait at the end failed, or a graph capture is in its way: then the memory is kept, and
+/// later scopes try the wait again.
 ///
 /// # Examples
 ///
@@ -154,11 +154,11 @@ where
 pub struct Scope<'id, S> {
     stream: &'id S,
     used: ScopeMemory,
-    /// Neither longer nor shorter than itself, so that no two scopes have the same.
+    /// No two scopes have the same lifetime, since this one is invariant.
     brand: Brand<'id>,
 }
 
-/// What tells scopes apart: an invariant lifetime.
+/// An invariant lifetime, which tells scopes apart.
 pub(crate) type Brand<'id> = PhantomData<fn(&'id ()) -> &'id ()>;
 
 impl<S: WorkStream> Scope<'_, S> {
@@ -201,7 +201,7 @@ impl<S: WorkStream> Scope<'_, S> {
         origin::in_turn(uses, self.used.user(), queue)
     }
 
-    /// What names the scope among the users of its memory.
+    /// The scope, as the users of its memory know it.
     #[cfg(feature = "cudarc")]
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         self.used.user()
@@ -279,7 +279,7 @@ impl ScopeMemory {
         done
     }
 
-    /// What names the scope among the users of its memory.
+    /// The scope, as the users of its memory know it.
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         &self.user
     }

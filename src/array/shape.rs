@@ -132,7 +132,7 @@ impl Array {
             shape[axis] = count;
             self.strided(offset, &shape, strides)
         };
-        // Of no element where it is the end.
+        // The end is the place of no element.
         let start = if at < extent { at * strides[axis] } else { 0 };
         Ok((part(0, at)?, part(start, extent - at)?))
     }
@@ -172,7 +172,7 @@ impl Deref for ArrayMut {
 }
 
 impl ArrayMut {
-    /// As [`Array::reshape`]. The array is given up: two that may be written do not share memory.
+    /// Reshapes the array as [`Array::reshape`] does, and gives it up: two writable arrays do not share memory.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl ArrayMut {
         self.0.reshape(shape).map(Self)
     }
 
-    /// As [`Array::strided`]. The array is given up, as for [`reshape`](ArrayMut::reshape).
+    /// A part of the array, as [`Array::strided`] makes it. The array is given up, as for [`reshape`](ArrayMut::reshape).
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl ArrayMut {
         self.0.strided(offset, shape, strides).map(Self)
     }
 
-    /// As [`Array::into_readonly`].
+    /// The memory as a read-only array, as [`Array::into_readonly`] makes it.
     ///
     /// # Examples
     ///

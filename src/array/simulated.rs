@@ -31,7 +31,7 @@ pub(super) struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // In a fork the machine is not to be touched.
+        // A fork must not touch the machine.
         if self.driver.get().is_ok()
             && let Some(machine) = self.driver.machine()
         {

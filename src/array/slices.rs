@@ -29,8 +29,8 @@ struct Foreign<M> {
     device: Device,
 }
 
-// SAFETY: each of the constructors below has the address, length and type of cudarc's memory, which lives as long
-// as this, and is ready on the stream by the line that reads the address.
+// SAFETY: each constructor below takes address, length and type from cudarc's memory, which lives as long as this, and
+// reads the address by a call that makes the stream wait.
 unsafe impl<M: Send + 'static> Owner for Foreign<M> {
     type Stream = Arc<CudaStream>;
 
@@ -133,7 +133,8 @@ impl Array {
         unsafe { Self::from_device_ptr(slice) }
     }
 
-    /// The same of any memory that cudarc takes, such as a model's storage.
+    /// A read-only array of memory that others have as well, of any type that has cudarc's `DevicePtr`, such as a model's
+    /// storage.
     ///
     /// # Safety
     ///
@@ -142,7 +143,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// As for [`Array::from_shared`].
+    /// Those of [`Array::from_shared`].
     ///
     /// # Examples
     ///
@@ -261,7 +262,7 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// What reads it on the stream is done before cudarc's next write.
+    /// Has cudarc's next write run after what reads the memory on the stream.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(

@@ -48,7 +48,7 @@ pub type Tensor = Managed<DLManagedTensorVersioned>;
 /// ```
 pub type LegacyTensor = Managed<DLManagedTensor>;
 
-/// What a tensor that was handed out keeps.
+/// The owner of a tensor that was handed out.
 struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
     user: Arc<RustStream>,
@@ -76,7 +76,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// As for [`Array::on`].
+    /// Those of [`Array::on`].
     ///
     /// # Examples
     ///
@@ -98,11 +98,12 @@ impl Array {
         encode::versioned(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// The same as a legacy tensor.
+    /// Makes a legacy tensor, as [`to_dlpack`](Array::to_dlpack) makes a versioned one.
     ///
     /// # Errors
     ///
-    /// As there; [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy): read-only memory, since the structure cannot say that.
+    /// Those of [`Array::to_dlpack`]; [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy): read-only memory, for which the structure
+    /// has no flag.
     ///
     /// # Examples
     ///
@@ -125,7 +126,7 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// What a tensor keeps for a consumer that works on `stream`, which is ordered now.
+    /// Orders a consumer that works on `stream`, and makes the owner of its tensor.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));
@@ -152,7 +153,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// What is refused elsewhere, too: memory of the CPU, types that the crate does not have. The tensor is
+    /// Memory of the CPU, and element types that the crate does not have. The tensor is
     /// deleted then.
     ///
     /// # Examples
@@ -163,15 +164,16 @@ impl Array {
         Self::of_tensor(descriptor, tensor, stream)
     }
 
-    /// The same of a legacy tensor. It does not say whether its memory may be written, so the array says that it may.
+    /// An array of a legacy tensor, as [`from_dlpack`](Array::from_dlpack) makes one. The structure has no read-only flag,
+    /// so the array may be written.
     ///
     /// # Safety
     ///
-    /// As there; and work that writes to the array may be queued.
+    /// As [`Array::from_dlpack`] asks; and work may write to the memory.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Array::from_dlpack`].
     ///
     /// # Examples
     ///

@@ -10,7 +10,7 @@ use crate::driver::Call;
 
 static DETACH: OnceLock<fn(Call<'_>)> = OnceLock::new();
 
-/// From now on calls are run by `detach`, which gives up the lock if this thread has it.
+/// Has calls run by `detach` from now on, which gives up the lock if this thread has it.
 #[cfg(feature = "python")]
 pub(crate) fn set_detach(detach: fn(Call<'_>)) {
     let _ = DETACH.set(detach);

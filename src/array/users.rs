@@ -3,8 +3,8 @@
 //! The array's producer learns of a scope's work when the scope ends. So work that is queued before that waits for the
 //! others' by itself. Scopes that only read do not wait for each other.
 //!
-//! To wait and to queue the work is one *turn*: between the two no other scope queues work on the memory. A turn is
-//! waited for without the interpreter's lock, since who has it may need that.
+//! A scope waits and queues its work in one *turn*: no other scope queues work on the memory in between. A thread waits
+//! for its turn without the interpreter's lock, which the thread that has the turn may need.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,13 +52,13 @@ struct User {
     /// The scope's stream, and, by its address, the scope.
     stream: Arc<RustStream>,
     writes: bool,
-    /// What it has lent, until that is back.
+    /// The memory that it has lent and does not have back yet.
     lent: Vec<Arc<dyn Lent>>,
 }
 
 /// Memory that is lent for work that the crate does not see, on whatever streams.
 pub(super) trait Lent: Send + Sync {
-    /// What that work may be.
+    /// The memory, and whether that work may write.
     fn work(&self) -> Span;
 
     /// Makes the stream of the scope that has lent it wait for that work.
@@ -158,7 +158,7 @@ impl Users {
             let user = users.iter().find(|user| user.is(scope));
             user.map(|user| user.lent.clone()).unwrap_or_default()
         };
-        // Without the lock: a wait may block.
+        // A wait may block, so the lock is not held.
         let lent = of_scope(&self.lock());
         for one in lent.into_iter().filter(which) {
             one.take_back()?;
@@ -183,7 +183,8 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// Whom work for the stream `to`, which is outside of any scope, must be ordered with. Refused as in a scope.
+    /// The scopes that work for the stream `to`, which is outside of any scope, must be ordered with. Lent memory is refused
+    /// as in a scope.
     pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
         check_lent(&users, to, work)?;

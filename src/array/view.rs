@@ -146,11 +146,11 @@ impl<'id, T> View<'_, 'id, T> {
 }
 
 impl<'id, T> ViewMut<'_, 'id, T> {
-    /// As [`View::split_at`], both to be written: by one kernel or by two.
+    /// Splits the view as [`View::split_at`] does, into two parts that may be written, by one kernel or by two.
     ///
     /// # Errors
     ///
-    /// As there; and an array by whose strides an element may be in both parts.
+    /// Those of [`View::split_at`]; an array by whose strides an element may be in both parts.
     ///
     /// # Examples
     ///

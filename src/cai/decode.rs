@@ -1,4 +1,4 @@
-//! From the dict's entries to what a descriptor needs, refusing what DLPack cannot say where that is for DLPack.
+//! Checks a dict's entries for a descriptor. For DLPack, entries that it has no words for are refused.
 //!
 //! The device is not in the dict: the caller asks the driver about the pointer.
 
@@ -37,9 +37,9 @@ pub struct Decoded {
     pub readonly: bool,
     /// The element type.
     pub dtype: Dtype,
-    /// What its layout reaches.
+    /// The bytes that the layout reaches.
     pub reach: Reach,
-    /// What is pending.
+    /// The claim about pending work.
     pub claim: Claim,
 }
 
@@ -140,7 +140,7 @@ pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }
 
-/// Those of what only this protocol has words for; else that is refused as before.
+/// The type and the reach of items that only this protocol has words for; anything else is refused as before.
 #[cold]
 fn alone(fields: &Fields<'_>, layout: &mut Layout, refused: Error) -> Result<(Dtype, Reach)> {
     let Some(itemsize) = Typestr::itemsize(fields.typestr) else { return Err(refused) };

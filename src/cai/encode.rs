@@ -1,4 +1,4 @@
-//! From a descriptor to the entries of a version 3 dict.
+//! Makes the entries of a version 3 dict from a descriptor.
 
 use crate::descriptor::{CaiDims, Descriptor};
 use crate::stream::{Ready, Thread};

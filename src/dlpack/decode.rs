@@ -1,4 +1,4 @@
-//! From a `DLTensor` to a descriptor.
+//! Reads the structures of C into descriptors.
 //!
 //! Refused: major versions other than 1, memory that CUDA cannot reach. Accepted as older producers write them: NULL strides from legacy tensors and from
 //! versions before 1.2, any `byte_offset`.
@@ -11,7 +11,7 @@ use super::fields::{self, Fields};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// What a managed tensor says beside its `DLTensor`.
+/// The fields of a managed tensor beside its `DLTensor`.
 ///
 /// # Examples
 ///
@@ -131,7 +131,7 @@ pub fn check_own(flags: DlpackFlags) -> Result<()> {
 ///
 /// # Safety
 ///
-/// As for [`legacy`]; of a structure of another major version only the version field has to be there.
+/// Those of [`legacy`]; of a structure of another major version only the version field has to be there.
 pub unsafe fn versioned(
     managed: *const DLManagedTensorVersioned,
 ) -> Result<(Descriptor, DlpackFlags)> {
@@ -193,11 +193,11 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
     Ok(array)
 }
 
-/// The same in the place of `array`, which is neither the one nor the other where that is refused.
+/// Reads `tensor` into `array`, which is neither the old nor the new one after a refusal.
 ///
 /// # Safety
 ///
-/// As for [`descriptor`].
+/// Those of [`descriptor`].
 #[inline(always)]
 pub(super) unsafe fn read_into(
     array: &mut Descriptor,

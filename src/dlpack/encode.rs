@@ -1,4 +1,4 @@
-//! From a descriptor to a managed tensor that keeps its owner.
+//! Makes managed tensors, which keep their owner, from a descriptor.
 //!
 //! Strides are always explicit, `byte_offset` is 0 in all that the bridge hands out, lanes go back as
 //! they came.
@@ -132,7 +132,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
 /// An owner that is a box inside: a managed tensor keeps that box, and none around it.
 #[doc(hidden)]
 pub trait Boxed: Sized {
-    /// What is in the box.
+    /// The type in the box.
     type Inner: Send;
     /// The box, if there is one.
     fn into_box(self) -> Option<Box<Self::Inner>>;

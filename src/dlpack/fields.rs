@@ -1,4 +1,4 @@
-//! What a tensor says, as plain values: no structure of C's, and no dependency.
+//! A tensor's fields as plain values: no structure of C's, and no dependency.
 
 use crate::descriptor::{Descriptor, null};
 use crate::device::Device;
@@ -6,7 +6,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::{Layout, MAX_NDIM};
 
-/// The fields of a `DLTensor`, and what the managed tensor around it says.
+/// The fields of a `DLTensor` and of the managed tensor around it.
 ///
 /// # Examples
 ///
@@ -78,8 +78,8 @@ impl<'a> Fields<'a> {
         Ok(array)
     }
 
-    /// Puts the tensor in the place of `array`, which is neither the one nor the other where it is refused. Its version
-    /// and its number of dimensions were checked.
+    /// Puts the tensor, whose version and number of dimensions were checked, in the place of `array`, which is neither the
+    /// old nor the new one after a refusal.
     #[inline(always)]
     pub(super) fn put(&self, array: &mut Descriptor, device: Device, dtype: Dtype) -> Result<()> {
         if self.strides.is_none() && self.version.is_some_and(|(_, minor)| minor >= 2) {

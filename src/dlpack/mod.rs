@@ -1,4 +1,4 @@
-//! DLPack 1.3: what a tensor says, and with the feature `dlpack` managed tensors.
+//! DLPack 1.3: a tensor's fields, and with the feature `dlpack` managed tensors over dlpark.
 //!
 //! [`Fields`] are a tensor's values, which [`Fields::decode`] checks and [`Fields::of`] gives. They need no feature, no
 //! Python and no driver, and fit whatever declaration of `DLTensor` a crate has. The specification is

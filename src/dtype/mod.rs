@@ -41,10 +41,10 @@ const NONE: u8 = u8::MAX;
 /// The place of [`Dtype::CAIS_ALONE`], which is in no table either.
 const CAIS: u8 = NONE - 1;
 
-/// What a type that only DLPack has is called.
+/// The row of types that only DLPack has.
 const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
 
-/// What a type that only the CUDA Array Interface has is called.
+/// The row of types that only the CUDA Array Interface has.
 const CAIS_ALONE: Row = row("a type that only the CUDA Array Interface has", 1, 8, "|V0");
 
 /// The places of the types by their codes and [`width`]s: a tensor is decoded at every import.
@@ -93,7 +93,7 @@ pub struct Dtype {
 }
 
 impl Dtype {
-    /// The first of the table.
+    /// The first type of the table.
     pub(crate) const FIRST: Self = Self::of_row(0);
 
     /// A byte of an item that DLPack has no word for, or whose strides it has none for: an array of such items is, in
@@ -106,7 +106,7 @@ impl Dtype {
         Self { at, code: row.code, bits: row.bits, padded: false, lanes: 1 }
     }
 
-    /// From DLPack's `(code, bits, lanes)`: a type that both protocols have.
+    /// The type of DLPack's `(code, bits, lanes)`, which both protocols have.
     #[inline(always)]
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         let dtype = Self::of_dlpack(code, bits, lanes)?;
@@ -114,7 +114,7 @@ impl Dtype {
         Ok(dtype)
     }
 
-    /// From DLPack's `(code, bits, lanes)`: any type that has a size.
+    /// The type of DLPack's `(code, bits, lanes)`, if it has a size.
     #[doc(hidden)]
     #[inline(always)]
     pub fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
@@ -157,7 +157,7 @@ impl Dtype {
         Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})"))
     }
 
-    /// The same with elements narrower than a byte in a byte each, which DLPack 1.1 has a flag for.
+    /// The type with elements narrower than a byte in a byte each, for which DLPack 1.1 has a flag.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_padding(mut self, padded: bool) -> Self {
@@ -165,7 +165,7 @@ impl Dtype {
         self
     }
 
-    /// Whether they are.
+    /// Whether elements narrower than a byte have a byte each.
     #[doc(hidden)]
     pub const fn is_padded(self) -> bool {
         self.padded
@@ -177,7 +177,7 @@ impl Dtype {
         !self.element_bits().is_multiple_of(8)
     }
 
-    /// The bytes of so many elements side by side.
+    /// The bytes of that many elements side by side.
     #[doc(hidden)]
     pub fn bytes_of(self, elements: u64) -> u64 {
         let bits = u128::from(elements) * u128::from(self.element_bits());
@@ -190,7 +190,7 @@ impl Dtype {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
     }
 
-    /// From a name, such as `bfloat16`.
+    /// The type of a name, such as `bfloat16`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::find(|row| row.name == name)
     }
@@ -258,8 +258,8 @@ impl Dtype {
         (self.bits / 8) as i64
     }
 
-    /// What the address of an element is a multiple of, where a GPU reads it, as [`Typestr::alignment`] has it. What only
-    /// one protocol has says nothing of that here.
+    /// The number that an element's address is a multiple of, where a GPU reads it, as [`Typestr::alignment`] has it; 1 for
+    /// types that only one protocol has.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn alignment(self) -> u64 {

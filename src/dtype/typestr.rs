@@ -33,7 +33,7 @@ fn is_opaque(size: i64) -> bool {
     Dtype::all().any(|dtype| dtype.is_opaque() && dtype.itemsize() == size)
 }
 
-/// What a typestr says.
+/// The meaning of a typestr.
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ impl Typestr {
         Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
     }
 
-    /// The same in the spelling that every reader knows; `None` where it is in that.
+    /// The typestr in the spelling that every reader knows; `None` if it has that spelling.
     #[doc(hidden)]
     pub fn respelled(text: &str) -> Option<String> {
         let Spelling { order, letter, digits, .. } = Spelling::of(text)?;
@@ -96,7 +96,7 @@ impl Typestr {
         (!is_usual).then(|| format!("{order}{letter}{digits}"))
     }
 
-    /// What the address of an item is a multiple of, where a GPU reads it as what the typestr says. Complex numbers are
+    /// The number that an item's address is a multiple of, where a GPU reads it as the typestr's type. Complex numbers are
     /// read whole: CUDA's own (`float2`, `double2`), thrust's and PyTorch's are aligned so, and the compiler loads both
     /// parts at once. The characters of text are of four bytes; what is inside of records is their reader's to know.
     #[doc(hidden)]
@@ -181,7 +181,7 @@ impl Typestr {
 struct Spelling<'a> {
     order: char,
     letter: char,
-    /// In bytes, of text in characters.
+    /// The size in bytes; of text in characters.
     size: i64,
     /// All that follows the letter.
     digits: &'a str,

@@ -44,7 +44,7 @@ struct Inner {
     raised: Option<Raised>,
 }
 
-/// The error of other code that this one stands for.
+/// The error of other code that caused this one.
 #[derive(Clone)]
 struct Raised(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -129,28 +129,28 @@ impl Error {
         error
     }
 
-    /// The same, standing for `raised`, which is its [source](std::error::Error::source).
+    /// The error with `raised` as its [source](std::error::Error::source).
     #[cfg(feature = "python")]
     pub(crate) fn with_source(mut self, raised: Arc<dyn std::error::Error + Send + Sync>) -> Self {
         self.0.raised = Some(Raised(raised));
         self
     }
 
-    /// The same of a call that does not know `stream`, by the argument that named it.
+    /// The error of a call that does not know `stream`, about the argument that named it.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
         self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
-    /// The same of a call that has not that many bytes to give.
+    /// The error of a call that cannot allocate that many bytes.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_memory(self, bytes: u64) -> Self {
         self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
     }
 
-    /// The same of a call that fails with `code`, by what was wrong there.
+    /// The error of a call that failed with `code`, about the argument at fault.
     #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {
@@ -162,7 +162,7 @@ impl Error {
         self
     }
 
-    /// What kind it is.
+    /// The kind.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
@@ -172,12 +172,12 @@ impl Error {
         &self.0.field
     }
 
-    /// What was found there.
+    /// The value that was found there.
     pub fn got(&self) -> &str {
         &self.0.got
     }
 
-    /// What is allowed there.
+    /// The values that are allowed there.
     pub fn allowed(&self) -> &'static str {
         match self.driver_code() {
             Some(DriverCode { code: INVALID_HANDLE, .. }) => "a stream that exists",
@@ -222,7 +222,7 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {
-    /// What Python raised, where the error stands for that.
+    /// The exception that Python raised, if that is the cause.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let raised = self.0.raised.as_ref()?;
         Some(&*raised.0)

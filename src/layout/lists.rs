@@ -92,7 +92,7 @@ impl Lists {
     /// No dimensions.
     pub(super) const EMPTY: Self = Self::Inline(0, [0; INLINE], [0; INLINE]);
 
-    /// As many zeros.
+    /// Lists of that many zeros.
     #[inline(always)]
     pub(super) fn zeros(count: usize) -> Self {
         match u8::try_from(count) {

@@ -4,7 +4,6 @@
 //! strides fit in 63 bits, and strides are whole elements. It keeps what the producer said: size-1
 //! dimensions are not normalised, negative and zero strides are legal. A stride that no element uses, of an axis
 //! of one or of an array without elements, breaks no rule: where it cannot be said it is that of a compact array.
-
 //!
 //! ```
 //! use cai_bridge::layout::Layout;
@@ -88,10 +87,10 @@ pub struct Reach {
 }
 
 impl Layout {
-    /// Of no dimensions and no elements.
+    /// A layout of no dimensions and no elements.
     pub const EMPTY: Self = Self { lists: Lists::EMPTY, contiguous: true, size: 0 };
 
-    /// From DLPack: `strides` in elements of `element_size` bytes, `None` meaning C-contiguous.
+    /// A layout as DLPack has it: `strides` in elements of `element_size` bytes, `None` for C-contiguous.
     #[inline]
     pub fn from_elements(
         shape: &[i64],
@@ -103,7 +102,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// The same in its place. What is refused leaves it neither the one nor the other.
+    /// Sets the layout in its place, as [`Self::from_elements`] makes it. A refusal leaves neither the old nor the new one.
     #[inline(always)]
     pub(crate) fn set_elements(
         &mut self,
@@ -115,7 +114,7 @@ impl Layout {
         self.fill(shape, strides, element_size)
     }
 
-    /// The same of as many strides as extents.
+    /// Sets the layout, given as many strides as extents.
     #[inline(always)]
     fn fill(&mut self, shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<Reach> {
         let mut walk = Walk::new(element_size);
@@ -138,7 +137,7 @@ impl Layout {
         Ok(reach)
     }
 
-    /// From the CUDA Array Interface: `strides` in bytes, `None` meaning C-contiguous.
+    /// A layout as the CUDA Array Interface has it: `strides` in bytes, `None` for C-contiguous.
     pub fn from_bytes(
         shape: &[i64],
         strides: Option<&[i64]>,
@@ -149,7 +148,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// The same in its place, as [`Self::set_elements`].
+    /// Sets the layout in its place, as [`Self::from_bytes`] makes it.
     #[inline]
     pub(crate) fn set_bytes(
         &mut self,
@@ -169,7 +168,7 @@ impl Layout {
         self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
 
-    /// From the CUDA Array Interface, of the bytes of its items, one dimension more: any `strides` can be said so.
+    /// Sets the layout of the items' bytes, with one dimension more, which can express any `strides`.
     pub(crate) fn set_items(
         &mut self,
         shape: &[i64],
@@ -177,7 +176,7 @@ impl Layout {
         itemsize: i64,
     ) -> Result<Reach> {
         check_counts(shape, strides)?;
-        // What is wrong with the shape is said of that.
+        // An error of the shape is about the shape.
         self.fill(shape, None, itemsize)?;
         let with = |dims: &[i64], last| dims.iter().copied().chain([last]).collect::<Dims>();
         let strides = strides.map(|strides| with(strides, 1));
@@ -283,7 +282,7 @@ struct Walk {
     /// The stride that a compact array has next.
     compact: i64,
     contiguous: bool,
-    /// As a negative number.
+    /// A negative number.
     below: i64,
     above: i64,
     /// Whether an extent, a byte stride or the size is no good, of empty arrays too.
@@ -314,7 +313,7 @@ impl Walk {
         let (bytes, large) = self.bytes.overflowing_mul(count);
         self.wrong |= extent < 0 || large;
         if stride == self.compact && self.above == self.bytes {
-            // As dense as what was seen so far: the usual array.
+            // The usual array: no gap so far.
             self.above = bytes;
         } else {
             self.contiguous &= extent == 1 || stride == self.compact;
@@ -337,7 +336,7 @@ impl Walk {
         (self.above, self.below) = (above, below);
     }
 
-    /// What the array reaches; `None` where it is refused.
+    /// The bytes that the array reaches; `None` if it is refused.
     #[inline(always)]
     const fn reach(&self) -> Option<Reach> {
         match (self.wrong, self.size, self.overflow) {

@@ -73,7 +73,7 @@ impl Alive<'_> {
         Place { ordinal: self.ordinal, context: self.context }
     }
 
-    /// The same stream as the calling thread can name it.
+    /// The stream, as the calling thread can name it.
     pub fn named_here(self) -> Stream {
         match self.stream {
             Stream::PerThread(_) => self.stream.seen_from(Thread::current()),

@@ -155,7 +155,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// What a producer says of the work that is pending on its memory.
+/// A producer's statement about the work that is pending on its memory.
 ///
 /// # Examples
 ///
@@ -181,7 +181,7 @@ pub enum Ready<S = Stream> {
 }
 
 impl<S> Ready<S> {
-    /// The same of the stream that `change` makes of its own.
+    /// The statement with another stream, which `change` makes of this one's.
     pub fn map<T>(self, change: impl FnOnce(S) -> T) -> Ready<T> {
         match self {
             Self::Nothing => Ready::Nothing,
@@ -201,7 +201,7 @@ impl Ready {
         }
     }
 
-    /// What the `stream` entry of a CAI dict says (v3: `None` and absent mean that nothing is pending).
+    /// The meaning of the `stream` entry of a CAI dict (v3: `None` and absent mean that nothing is pending).
     pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
             None => Ok(Self::Nothing),
@@ -218,7 +218,7 @@ impl Ready {
     }
 }
 
-/// What a consumer, or a caller on its behalf, asks for.
+/// The request of a consumer, or of a caller on its behalf.
 ///
 /// # Examples
 ///
@@ -249,7 +249,7 @@ impl Request {
         }
     }
 
-    /// What `stream=` says, in the dialect of DLPack.
+    /// The request that `stream=` makes, in the dialect of DLPack.
     pub fn from_integer(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
             None => Ok(Self::Unspecified),
@@ -258,7 +258,7 @@ impl Request {
         }
     }
 
-    /// The same with `None` read as DLPack reads it: the legacy default stream.
+    /// The request with `None` read as DLPack reads it: the legacy default stream.
     #[must_use]
     pub const fn or_legacy(self) -> Self {
         match self {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import runpy
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -161,3 +163,21 @@ def test_a_section_is_taken_out_of_a_program_and_moved_to_the_margin() -> None:
 def test_names_become_a_table_of_their_first_sentences() -> None:
     page = "<!-- names: cai_bridge register -->\n<!-- end -->\n"
     assert "| `register` | Teach `convert` and `adapt` a library. |" in pages.written(page)
+
+
+def test_every_file_that_says_the_version_says_the_crates() -> None:
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text("utf-8"))["package"]["version"]
+    series = version.rpartition(".")[0]
+    said = {
+        "CITATION.cff": f"\nversion: {version}\n",
+        "CHANGELOG.md": f"\n## {version} (",
+        "README.md": f" Version {series} ",
+        "recipe/recipe.yaml": f'  version: "{version}"\n',
+        "docs/publishing.md": f"`v{version}`",
+        "docs/rust.md": f'cai_bridge = {{ version = "{series}", ',
+        "src/lib.rs": f'cai_bridge = {{ version = "{series}", ',
+    }
+    missing = [name for name, text in said.items() if text not in (ROOT / name).read_text("utf-8")]
+    assert not missing
+    headings = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"))
+    assert headings[0] == version

@@ -6,7 +6,7 @@
  *
  *     const CaiBridgeApi *api = (const CaiBridgeApi *)PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0);
  *     if (api == NULL) return NULL;
- *     if (api->version < 3) ...                         // since when the newest function in use is there: an ImportError
+ *     if (api->version < 1) ...                         // the version of the newest function below; older: an ImportError
  *     CaiBridgeArray *x;
  *     if (api->import_object(object, &x) < 0) return NULL;
  *     CaiBridgeDescription d;
@@ -28,7 +28,7 @@
 /* What Python.h calls PyObject. */
 struct _object;
 
-/* Of dlpack.h, which only who imports a tensor needs. */
+/* A structure of dlpack.h, which you need only for `import_tensor`. */
 struct DLManagedTensorVersioned;
 
 #ifdef __cplusplus
@@ -36,8 +36,8 @@ extern "C" {
 #endif
 
 /*
- The version of the table that this header declares. Later ones only add functions at its end, and fields at the ends
- of the structures. Ask for the version of the newest function that you call.
+ The version of the table that this header declares. Later versions only add functions at the end of the table, and
+ fields at the ends of the structures. Ask for the version of the newest function that you call.
  */
 #define CAI_BRIDGE_VERSION 4
 
@@ -47,13 +47,14 @@ extern "C" {
 typedef struct CaiBridgeArray CaiBridgeArray;
 
 /*
- What an array is. The lists are the array's, and good until it is released.
+ A description of an array. The lists belong to the array, and are valid until it is released.
 
- Later versions add fields at its end, which `describe_sized` fills. `describe` fills those up to `contiguous`, for ever.
+ Later versions may add fields at the end, which `describe_sized` fills. `describe` fills the fields up to `contiguous` in
+ every version.
  */
 typedef struct CaiBridgeDescription {
   /*
-   The address of the first element; NULL where there is none.
+   The address of the first element; NULL if there is none.
    */
   void *data;
   /*
@@ -85,31 +86,31 @@ typedef struct CaiBridgeDescription {
    */
   int32_t device_type;
   /*
-   The ordinal that DLPack shows: 0 for pinned and managed memory, whatever GPU its producer works on. `device` tells
-   that.
+   The ordinal that DLPack shows: 0 for pinned and managed memory, whichever GPU its producer works on, which `device`
+   tells.
    */
   int32_t device_id;
   /*
-   1 where the memory must not be written, else 0.
+   1 if the memory must not be written, else 0.
    */
   int32_t readonly;
   /*
-   1 where the elements are C-contiguous, else 0.
+   1 if the elements are C-contiguous, else 0.
    */
   int32_t contiguous;
 } CaiBridgeDescription;
 
 /*
- Memory to be handed out. What the pointers point to is read during the call, and `owner` is kept.
+ Memory to be handed out. The lists are read during the call; `owner` is kept.
 
- Later versions add fields at its end, which `export_sized` takes: 0 in one means what was there before it.
- `export_object` reads the fields up to `deleter`, for ever.
+ Later versions may add fields at the end, which `export_sized` takes: 0 in a new field means that nothing has changed.
+ `export_object` reads the fields up to `deleter` in every version.
 
- The memory belongs to the exporter until `deleter` is called, and so does `stream`: both stay until then.
+ The exporter keeps the memory and `stream` until `deleter` is called.
  */
 typedef struct CaiBridgeExport {
   /*
-   The address of the first element; not looked at where there is none.
+   The address of the first element; ignored if there is none.
    */
   void *data;
   /*
@@ -133,7 +134,7 @@ typedef struct CaiBridgeExport {
    */
   uint8_t dtype_bits;
   /*
-   The lanes; 1 but for vectors.
+   The lanes: 1, or more for vectors.
    */
   uint16_t dtype_lanes;
   /*
@@ -141,8 +142,8 @@ typedef struct CaiBridgeExport {
    */
   int32_t device_type;
   /*
-   The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's; managed and pinned memory has none of its
-   own. Of an imported array that is handed on it is `device`'s answer, not the description's `device_id`.
+   The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's; managed and pinned memory has no GPU of its
+   own. If you hand an imported array on, use the answer of `device`, not the description's `device_id`.
    */
   int32_t device_id;
   /*
@@ -155,31 +156,31 @@ typedef struct CaiBridgeExport {
    */
   uint64_t stream;
   /*
-   What `deleter` is given.
+   The argument of `deleter`.
    */
   void *owner;
   /*
-   Called once, when the memory has no user any more and `stream` waits for the last work on it: on any thread,
-   without the interpreter's lock, which it may take while the interpreter runs (`PyGILState_Ensure`). It must not
-   unwind (throw). NULL if there is nothing to do. It is not called for what is alive when the interpreter ends: that
-   is left to the end of the process.
+   A function that is called once, when the memory has no user any more and `stream` waits for the last work on it. It
+   is called on any thread, without the interpreter's lock, which it may take while the interpreter runs
+   (`PyGILState_Ensure`). It must not unwind (throw). NULL if there is nothing to do. If the memory is in use when the
+   interpreter ends, the function is not called: the memory is left to the end of the process.
    */
   void (*deleter)(void*);
 } CaiBridgeExport;
 
 /*
- The functions. A table of a later version has more of them behind: an extension compares `version` with the one that
- it was built for, and uses no more than both have.
+ The functions. A later version has more functions at the end: before you call a function, compare `version` with the
+ version that has it.
 
- A place for a pointer is set to NULL before anything else, so that it is one if the function fails.
+ A function that answers with a pointer sets it to NULL first, so it is NULL after a failure.
 
- Those that return an int return 0, and `device` a number, or -1 with a Python exception set. In a thread that has no
- Python thread state, and once the interpreter has ended, -1 is all they tell. NULL for an array, an export or a place
- for an answer is a `ValueError`. What cannot be seen is undefined: an array that was released, used again or released
- again, and a stream that does not exist.
+ Functions that return an int return 0 on success, and -1 with a Python exception set on failure; `device` returns a
+ number, or -1. In a thread without a Python thread state, and after the interpreter has ended, they return -1 without
+ an exception. NULL for an array, an export or a place for an answer is a `ValueError`. Behaviour is undefined if an
+ array is used after its release, or if a stream does not exist.
 
- Streams are `cudaStream_t` or `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling
- thread's; of the GPU that `device` names, in an export of `device_id`.
+ A stream is a `cudaStream_t` or `CUstream`, as an integer: 0 and 1 are the legacy default stream, and 2 is the calling
+ thread's default stream, of the GPU that `device` names; in an export, of `device_id`.
  */
 typedef struct CaiBridgeApi {
   /*
@@ -187,68 +188,68 @@ typedef struct CaiBridgeApi {
    */
   uint32_t version;
   /*
-   Imports an object that speaks DLPack or the CUDA Array Interface, or a capsule. The lock of the interpreter is
-   held. The caller releases the array. NULL for an object keeps the exception that is set.
+   Imports an object that speaks DLPack or the CUDA Array Interface, or a capsule. The caller holds the interpreter's
+   lock, and releases the array. NULL for an object keeps the exception that is set.
    */
   int (*import_object)(struct _object*, struct CaiBridgeArray**);
   /*
-   Describes an array. For NULL all is 0.
+   Describes an array. For NULL every field is 0.
    */
   void (*describe)(const struct CaiBridgeArray*, struct CaiBridgeDescription*);
   /*
-   Makes a stream wait for the work that the array's producer has queued. The stream exists. With or without the
-   lock of the interpreter.
+   Makes a stream wait for the work that the array's producer has queued. With or without the interpreter's lock.
    */
   int (*order)(const struct CaiBridgeArray*, uint64_t);
   /*
-   Makes the producer's stream wait for the work that was queued on a stream, which exists; the array stays. With
-   or without the lock of the interpreter. Where it fails, call it again, or `release`: the memory is then kept until
-   the wait is made. A producer that names no stream (a capsule, or `__dlpack__` alone) cannot be made to wait: its
-   memory is kept until the work is done, and the legacy default stream waits.
+   Makes the producer's stream wait for the work that was queued on a stream; the array stays usable. With or without the
+   interpreter's lock. If the call fails, call it again, or call `release`, which then keeps the memory until the wait is
+   made. A producer that names no stream (a capsule, or `__dlpack__` alone) cannot be made to wait: its memory is kept
+   until the work is done, and the legacy default stream waits.
    */
   int (*give_back)(const struct CaiBridgeArray*, uint64_t);
   /*
-   Lets go of an array, once; NULL is nothing to let go of. Work that `give_back` was not called for is not waited for.
-   With or without the lock of the interpreter, from any thread. Once the interpreter has ended nothing happens: the
-   memory is left to the end of the process.
+   Releases an array, once; NULL is ignored. It does not wait for work on streams that were not given to `give_back`. With
+   or without the interpreter's lock, on any thread. After the interpreter has ended nothing happens: the memory is left to
+   the end of the process.
    */
   void (*release)(struct CaiBridgeArray*);
   /*
-   Since version 2. Makes a Python object of memory, which speaks DLPack and the CUDA Array Interface. The lock of the
-   interpreter is held. The caller owns the reference that it gets. After -1 the deleter was not called, and is not.
-   Refused are a GPU that is not there, and, where the driver can tell, a stream or CUDA memory of another.
+   Since version 2. Makes a Python object of memory, which speaks DLPack and the CUDA Array Interface. The caller holds the
+   interpreter's lock, and owns the reference that it gets. After -1 the deleter is never called. A GPU that is missing is
+   refused, and, if the driver can tell, a stream or CUDA memory of another GPU.
    */
   int (*export_object)(const struct CaiBridgeExport*, struct _object**);
   /*
-   Since version 3. The GPU whose default streams 1 and 2 name, or -1: the one that the array's producer works on. With
-   or without the lock of the interpreter.
+   Since version 3. The GPU that the array's producer works on, whose default streams 1 and 2 name; or -1. With or without
+   the interpreter's lock.
    */
   int32_t (*device)(const struct CaiBridgeArray*);
   /*
-   Since version 4. `describe` for a structure of `size` bytes, `sizeof(CaiBridgeDescription)` where it is called: bytes
-   that this package knows no field for are 0. Refused is a size below that of the first version of the structure.
+   Since version 4. Describes an array in a structure of `size` bytes: the caller's `sizeof(CaiBridgeDescription)`. Bytes of
+   fields that this package does not know are 0. A size below that of the structure's first version is refused.
    */
   int (*describe_sized)(const struct CaiBridgeArray*, struct CaiBridgeDescription*, size_t);
   /*
-   Since version 4. `export_object` of a structure of `size` bytes, `sizeof(CaiBridgeExport)` where it is called. Refused
-   are a size below that of the first version, and bytes that are not 0 where this package knows no field.
+   Since version 4. Exports as `export_object` does, from a structure of `size` bytes: the caller's `sizeof(CaiBridgeExport)`.
+   A size below that of the structure's first version is refused, and so is a field that this package does not know and that
+   is not 0.
    */
   int (*export_sized)(const struct CaiBridgeExport*, size_t, struct _object**);
   /*
    Since version 4. Imports a managed tensor that is ready on a stream of the GPU `device_id` (CUDA memory is that GPU's),
-   and goes back to it. The stream exists until the tensor's deleter is called. The lock of the interpreter is held. From 0
-   on the tensor is the array's, which deletes it, on any thread; after -1 it is the caller's as before.
+   and goes back to that stream, which exists until the tensor's deleter is called. The caller holds the interpreter's lock.
+   After 0 the array owns the tensor, and deletes it on any thread; after -1 the caller still owns it.
    */
   int (*import_tensor)(struct DLManagedTensorVersioned*, int32_t, uint64_t, struct CaiBridgeArray**);
   /*
-   Since version 4. The streams that the memory is ready on, into two places: work elsewhere has to wait for both, as
-   `order` makes it. 0 is none; there are two where the producer's protocols name one each. They exist as long as the
-   array is not released and its producer keeps them. With or without the lock of the interpreter.
+   Since version 4. Writes the streams that the memory is ready on to two places, 0 for none: work on other streams has to
+   wait for both, as `order` makes it. There are two if the producer's protocols name one each. The streams exist while the
+   producer keeps them and the array is not released. With or without the interpreter's lock.
    */
   int (*ready_on)(const struct CaiBridgeArray*, uint64_t*);
   /*
-   Since version 4. Describes an array as a `DLTensor` of dlpack.h, which owns nothing: its lists are the array's, and it is
-   good until the array is released. It does not say that memory is read-only, as the description does.
+   Since version 4. Describes an array as a `DLTensor` of dlpack.h, which owns nothing and is valid until the array is
+   released. Unlike the description, a `DLTensor` does not say whether memory is read-only.
    */
   int (*tensor)(const struct CaiBridgeArray*, void*);
 } CaiBridgeApi;

@@ -11,7 +11,7 @@ use super::abi::CaiBridgeArray;
 use crate::error::caught;
 use crate::py::interpreter::attached;
 
-/// Runs `call` with the interpreter's lock; what it fails with is the pending exception.
+/// Runs `call` with the interpreter's lock. Its error becomes the pending exception.
 pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
         match caught(|| call(py))
@@ -45,7 +45,7 @@ pub(super) fn check_out<T>(out: *mut T) -> PyResult<()> {
     check(out.cast_const(), "out", "the address of a place for the answer")
 }
 
-/// As [`answer`], of a call whose answer is a pointer: NULL unless it succeeds.
+/// Answers as [`answer`] does, for a call that makes a pointer: NULL unless the call succeeds.
 ///
 /// # Safety
 ///

@@ -122,7 +122,7 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     })
 }
 
-/// Calls `make` with the array and the proof that the stream is alive, which is none of another GPU's.
+/// Calls `make` with the array and the proof that the stream is alive and on the array's GPU.
 ///
 /// # Safety
 ///

@@ -47,7 +47,7 @@ unsafe impl WorkStream for Exporters {
     }
 }
 
-/// What an exporter handed over.
+/// An exporter's memory.
 struct Exported {
     stream: Exporters,
     ptr: u64,
@@ -111,7 +111,7 @@ impl Exported {
     ///
     /// # Safety
     ///
-    /// Its lists have `ndim` numbers.
+    /// The lists of `from` have `ndim` numbers.
     unsafe fn read(from: &CaiBridgeExport) -> Result<Self> {
         let ndim = usize::try_from(from.ndim).ok().filter(|ndim| *ndim <= MAX_NDIM);
         let ndim = ndim.ok_or_else(|| Error::new(Kind::Ndim, from.ndim.to_string()))?;
@@ -141,8 +141,8 @@ impl Exported {
 }
 
 impl Exporters {
-    /// Refuses a GPU that is not there, and a stream or memory of another than said, where a driver can tell. Managed and
-    /// pinned memory goes back to where the stream is.
+    /// Refuses a GPU that is missing, and, where a driver can tell, a stream or memory of another GPU. Managed and pinned
+    /// memory goes back to the stream's GPU.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
         if driver.get().is_err() {
@@ -161,11 +161,11 @@ impl Exporters {
 /// The size of the first version of the structure.
 const FIRST: usize = offset_of!(CaiBridgeExport, deleter) + size_of::<usize>();
 
-/// The export of `size` bytes: 0 where it ends before the structure does. Behind that it may have nothing but 0.
+/// The export of `size` bytes. Fields that it is too short for are 0; bytes behind the fields must be 0.
 ///
 /// # Safety
 ///
-/// It is as many bytes.
+/// `from` points to as many bytes.
 unsafe fn known(from: *const CaiBridgeExport, size: usize) -> PyResult<CaiBridgeExport> {
     // SAFETY: the caller's.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };

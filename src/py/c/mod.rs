@@ -1,7 +1,7 @@
 //! The C interface: a table of functions in a capsule of the Python package, for extensions in C and C++.
 //!
-//! An extension imports the table once, with `PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0)`, and shares the package's state: it
-//! needs nothing of Rust's to build.
+//! An extension imports the table once, by `PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0)`, and shares the package's state. It
+//! needs no Rust to build.
 #![allow(unsafe_code)]
 
 mod abi;

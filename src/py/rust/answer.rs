@@ -71,7 +71,7 @@ impl OneProtocol {
 }
 
 impl Array {
-    /// As a Python object that speaks DLPack alone. An array itself becomes one that speaks both protocols.
+    /// Has the array returned as a Python object that speaks DLPack alone. An array by itself speaks both protocols.
     ///
     /// # Examples
     ///
@@ -80,7 +80,7 @@ impl Array {
         OneProtocol { array: self, speaking: Speaking::Dlpack }
     }
 
-    /// As a Python object that speaks the CUDA Array Interface alone.
+    /// Has the array returned as a Python object that speaks the CUDA Array Interface alone.
     ///
     /// # Examples
     ///

@@ -11,11 +11,11 @@ use crate::py::doors::to_cai::source;
 use crate::py::interpreter::inside;
 
 impl DeviceStream {
-    /// As [`DeviceStream::new`]; where the Python package has its simulated device in place, a stream of that.
+    /// A stream as [`DeviceStream::new`] gives it, or one of the Python package's simulated device while that is in place.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`DeviceStream::new`].
     ///
     /// # Examples
     ///
@@ -38,7 +38,7 @@ impl DeviceStream {
     }
 }
 
-/// What takes arguments in, as a door.
+/// The door's name in events, for arguments.
 const DOOR: &str = "Array";
 
 /// Takes what `to_dlpack` of the Python package takes: an object with DLPack's exchange API or `__dlpack__`, a
@@ -55,7 +55,7 @@ impl FromPyObject<'_, '_> for Array {
     }
 }
 
-/// The same for memory that may be written.
+/// The argument may be written.
 impl FromPyObject<'_, '_> for ArrayMut {
     type Error = PyErr;
 
