@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::stream::RustStream;
 use super::unlocked::unlocked;
-use super::users::{Span, Users};
+use super::users::{Others, Span, Users};
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -24,7 +24,7 @@ pub(crate) trait Origin: Any + Send + Sync {
     fn place(&self) -> Place;
 
     /// Makes `to` wait for what the memory is ready on.
-    fn hand_over(&self, door: &'static str, array: &Descriptor, to: Alive<'_>) -> Result<()>;
+    fn hand_over(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
     /// Makes whatever uses the memory next wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
@@ -45,15 +45,20 @@ pub(super) struct Use {
     pub(super) work: Span,
 }
 
-/// The scope of the stream `scope` uses the memory from now on, after what the others have queued.
+/// The scope of the stream `scope` uses the memory from now on, after the producer's work and what the others have queued.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
 }
 
 fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
-    let others = origin.users().enter(scope, work)?;
-    others.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
+    let Others { scopes, producer } = origin.users().enter(scope, work)?;
+    if producer {
+        // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
+        origin.hand_over("scope", scope.alive())?;
+        origin.users().caught_up(scope);
+    }
+    scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
 /// Runs `queue`, which queues work of the scope that uses that memory, to write or only to read: after what other
@@ -96,6 +101,7 @@ pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Re
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());
+    origin.users().show();
     let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
@@ -132,7 +138,7 @@ impl Origin for RustMemory {
         self.home.alive().place()
     }
 
-    fn hand_over(&self, door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
+    fn hand_over(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over(door);
         order::connect(door, &self.driver, (self.home.alive(), to), unlocked)
     }

@@ -217,55 +217,32 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
 /// The memory that a scope uses, which goes back at its end.
 pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
-    used: RefCell<Vec<UsedMemory>>,
-}
-
-/// Memory that the scope is ordered on, to write or only to read.
-struct UsedMemory {
-    origin: Arc<dyn Origin>,
-    writes: bool,
+    origins: RefCell<Vec<Arc<dyn Origin>>>,
 }
 
 impl ScopeMemory {
     pub(super) fn new(user: RustStream) -> Self {
-        Self { user: Arc::new(user), used: RefCell::default() }
+        Self { user: Arc::new(user), origins: RefCell::default() }
     }
 
-    /// Whether the scope is ordered on the memory, and to write; `None` if it does not use it.
-    fn writes(&self, origin: &Arc<dyn Origin>) -> Option<bool> {
-        let used = self.used.borrow();
-        used.iter().find(|used| Arc::ptr_eq(&used.origin, origin)).map(|used| used.writes)
+    fn has(&self, origin: &Arc<dyn Origin>) -> bool {
+        self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Orders the scope after the work of other scopes that have not ended, and after the producer's: once to read, and
-    /// again to write, since scopes that read meanwhile and have ended are in order with the producer alone.
+    /// Orders the scope, which writes or only reads there, after the producer's work and that of other scopes that have
+    /// not ended.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
         array: &Descriptor,
         writes: bool,
     ) -> Result<()> {
-        let before = self.writes(origin);
-        let is_ordered = before.is_some_and(|wrote| wrote || !writes);
-        let taken = origin::enter(&**origin, &self.user, Span::of(array, writes)).and_then(|()| {
-            // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
-            if is_ordered { Ok(()) } else { origin.hand_over("scope", array, self.user.alive()) }
-        });
-        match (&taken, before) {
-            (Ok(()), _) if is_ordered => {}
-            (Ok(()), None) => {
-                let origin = Arc::clone(origin);
-                self.used.borrow_mut().push(UsedMemory { origin, writes });
-            }
-            (Ok(()), Some(_)) => {
-                let mut used = self.used.borrow_mut();
-                let same = used.iter_mut().find(|used| Arc::ptr_eq(&used.origin, origin));
-                if let Some(used) = same {
-                    used.writes = writes;
-                }
-            }
-            (Err(_), None) => origin.users().remove(&self.user),
-            (Err(_), Some(_)) => {}
+        let known = self.has(origin);
+        let taken = origin::enter(&**origin, &self.user, Span::of(array, writes));
+        match (&taken, known) {
+            (Ok(()), false) => self.origins.borrow_mut().push(Arc::clone(origin)),
+            (Err(_), false) => origin.users().remove(&self.user),
+            _ => {}
         }
         taken
     }
@@ -273,7 +250,7 @@ impl ScopeMemory {
     /// Makes every producer wait, and other scopes of its memory; what failed first is the answer.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
-        for UsedMemory { origin, .. } in self.used.take() {
+        for origin in self.origins.take() {
             done = done.and(retry::settle(origin, &self.user));
         }
         done

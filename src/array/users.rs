@@ -52,6 +52,10 @@ struct User {
     /// The scope's stream, and, by its address, the scope.
     stream: Arc<RustStream>,
     writes: bool,
+    /// Whether the scope has to wait for the producer before its next work.
+    behind: bool,
+    /// Whether Python has been given the memory: whatever it does ends on the producer's stream, and nobody says when.
+    shown: bool,
     /// The memory that it has lent and does not have back yet.
     lent: Vec<Arc<dyn Lent>>,
 }
@@ -85,6 +89,12 @@ impl Span {
             || other_start.saturating_add(other_length) <= start;
         !apart && (self.writes || other.writes)
     }
+}
+
+/// What a scope's work has to wait for.
+pub(super) struct Others {
+    pub(super) scopes: Vec<Arc<RustStream>>,
+    pub(super) producer: bool,
 }
 
 impl User {
@@ -123,21 +133,32 @@ impl Users {
 
     /// Adds a scope, or what it does from now on. The answer is whom it has to wait for. Refused while that memory is
     /// lent, by whatever scope: what is done with it is not seen here.
-    pub(super) fn enter(
-        &self,
-        scope: &Arc<RustStream>,
-        work: Span,
-    ) -> Result<Vec<Arc<RustStream>>> {
+    pub(super) fn enter(&self, scope: &Arc<RustStream>, work: Span) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
-        let found = met(&users, Some(scope), work.writes);
-        if let Some(user) = users.iter_mut().find(|user| user.is(scope)) {
-            user.writes |= work.writes;
-        } else {
+        let scopes = met(&users, Some(scope), work.writes);
+        let Some(user) = users.iter_mut().find(|user| user.is(scope)) else {
             let (stream, writes) = (Arc::clone(scope), work.writes);
-            users.push(User { stream, writes, lent: Vec::new() });
+            users.push(User { stream, writes, behind: true, shown: false, lent: Vec::new() });
+            return Ok(Others { scopes, producer: true });
+        };
+        // Scopes that only read, and have ended, are in order with the producer alone.
+        user.behind |= work.writes && !user.writes;
+        user.writes |= work.writes;
+        Ok(Others { scopes, producer: user.behind || user.shown })
+    }
+
+    /// The scope has waited for the producer.
+    pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
+        if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
+            user.behind = false;
         }
-        Ok(found)
+    }
+
+    /// Python is given the memory.
+    #[cfg(feature = "python")]
+    pub(super) fn show(&self) {
+        self.lock().iter_mut().for_each(|user| user.shown = true);
     }
 
     /// The scope lends memory of the array's.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_bridge import DriverError
+from cai_bridge import DriverError, to_cai, to_dlpack
 
 BUILT = Path(__file__).parents[2] / ".venv" / "fakes" / "tested_extension.abi3.so"
 pytestmark = pytest.mark.skipif(
@@ -58,6 +58,22 @@ def test_an_extension_keeps_what_it_read_until_the_device_has_worked(cuda, speak
     assert alive()
     cuda.synchronize()
     assert not alive()
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
+@pytest.mark.parametrize("to", [to_cai, to_dlpack])
+def test_a_scope_goes_on_after_what_python_did_with_its_array(cuda, speaks, to):
+    other, seen = cuda.stream("other"), []
+
+    def read(x):
+        with to(x, stream=other) as view:
+            seen.append(other.read(view))
+
+    x = cuda.array([1.0] * 4, dtype="float32", speaks=speaks)
+    extension.written_around(x, read)
+    cuda.synchronize()
+    assert seen[0].value == [2.0] * 4
+    cuda.check()
 
 
 class Interrupting:

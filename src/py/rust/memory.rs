@@ -152,7 +152,7 @@ impl Origin for PythonMemory {
         self.place
     }
 
-    fn hand_over(&self, door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
+    fn hand_over(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
         inside(|py| self.order_from(py, door, to))
     }
 

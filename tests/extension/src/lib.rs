@@ -137,8 +137,22 @@ fn by_turns(x: Array) -> PyResult<()> {
     Ok(())
 }
 
+/// Writes `x` before and after it is handed to `call`, in one scope.
+#[pyfunction]
+fn written_around(py: Python<'_>, x: Array, call: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (stream, mut written) = (DeviceStream::in_python(py, 0)?, x.clone().writable()?);
+    scope(&stream, |s| {
+        let mut view = written.on_mut(s)?.view_mut::<f32>()?;
+        // SAFETY: the stand-in alone runs.
+        unsafe { s.launch(&TOUCH, Grid::cover(1, 1), (&mut view,)) }?;
+        call.call1((&x,))?;
+        // SAFETY: as above.
+        Ok(unsafe { s.launch(&TOUCH, Grid::cover(1, 1), (&mut view,)) }?)
+    })
+}
+
 #[pymodule(gil_used = false)]
 mod tested_extension {
     #[pymodule_export]
-    use super::{Gate, by_turns, second_failure, used_in_a_thread, waiting};
+    use super::{Gate, by_turns, second_failure, used_in_a_thread, waiting, written_around};
 }
