@@ -244,7 +244,7 @@ def _traced(
     op, like, into, backward = asked
     plain = functools.partial(adapt, to=to, stream=stream, readonly=False)
     wraps = functools.wraps(function, assigned=_names(function))
-    wanted = _compiled.Wanted(function, to, plain, wraps, like, into, backward)
+    wanted = _compiled.Wanted(function, to, plain, wraps, like, into, backward, stream)
     return _compilers.compiled(wanted, op)
 
 

@@ -55,6 +55,16 @@ class Call:
             now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
         return now
 
+    def converted_alone(self, arrays: list[Any]) -> Now:
+        """Convert arrays that are known to be of another library, and on GPUs: without a walk."""
+        asked = self.stream
+        now = Now(asked() if is_callback(asked) else asked)
+        made = self.library.maker.convert(arrays, now.stream, self.readonly, now.lent)
+        now.left[:] = made
+        if self.makes_views:
+            now.views = [weakref.ref(one) for one in made]
+        return now
+
     def _like(self, first: Any) -> _libraries.Library | None:
         if self.returns != "like":
             return None if self.returns is None else _libraries.find(self.returns)

@@ -38,6 +38,7 @@ class Wanted(NamedTuple):
     like: Callable[..., Any] | None
     into: bool
     backward: Callable[..., Any] | None
+    stream: Any = None
     writes: bool = False
     """Whether it writes its arguments, and returns nothing."""
     is_gradient: bool = False
@@ -60,10 +61,12 @@ def check_writes(library: _libraries.Library, field: str, got: str) -> None:
 def specs(like: Callable[..., Any] | None, args: list[Any]) -> tuple[list[Like], bool]:
     """Ask what the results are like, given what the arguments are; and whether it is one."""
     said = next(one for one in args if isinstance(one, Like)) if like is None else like(*args)
+    if type(said) is Like:
+        return [said], True
     if _is_spec(said):
         return [Like(*said)], True
     if isinstance(said, tuple | list) and said and all(map(_is_spec, said)):
-        return [Like(*one) for one in said], False
+        return [one if type(one) is Like else Like(*one) for one in said], False
     raise TypeError(
         f"like: got one that returned {_shown(said):.80}; allowed: an argument of its own, a shape "
         "and the name of a dtype, as ((2, 3), 'float32'), or a tuple of these"

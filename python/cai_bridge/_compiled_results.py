@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
     from ._compiled_schema import Schema
 
-__all__ = ["check_none", "checked", "filled", "new", "promised"]
+__all__ = ["check_none", "check_written", "checked", "filled", "new", "promised"]
+
+CONTIGUOUS = torch.contiguous_format
+NONE, CERTAIN = 0, 1
+"""What PyTorch answers of a tensor's overlap with itself; it may be too hard to tell."""
 
 
 def check_none(schema: Schema, result: Any, by: str) -> None:
@@ -22,6 +26,50 @@ def check_none(schema: Schema, result: Any, by: str) -> None:
         raise TypeError(
             f"{schema.name}: got a result, {_shown(result):.80}; allowed: None, as {by}"
         )
+
+
+def check_written(schema: Schema, args: tuple[Any, ...]) -> None:
+    """Refuse to write where an element has several places, as PyTorch's own operators do."""
+    for at in schema.places:
+        if not schema.written[at]:
+            continue
+        x, name = args[at], schema.names[at]
+        if _overlaps_itself(x):
+            raise BufferError(
+                f"{schema.name}: {name}: got a tensor with several elements in one place, of the "
+                f"shape {tuple(x.shape)} and the strides {x.stride()}; allowed: memory of its own "
+                "for each element that is written: pass x.clone()"
+            )
+        for other in schema.places:
+            if (
+                other != at
+                and _first(x, [args[other]]) is not None
+                and not _is_same(x, args[other])
+            ):
+                raise BufferError(
+                    f"{schema.name}: {name}: got memory of the argument {schema.names[other]}; "
+                    "allowed: for an argument that is written memory of its own: pass a clone()"
+                )
+
+
+def _overlaps_itself(x: Any) -> bool:
+    told = torch._debug_has_internal_overlap(x)
+    if told in {NONE, CERTAIN}:
+        return bool(told)
+    # In the order of their strides, each dimension steps over all that is inside it.
+    reach = 0
+    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Tell whether two tensors have each element in one place, as `f(x, x)` has."""
+    return bool(
+        (x.data_ptr(), x.shape, x.stride(), x.dtype) == (y.data_ptr(), y.shape, y.stride(), y.dtype)
+    )
 
 
 def promised(schema: Schema, args: tuple[Any, ...], like: Any) -> Any:
@@ -34,11 +82,20 @@ def promised(schema: Schema, args: tuple[Any, ...], like: Any) -> Any:
 
 def new(schema: Schema, args: tuple[Any, ...], like: Any) -> list[Any]:
     """Allocate the results, on the device of the first tensor."""
-    device = _device(schema, args)
-    return [
-        torch.empty(one.shape, dtype=_dtype(one.dtype), device=device)
-        for one in _specs(schema, args, like)
-    ]
+    first = args[schema.tensors.index(True)]
+    if like is None and schema.results == 1:
+        return [torch.empty_like(first, memory_format=CONTIGUOUS)]
+    given, found = _specs(schema, args, like)
+    made = []
+    for one in found:
+        # One like an argument is quicker made of that.
+        at = next((at for at, x in enumerate(given) if x is one), None)
+        if at is None or args[at].device != first.device:
+            empty = torch.empty(one.shape, dtype=_dtype(one.dtype), device=first.device)
+        else:
+            empty = torch.empty_like(args[at], memory_format=CONTIGUOUS)
+        made.append(empty)
+    return made
 
 
 def filled(gradients: list[Any], args: tuple[Any, ...], tensors: tuple[Any, ...]) -> list[Any]:
@@ -47,7 +104,7 @@ def filled(gradients: list[Any], args: tuple[Any, ...], tensors: tuple[Any, ...]
     made: list[Any] = []
     for gradient, x in zip(gradients, tensors, strict=True):
         if gradient is None:
-            made.append(torch.zeros_like(x, memory_format=torch.contiguous_format))
+            made.append(torch.zeros_like(x, memory_format=CONTIGUOUS))
         elif isinstance(gradient, torch.Tensor) and _first(gradient, [*given, *made]) is not None:
             made.append(gradient.clone())
         else:
@@ -58,41 +115,43 @@ def filled(gradients: list[Any], args: tuple[Any, ...], tensors: tuple[Any, ...]
 def checked(schema: Schema, made: Any, args: tuple[Any, ...], like: Any) -> Any:
     """Refuse results that compiled programs were not made for, and give them contiguous."""
     several = made if isinstance(made, tuple | list) else (made,)
-    found = _specs(schema, args, like)
+    if like is None and schema.results == 1:
+        found = [args[schema.tensors.index(True)]]
+    else:
+        _, found = _specs(schema, args, like)
     if len(several) != len(found):
         raise ValueError(
             f"{schema.name}: got {len(several)} results; allowed: {len(found)}, as op= says"
         )
-    given, device = [*args], _device(schema, args)
+    given, device = [*args], args[schema.tensors.index(True)].device
     for number, (one, spec) in enumerate(zip(several, found, strict=True)):
-        said = f"{schema.name}: result {number}"
-        _check(said, one, spec, device)
+        _check(schema, number, one, spec, device)
         if (at := _first(one, given)) is not None:
             whose = [
                 *(f"the argument {name}" for name in schema.names),
                 *map("result {}".format, range(number)),
             ]
             raise BufferError(
-                f"{said}: got memory of {whose[at]}; allowed: memory of its own, which a compiled "
-                "program does not use for anything else: return a copy"
+                f"{schema.name}: result {number}: got memory of {whose[at]}; allowed: memory of "
+                "its own, which a compiled program does not use for anything else: return a copy"
             )
         given.append(one)
-    taken = [one.contiguous() for one in several]
+    taken = [one if one.is_contiguous() else one.contiguous() for one in several]
     return taken[0] if len(taken) == 1 else tuple(taken)
 
 
-def _check(said: str, result: Any, spec: Like, device: Any) -> None:
+def _check(schema: Schema, number: int, result: Any, spec: Any, device: Any) -> None:
+    """Compare a result with what was said, or with a tensor that it is like."""
     if not isinstance(result, torch.Tensor):
-        raise TypeError(f"{said}: got {_shown(result):.80}; allowed: an array")
-    if (
-        tuple(result.shape) != tuple(spec.shape)
-        or result.dtype != _dtype(spec.dtype)
-        or result.device != device
-    ):
+        raise TypeError(
+            f"{schema.name}: result {number}: got {_shown(result):.80}; allowed: an array"
+        )
+    dtype = spec.dtype if isinstance(spec.dtype, torch.dtype) else _dtype(spec.dtype)
+    if result.shape != tuple(spec.shape) or result.dtype != dtype or result.device != device:
         raise ValueError(
-            f"{said}: got {str(result.dtype)[6:]} {tuple(result.shape)} on {result.device}; "
-            f"allowed: {spec.dtype} {tuple(spec.shape)} on {device}, as like= says, for which "
-            "programs are compiled"
+            f"{schema.name}: result {number}: got {_name(result.dtype)} {tuple(result.shape)} on "
+            f"{result.device}; allowed: {_name(dtype)} {tuple(spec.shape)} on {device}, as like= "
+            "says, for which programs are compiled"
         )
 
 
@@ -109,35 +168,42 @@ def _first(x: Any, others: list[Any]) -> int | None:
 
 def _span(x: Any) -> tuple[int, int]:
     """Give the addresses between which a tensor is; none if it has no elements."""
-    start, count = x.data_ptr(), x.numel()
-    if x.is_contiguous() or not count:
-        return start, start + count * x.element_size()
+    start = x.data_ptr()
+    if x.is_contiguous() or not x.numel():
+        return start, start + x.nbytes
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return start, start + (last + 1) * x.element_size()
 
 
-def _device(schema: Schema, args: tuple[Any, ...]) -> Any:
-    return args[schema.tensors.index(True)].device
-
-
-def _specs(schema: Schema, args: tuple[Any, ...], like: Any) -> list[Like]:
-    found = specs(like, [_like_of(one) for one in args])[0]
+def _specs(schema: Schema, args: tuple[Any, ...], like: Any) -> tuple[list[Any], list[Like]]:
+    """Give what the arguments are like, and what the results."""
+    given = [Like(x.shape, _name(x.dtype)) if isinstance(x, torch.Tensor) else x for x in args]
+    found = specs(like, given)[0]
     if len(found) != schema.results:
         raise ValueError(
             f"like: got one that returned {len(found)} results; allowed: {schema.results}, as op= "
             f"says: {schema.text}"
         )
-    return found
+    return given, found
 
 
-def _like_of(x: Any) -> Any:
-    return Like(x.shape, str(x.dtype)[6:]) if isinstance(x, torch.Tensor) else x
+_NAMED: dict[torch.dtype, str] = {}
+_DTYPES: dict[str, torch.dtype] = {}
 
 
-def _dtype(name: str) -> Any:
+def _name(dtype: torch.dtype) -> str:
+    if dtype not in _NAMED:
+        _NAMED[dtype] = str(dtype)[6:]
+    return _NAMED[dtype]
+
+
+def _dtype(name: Any) -> torch.dtype:
+    if (known := _DTYPES.get(name)) is not None:
+        return known
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise TypeError(
             f"like: got one that returned the dtype {name!r:.80}; allowed: a name such as 'float32'"
         )
+    _DTYPES[name] = found
     return found

@@ -28,6 +28,7 @@ class Schema(NamedTuple):
     name: str
     text: str
     names: tuple[str, ...]
+    kinds: tuple[str, ...]
     tensors: tuple[bool, ...]
     written: tuple[bool, ...]
     defaults: tuple[Any, ...]
@@ -42,6 +43,11 @@ class Schema(NamedTuple):
         """Add the defaults, which PyTorch's dispatcher leaves out even if they were passed."""
         missing = len(self.names) - len(args)
         return (*args, *self.defaults[-missing:]) if missing else args
+
+    @property
+    def places(self) -> list[int]:
+        """Where the tensors are among the arguments."""
+        return [at for at, is_tensor in enumerate(self.tensors) if is_tensor]
 
 
 def parsed(op: Any, function: Callable[..., Any], outputs: int) -> Schema:
@@ -95,6 +101,8 @@ def _checked(name: str, text: str, schema: Any) -> Schema:
         name,
         text,
         tuple(one.name for one in schema.arguments),
+        # An argument of the type `ScalarType` is an int by its other type.
+        tuple(str(one.real_type) for one in schema.arguments),
         tensors,
         written,
         tuple(one.default_value for one in schema.arguments if one.has_default_value()),

@@ -12,12 +12,13 @@ from types import FunctionType
 from typing import NamedTuple
 
 import torch
-from torch.autograd import forward_ad
 
 from . import _compiled_results as results
 from ._compiled import check_writes
+from ._compiled_calls import implementation, with_tensors
+from ._compiled_direct import any_requires_grad, below_autograd, direct, is_dual, is_followed
 from ._compiled_schema import Schema, backwards, parsed
-from ._gradients import each, function_of, of_tensors, refusing, undisturbed
+from ._gradients import each, function_of, refusing, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = ["operator"]
 class Operator(NamedTuple):
     """An operator, and the Function in front of it, if it returns something."""
 
+    defined: Defined
     schema: Schema
     overload: Any
     function: Any
@@ -40,6 +42,16 @@ class Operator(NamedTuple):
 SECOND = (
     "got a second derivative to compute; allowed: first ones, or a function for backward= that is "
     "adapted with an op= and a backward= of its own"
+)
+
+WRITTEN = (
+    "got a gradient to compute for a function that writes its arguments; allowed: tensors that "
+    "require none (x.detach()), torch.no_grad(), or a function that returns its results, with "
+    "backward="
+)
+WRITTEN_FORWARD = (
+    "got a tangent in forward mode for a function that writes its arguments; allowed: tensors "
+    "without tangents"
 )
 
 _DEFINED: dict[str, Defined] = {}
@@ -63,7 +75,7 @@ def operator(
             "allowed: None, or a function that returns its results"
         )
     back = None if wanted.backward is None else _backward(wanted, schema)
-    made = _registered(wanted, schema, _implementation(wanted, schema), back)
+    made = _registered(wanted, schema, implementation(wanted, schema), back)
     adapted: Callable[..., Any] = wanted.wraps(
         _front(made, untyped(wanted._replace(writes=schema.writes)))
     )
@@ -80,35 +92,23 @@ def _front(made: Operator, untyped: Callable[..., Any]) -> Callable[..., Any]:
     names, defaults, is_tensor = made.schema.names, made.schema.defaults, torch.Tensor
     overload = made.overload
     call = overload if made.function is None else made.function.apply
-    count = len(names)
+    count, defined, is_direct = len(names), made.defined, direct(made.schema)
+    is_compiling = torch.compiler.is_compiling
 
     def adapted(*args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) < count:
             args = _filled(names, defaults, args, kwargs)
+        if not is_compiling() and is_direct(args):
+            return defined.alone(*args)
         for one in args:
             if isinstance(one, is_tensor):
                 # A Function costs as much again as the operator.
-                if torch.compiler.is_compiling() or _is_followed(args):
+                if is_compiling() or is_followed(args):
                     return call(*args)
                 return overload(*args)
         return untyped(*args)
 
     return adapted
-
-
-def _is_followed(args: tuple[Any, ...]) -> bool:
-    """Tell whether autograd, `torch.func` or forward mode looks at a call, or may do so."""
-    if _transforms() or getattr(forward_ad, "_current_level", 0) >= 0:
-        return True
-    return torch.is_grad_enabled() and any(
-        isinstance(one, torch.Tensor) and one.requires_grad for one in args
-    )
-
-
-_transforms: Callable[[], bool] = getattr(
-    torch._C, "_are_functorch_transforms_active", lambda: True
-)
-"""Whether transforms of `torch.func` are active, as PyTorch itself asks in each Function."""
 
 
 def _filled(
@@ -141,6 +141,9 @@ class Defined:
     def __init__(self, schema: Schema, into: bool) -> None:
         self.schema, self.into = schema, into
         self.implementation: Callable[..., Any]
+        """What it does, on tensors below autograd."""
+        self.alone = undisturbed(self._alone)
+        """The same, for tensors that nobody follows."""
         self.like: Any
         self.function: Any = None
         space, _, name = schema.name.partition("::")
@@ -158,14 +161,36 @@ class Defined:
         self.overload = getattr(getattr(torch.ops, space), name).default
         self.library.impl(name, undisturbed(self._called), "CompositeExplicitAutograd")
         torch.library.register_fake(schema.name, self._fake, lib=self.library)
-        if not schema.writes:
+        if schema.writes:
+            self._refuse_gradients()
+        else:
             self._follow()
 
     def _called(self, *args: Any) -> Any:
         return self.implementation(*self.schema.filled(args))
 
+    def _alone(self, *args: Any) -> Any:
+        # The function may use tensors of its own.
+        with below_autograd():
+            return self.implementation(*args)
+
     def _fake(self, *args: Any) -> Any:
         return results.promised(self.schema, self.schema.filled(args), self.like)
+
+    def _refuse_gradients(self) -> None:
+        """Refuse what PyTorch would lose: gradients and tangents end at memory that is written."""
+        name, overload = self.schema.name, self.overload
+        below = torch._C._after_autograd_keyset
+
+        def checked(keyset: Any, *args: Any) -> Any:
+            if torch.is_grad_enabled() and any_requires_grad(args):
+                raise RuntimeError(f"{name}: {WRITTEN}")
+            if any(map(is_dual, args)):
+                raise NotImplementedError(f"{name}: {WRITTEN_FORWARD}")
+            with below_autograd():
+                return overload.redispatch(keyset & below, *args)
+
+        self.library.impl(name.partition("::")[2], checked, "Autograd", with_keyset=True)
 
     def _follow(self) -> None:
         """Register the gradient for callers of `torch.ops`, as an exported program is one."""
@@ -187,7 +212,7 @@ class Defined:
 def _registered(
     wanted: Wanted,
     schema: Schema,
-    implementation: Callable[..., Any],
+    function: Callable[..., Any],
     back: Operator | None,
     refusal: str = "got a gradient to compute; allowed: backward=, or arguments that require none",
 ) -> Operator:
@@ -200,14 +225,14 @@ def _registered(
             f"{defined.schema.text} and into={defined.into}; allowed: the same again, or another "
             "name"
         )
-    defined.implementation, defined.like = implementation, wanted.like
+    defined.implementation, defined.like = function, wanted.like
     overload = defined.overload
     if schema.writes:
-        return Operator(schema, overload, None)
+        return Operator(defined, schema, overload, None)
     refused = refusing(f"{schema.name}: {refusal}")
     gradient = refused if back is None else _expanding(back, schema.tensors)
     defined.function = function_of(overload, gradient, schema.names)
-    return Operator(schema, overload, defined.function)
+    return Operator(defined, schema, overload, defined.function)
 
 
 def _expanding(back: Operator, tensors: tuple[bool, ...]) -> Callable[..., Any]:
@@ -228,29 +253,6 @@ def _expanding(back: Operator, tensors: tuple[bool, ...]) -> Callable[..., Any]:
     return gradients
 
 
-def _implementation(wanted: Wanted, schema: Schema) -> Callable[..., Any]:
-    """Give what the operator does, on tensors below autograd."""
-    outputs = schema.results if wanted.into else 0
-    written = (*schema.written, *[True] * outputs)
-    inner, like = of_tensors(wanted.function, wanted.to, wanted.adapt, written), wanted.like
-
-    def writing(*args: Any) -> None:
-        results.check_none(schema, inner(*args), "op= says")
-        for one, is_written in zip(args, schema.written, strict=True):
-            if is_written:
-                torch.autograd.graph.increment_version(one)
-
-    def into(*args: Any) -> Any:
-        made = results.new(schema, args, like)
-        results.check_none(schema, inner(*args, *made), "into=True says")
-        return made[0] if len(made) == 1 else tuple(made)
-
-    def returning(*args: Any) -> Any:
-        return results.checked(schema, inner(*args), args, like)
-
-    return writing if schema.writes else into if outputs else returning
-
-
 def _backward(wanted: Wanted, schema: Schema) -> Operator:
     """Give the operator of the gradients: the caller's own, or one made of a function."""
     backward: Any = wanted.backward
@@ -265,7 +267,7 @@ def _backward(wanted: Wanted, schema: Schema) -> Operator:
             )
         return found
     of = parsed(text, backward, 0)
-    inner = of_tensors(backward, wanted.to, wanted.adapt)
+    inner = with_tensors(wanted, backward, of.places)
 
     def likes(*args: Any) -> Any:
         return tuple(_of_tensors(args[schema.results :], schema))

@@ -32,6 +32,7 @@ __all__ = [
     "function_of",
     "of_tensors",
     "refusing",
+    "tensor_of",
     "undisturbed",
 ]
 
@@ -68,13 +69,24 @@ def undisturbed(function: Tensors) -> Tensors:
 
     def called(*inputs: Any) -> Any:
         nonlocal quiet
+        if _callback() is None:
+            return function(*inputs)
         if quiet is None:
-            if _imported("torch._dynamo") is None:
-                return function(*inputs)
             quiet = torch.compiler.disable(function)
         return quiet(*inputs)
 
     return called
+
+
+def _imports_dynamo() -> Any:
+    """Tell, for a PyTorch that does not say what looks at frames, whether anything may."""
+    return _imported("torch._dynamo")
+
+
+_callback: Tensors = getattr(
+    torch._C._dynamo.eval_frame, "get_eval_frame_callback", _imports_dynamo
+)
+"""What looks at each new frame of this thread; None where nothing does."""
 
 
 def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[bool] = ()) -> Tensors:
@@ -104,12 +116,12 @@ def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[boo
     def called(*inputs: Any) -> Any:
         pairs = itertools.zip_longest(inputs, written[: len(inputs)], fillvalue=False)
         made = inner(*itertools.starmap(taken, pairs))
-        return type(made)(map(_tensor, made)) if type(made) in {tuple, list} else _tensor(made)
+        return type(made)(map(tensor_of, made)) if type(made) in {tuple, list} else tensor_of(made)
 
     return called
 
 
-def _tensor(x: Any) -> Any:
+def tensor_of(x: Any) -> Any:
     """Give an array on the host as a tensor over its memory; of read-only memory, a copy."""
     if isinstance(x, torch.Tensor) or not hasattr(x, "__dlpack__"):
         # NumPy has scalars, too, as results of its reductions.
@@ -146,7 +158,7 @@ def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type
                 next(tensors) if is_tensor else other
                 for other, is_tensor in zip(ctx.others, ctx.are_tensors, strict=True)
             ]
-            made = back(*gradients, *inputs)
+            made = back(*map(_computed, gradients), *inputs)
             made = made if isinstance(made, (tuple, list)) else (made,)
             if len(made) != len(inputs):
                 raise ValueError(
@@ -164,6 +176,11 @@ def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type
     # Looked at in each call.
     Adapted.forward.__signature__ = _signature(names)  # type: ignore[attr-defined]
     return Adapted
+
+
+def _computed(gradient: Any) -> Any:
+    """Compute a conjugate: autograd leaves that to the next operation. It may have no gradient."""
+    return None if gradient is None else gradient.resolve_conj().resolve_neg()
 
 
 def _signature(names: Sequence[str]) -> inspect.Signature:

@@ -1,0 +1,125 @@
+"""What an operator does: a call of the adapted function with tensors, below autograd."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from . import _compiled_results as results
+from . import _libraries
+from ._calls import Call
+from ._convert import detached
+from ._core import convert
+from ._gradients import of_tensors, tensor_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._compiled import Wanted
+    from ._compiled_schema import Schema
+
+    Function = Callable[..., Any]
+
+__all__ = ["implementation", "with_tensors"]
+
+
+def implementation(wanted: Wanted, schema: Schema) -> Function:
+    """Give what the operator does, on tensors below autograd."""
+    outputs = schema.results if wanted.into else 0
+    like, places = wanted.like, schema.places
+    places = [*places, *range(len(schema.names), len(schema.names) + outputs)]
+    written = (*schema.written, *[True] * outputs)
+    inner = with_tensors(wanted, wanted.function, places, written)
+
+    def writing(*args: Any) -> None:
+        results.check_written(schema, args)
+        results.check_none(schema, inner(*args), "op= says")
+        for one, is_written in zip(args, schema.written, strict=True):
+            if is_written:
+                torch.autograd.graph.increment_version(one)
+
+    def into(*args: Any) -> Any:
+        made = results.new(schema, args, like)
+        results.check_none(schema, inner(*args, *made), "into=True says")
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def returning(*args: Any) -> Any:
+        return results.checked(schema, inner(*args), args, like)
+
+    return writing if schema.writes else into if outputs else returning
+
+
+def with_tensors(
+    wanted: Wanted, function: Function, places: list[int], written: tuple[bool, ...] = ()
+) -> Function:
+    """Adapt a function for tensors, which are at these places among its arguments."""
+    general = of_tensors(function, wanted.to, wanted.adapt, written)
+    name = wanted.library.name
+    if name == "numpy":
+        return _of_numpy(function, places, written, general)
+    if name == "torch":
+        # With a stream they are put in order, which `adapt` does.
+        return general if wanted.stream is not None else _of_torch(function)
+    return _of_gpus(wanted, function, places, general)
+
+
+def _of_torch(function: Function) -> Function:
+    return lambda *inputs: _tensors(function(*map(detached, inputs)))
+
+
+def _of_numpy(
+    function: Function, places: list[int], written: tuple[bool, ...], general: Function
+) -> Function:
+    asked = [(at, not (written and written[at])) for at in places]
+
+    def called(*inputs: Any) -> Any:
+        args = [*inputs]
+        for at, readonly in asked:
+            x = inputs[at]
+            if not x.is_cpu:
+                return general(*inputs)
+            # As `adapt` has it for NumPy's arrays of memory on a GPU.
+            args[at] = convert(x.detach() if x.requires_grad else x, "numpy", readonly=readonly)
+        return _tensors(function(*args))
+
+    return called
+
+
+def _of_gpus(wanted: Wanted, function: Function, places: list[int], general: Function) -> Function:
+    call, torchs = Call(function, wanted.to, wanted.stream, False, None), _libraries.find("torch")
+
+    def called(*inputs: Any) -> Any:
+        arrays = []
+        for at in places:
+            x = inputs[at]
+            if not x.is_cuda:
+                return general(*inputs)
+            arrays.append(x.detach() if x.requires_grad else x)
+        now = None
+        with contextlib.suppress(Exception):
+            now = call.converted_alone(arrays)
+        if now is None:
+            # It says which argument is refused.
+            return general(*inputs)
+        with now:
+            now.like = torchs
+            return now.give(function(*_placed(inputs, places, now.left)))
+
+    return called
+
+
+def _placed(inputs: tuple[Any, ...], places: list[int], arrays: list[Any]) -> list[Any]:
+    """Put arrays into their places, and keep none: the function alone holds its arguments."""
+    args = [*inputs]
+    for at in reversed(places):
+        args[at] = arrays.pop()
+    return args
+
+
+def _tensors(made: Any) -> Any:
+    if made is None or type(made) is torch.Tensor:
+        return made
+    return type(made)(map(tensor_of, made)) if type(made) in {tuple, list} else tensor_of(made)

@@ -1,0 +1,111 @@
+"""Plain calls of an operator: straight to its function, past PyTorch's dispatcher.
+
+The dispatcher tells whoever follows a call: autograd, transforms, modes, a trace, a profiler. Where
+none of them does, and all tensors are of the usual kind, it only finds the operator's function, and
+takes longer for that than the bridge for its conversions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import forward_ad
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._compiled_schema import Schema
+
+__all__ = ["any_requires_grad", "below_autograd", "direct", "is_dual", "is_followed"]
+
+KINDS = {"Tensor": torch.Tensor, "float": float, "int": int, "bool": bool, "str": str}
+"""The types that the dispatcher hands on as they are, by the names that schemas have for them."""
+DEVICES = {"cpu", "cuda"}
+
+NAMES = (
+    *("_dispatch_keys", "_dispatch_tls_local_include_set", "_len_torch_function_stack"),
+    *("_any_requires_grad", "_AutoDispatchBelowAutograd", "_are_functorch_transforms_active"),
+)
+ASKED: dict[str, Any] = {name: getattr(torch._C, name, None) for name in NAMES}
+"""What PyTorch's own operators in Python ask. Where one is missing, all calls are dispatched."""
+
+
+below_autograd: Any = ASKED["_AutoDispatchBelowAutograd"] or torch.no_grad
+"""What PyTorch has around an operator's function."""
+
+
+def is_followed(args: tuple[Any, ...]) -> bool:
+    """Tell whether autograd, `torch.func` or forward mode looks at a call, or may do so."""
+    if _transforms is None or _transforms() or getattr(forward_ad, "_current_level", 0) >= 0:
+        return True
+    return torch.is_grad_enabled() and any_requires_grad(args)
+
+
+def any_requires_grad(args: tuple[Any, ...]) -> bool:
+    """Tell whether there is a tensor among the arguments that autograd follows."""
+    return any(isinstance(one, torch.Tensor) and one.requires_grad for one in args)
+
+
+def is_dual(x: Any) -> bool:
+    """Tell whether an argument has a tangent, of forward mode."""
+    if getattr(forward_ad, "_current_level", 0) < 0 or not isinstance(x, torch.Tensor):
+        return False
+    return forward_ad.unpack_dual(x).tangent is not None
+
+
+_transforms = ASKED["_are_functorch_transforms_active"]
+
+
+def direct(schema: Schema) -> Callable[[tuple[Any, ...]], bool]:
+    """Give what tells, by the arguments of a call, whether nobody but the function would get it."""
+    kinds = [KINDS.get(kind) for kind in schema.kinds]
+    profiled = getattr(torch.autograd, "_profiler_enabled", None)
+    if None in kinds or None in ASKED.values() or profiled is None:
+        return lambda _: False
+    keys, included, functions, follows = (ASKED[name] for name in NAMES[:4])
+    places = [at for at, is_tensor in enumerate(schema.tensors) if is_tensor]
+    tensor, parameter = torch.Tensor, torch.nn.Parameter
+    usual, follows_gradients, idle = _USUAL, torch.is_grad_enabled, _idle()
+
+    def is_direct(args: tuple[Any, ...]) -> bool:
+        for one, kind in zip(args, kinds, strict=True):
+            # Of any other type the dispatcher makes this one, or refuses it.
+            if type(one) is not kind and not (kind is tensor and type(one) is parameter):
+                return False
+        if included().raw_repr() not in idle or functions() or profiled():
+            return False
+        if getattr(forward_ad, "_current_level", 0) >= 0:
+            return False
+        if follows_gradients() and follows(*args):
+            return False
+        for at in places:
+            bits = keys(args[at]).raw_repr()
+            if not (usual[bits] if bits in usual else _is_usual(args[at], bits)):
+                return False
+        return True
+
+    return is_direct
+
+
+def _idle() -> set[int]:
+    """Give what is included in all calls of a thread in which nobody follows them."""
+    key, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
+    in_inference = keys(key.BackendSelect)
+    return {in_inference.raw_repr(), (in_inference | keys(key.ADInplaceOrView)).raw_repr()}
+
+
+_USUAL: dict[int, bool] = {}
+"""By a tensor's keys: whether they are those of a new tensor."""
+
+
+def _is_usual(x: torch.Tensor, bits: int) -> bool:
+    """Tell whether a tensor is as a new one on its device: no conjugate, no batch, not sparse."""
+    asked = ASKED["_dispatch_keys"]
+    is_usual = False
+    if x.device.type in DEVICES:
+        for in_inference in (False, True):
+            with torch.inference_mode(in_inference):
+                is_usual |= asked(torch.empty(0, device=x.device)).raw_repr() == bits
+    _USUAL[bits] = is_usual
+    return is_usual
