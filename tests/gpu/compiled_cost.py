@@ -25,13 +25,6 @@ FORMS = ("into", "returned")
 CALLS = 300
 
 
-class Pair:
-    """An operator of each way, for a library's function in one of its forms."""
-
-    def __init__(self, ours: Callable[..., Any], by_hand: Callable[..., Any]) -> None:
-        self.ours, self.by_hand = ours, by_hand
-
-
 def kernel(on: str) -> tuple[str, Callable[..., Any], Callable[[Any], Any]]:
     """Give a library, its kernel, and how it makes an array like another."""
     if on == "cpu":
@@ -52,8 +45,13 @@ def kernel(on: str) -> tuple[str, Callable[..., Any], Callable[[Any], Any]]:
     return "cupy", scale, cupy.empty_like
 
 
-def pairs(on: str, name: str) -> dict[str, Pair]:
-    """Make the operators; `name` keeps them apart from other tests'."""
+def programs(
+    on: str, name: str, *, is_compiled: bool
+) -> dict[str, dict[str, Callable[[Any], Any]]]:
+    """Give calls of the operators in each form, ours and by hand, alone or in a compiled program.
+
+    `name` keeps the operators apart from others'.
+    """
     import torch
 
     library, scale, empty_like = kernel(on)
@@ -74,7 +72,7 @@ def pairs(on: str, name: str) -> dict[str, Pair]:
     def by_hand_returned(x: Any, by: float) -> Any:
         return convert(returned(convert(x, library), by), "torch")
 
-    made = {}
+    made: dict[str, dict[str, Callable[[Any], Any]]] = {}
     for form, function, hand in zip(
         FORMS, (into, returned), (by_hand_into, by_hand_returned), strict=True
     ):
@@ -82,12 +80,23 @@ def pairs(on: str, name: str) -> dict[str, Pair]:
         ours = adapt(function, library, op=f"{op}{SCALE}", into=form == "into")
         by_hand = torch.library.custom_op(f"{op}_by_hand", hand, mutates_args=(), schema=SCALE)
         by_hand.register_fake(lambda x, by: torch.empty_like(x))
-        made[form] = Pair(ours, by_hand)
+        made[form] = {
+            who: _program(f, is_compiled) for who, f in (("ours", ours), ("by hand", by_hand))
+        }
     return made
 
 
-def frames(call: Callable[[], Any]) -> float:
-    """Count the calls of functions, Python's and others', in one call."""
+def _program(f: Callable[..., Any], is_compiled: bool) -> Callable[[Any], Any]:
+    import torch
+
+    def call(x: Any) -> Any:
+        return f(x, BY)
+
+    return torch.compile(call, fullgraph=True) if is_compiled else call  # type: ignore[no-any-return]
+
+
+def calls_in(call: Callable[[], Any]) -> float:
+    """Count the functions that are called in one call, Python's and those in C."""
     for _ in range(20):
         call()
     profile = cProfile.Profile()
@@ -122,26 +131,18 @@ def medians(
 
 
 def measured(on: str, name: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Give the microseconds of a call, ours and by hand: plain, and in a program of inductor's."""
+    """Give the microseconds of a call, and how many functions it calls, ours and by hand."""
     import torch
 
     x = torch.ones(1024, device=on)
     synchronize = torch.cuda.synchronize if on == "cuda" else lambda: None
     found = {}
-    for form, pair in pairs(on, name).items():
-        plain = {
-            "ours": lambda f=pair.ours: f(x, BY),
-            "by hand": lambda f=pair.by_hand: f(x, BY),
-        }
-        found[form] = medians(plain, synchronize, rounds)
-        torch._dynamo.reset()
-        compiled = {}
-        for who, f in (("ours", pair.ours), ("by hand", pair.by_hand)):
-            program = torch.compile(lambda x, f=f: f(x, BY), fullgraph=True)
-            program(x)
-            compiled[who] = lambda program=program: program(x)
-        found[f"{form}, compiled"] = medians(compiled, synchronize, rounds)
-        found[f"{form}, functions called"] = {who: frames(call) for who, call in plain.items()}
+    for is_compiled in (False, True):
+        for form, both in programs(on, f"{name}_{is_compiled}", is_compiled=is_compiled).items():
+            calls = {who: lambda f=f: f(x) for who, f in both.items()}
+            what = f"{form}, compiled" if is_compiled else form
+            found[what] = medians(calls, synchronize, rounds)
+            found[f"{what}: functions"] = {who: calls_in(call) for who, call in calls.items()}
     return found
 
 

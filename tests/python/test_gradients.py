@@ -175,3 +175,18 @@ def test_tensors_on_the_host_are_numpys_arrays_for_numpy() -> None:
     assert seen == [(np.ndarray, False, x.data_ptr())]
     assert made.tolist() == [3.0, 3.0]
     assert x.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("adapted", [True, False], ids=["backward=", "op="])
+@pytest.mark.parametrize("lazy", ["conj", "imag of conj"])
+def test_a_gradient_that_autograd_has_not_conjugated_yet_is_right(adapted: bool, lazy: str) -> None:
+    op = None if adapted else "cai_test::doubled(Tensor x) -> Tensor"
+    doubled = adapt(lambda x: x * 2, "numpy", op=op, backward=lambda g, x: g * 2)
+
+    def gradient(f: Callable[..., Any]) -> Any:
+        x = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        made = f(x).conj()
+        made = (made * torch.tensor([1j, 2j])).sum().abs() if lazy == "conj" else made.imag.sum()
+        return torch.autograd.grad(made, x)[0]
+
+    same(gradient(doubled), gradient(lambda x: x * 2))

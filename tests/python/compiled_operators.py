@@ -1,0 +1,94 @@
+"""Operators that the tests of `adapt(op=)` share, and what they compare them by.
+
+NumPy stands for a library of arrays on a GPU: its arrays are over the tensors' memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_gradients import both, boths_gradient, cube, cubes_gradient
+
+from cai_bridge import adapt
+
+torch = pytest.importorskip("torch", reason="no PyTorch: make test-clients installs it")
+
+# PyTorch's own, of what it imports at first use.
+MARKS = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace the builtin:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not:UserWarning"),
+]
+
+BACKENDS = ["eager", "aot_eager", "inductor"]
+CUBE = "(Tensor x, float by=2.0) -> Tensor"
+made = adapt(cube, "numpy", op=f"cai_test::cube{CUBE}", backward=cubes_gradient)
+
+
+def second(of_gradient: Any, gradient: Any, x: Any, by: float) -> Any:
+    return 3 * by * of_gradient * x**2, 6 * by * of_gradient * gradient * x
+
+
+second_op = adapt(
+    second,
+    "numpy",
+    op="cai_test::second(Tensor gg, Tensor g, Tensor x, float by) -> (Tensor, Tensor)",
+    like=lambda gg, g, x, by: (g, x),
+)
+first_op = adapt(
+    lambda gradient, x, by: 3 * by * gradient * x**2,
+    "numpy",
+    op="cai_test::first(Tensor g, Tensor x, float by) -> Tensor",
+    backward=second_op,
+)
+made_twice = adapt(cube, "numpy", op=f"cai_test::cube2{CUBE}", backward=first_op)
+made_pair = adapt(
+    both,
+    "numpy",
+    op="cai_test::both(Tensor x, float by) -> (Tensor, Tensor)",
+    like=lambda x, by: (x, x),
+    backward=boths_gradient,
+)
+
+
+@adapt(to="numpy", op=f"cai_test::into{CUBE}", into=True, backward=cubes_gradient)
+def written(x: Any, by: float, y: Any) -> None:
+    np.multiply(by, x**3, out=y)
+
+
+@adapt(to="numpy", op="cai_test::add_(Tensor(a!) x, Tensor y) -> ()")
+def add_(x: Any, y: Any) -> None:
+    x += y
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled() -> None:
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def x() -> Any:
+    return torch.tensor([[1.0, 2.0, 3.0], [-1.0, 0.5, 0.0]], dtype=torch.float64)
+
+
+def same(one: Any, other: Any) -> None:
+    torch.testing.assert_close(one, other)
+
+
+def compiled(f: Callable[..., Any], backend: str, **how: Any) -> Callable[..., Any]:
+    return torch.compile(f, backend=backend, fullgraph=True, **how)
+
+
+def around(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Work of PyTorch's before and behind, which a compiler would fuse."""
+    return lambda x: (f(x.sin() + 1.0, 2.0) * 3.0).cos()
+
+
+def gradient(f: Callable[..., Any], x: Any) -> Any:
+    x = x.detach().clone().requires_grad_()
+    f(x).sum().backward()
+    return x.grad

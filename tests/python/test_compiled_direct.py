@@ -1,0 +1,175 @@
+"""Plain calls of an operator, which go straight to its function, and those that are followed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled_operators import MARKS, cube, made, nothing_is_compiled, same, written, x
+from tests.gpu.compiled_cost import FORMS, calls_in, programs
+
+from cai_bridge import adapt
+
+torch = pytest.importorskip("torch", reason="no PyTorch: make test-clients installs it")
+pytestmark = MARKS
+__all__ = ["nothing_is_compiled", "x"]
+
+CUBE = "cai_test::cube"
+
+
+def in_a_mode(x: Any) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, f: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(f))
+            return f(*args, **(kwargs or {}))
+
+    with Mode():
+        made(x, 3.0)
+    return seen
+
+
+def in_a_function_mode(x: Any) -> Any:
+    seen = []
+
+    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+        def __torch_function__(self, f: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(f))
+            return f(*args, **(kwargs or {}))
+
+    with Mode():
+        made(x, 3.0)
+    return seen
+
+
+def in_a_profile(x: Any) -> Any:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        made(x, 3.0)
+    return [one.name for one in profile.events()]
+
+
+def traced(x: Any) -> Any:
+    return str(torch.jit.trace(lambda x: made(x, 3.0), (x,), check_trace=False).graph)
+
+
+def made_fx(x: Any) -> Any:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return str(make_fx(lambda x: made(x, 3.0))(x).graph)
+
+
+def of_a_subclass(x: Any) -> Any:
+    seen = []
+
+    class Own(torch.Tensor):  # type: ignore[misc, name-defined]
+        @classmethod
+        def __torch_function__(cls, f: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(f))
+            return super().__torch_function__(f, types, args, kwargs or {})
+
+    made(x.as_subclass(Own), 3.0)
+    return seen
+
+
+FOLLOWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a mode": (in_a_mode, "cai_test.cube.default"),
+    "a function mode": (in_a_function_mode, "cai_test.cube.default"),
+    "a profiler": (in_a_profile, CUBE),
+    "a trace": (traced, CUBE),
+    "a graph": (made_fx, "cai_test.cube.default"),
+    "a subclass": (of_a_subclass, "cai_test.cube.default"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [*FOLLOWERS])
+def test_who_follows_a_call_sees_it(case: str, x: Any) -> None:
+    follow, named = FOLLOWERS[case]
+    found = follow(x)
+    assert any(named in one for one in (found if isinstance(found, list) else [found]))
+
+
+def fake(x: Any) -> Any:
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        return made(mode.from_tensor(x), 3.0).shape
+
+
+i = torch.tensor([1 + 2j, 3 - 1j])
+UNUSUAL: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "a conjugate": (lambda x: made(i.conj(), 1.0), lambda x: cube(i.conj(), 1.0)),
+    "a negative": (lambda x: made(i.conj().imag, 1.0), lambda x: cube(i.conj().imag, 1.0)),
+    "meta": (lambda x: made(x.to("meta"), 1.0).is_meta, lambda x: True),
+    "a fake": (fake, lambda x: x.shape),
+    "inference": (
+        torch.inference_mode()(lambda x: made(x + 1, 1.0) + 1),
+        lambda x: cube(x + 1, 1.0) + 1,
+    ),
+    "a parameter": (
+        torch.no_grad()(lambda x: made(torch.nn.Parameter(x), 1.0)),
+        lambda x: cube(x, 1.0),
+    ),
+    "under no_grad": (
+        torch.no_grad()(lambda x: made(x.clone().requires_grad_(), 1.0).requires_grad),
+        lambda x: False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*UNUSUAL])
+def test_a_call_that_is_not_plain_is_right(case: str, x: Any) -> None:
+    seen, wanted = UNUSUAL[case]
+    made(x, 1.0)  # a plain one before
+    same(seen(x), wanted(x))
+
+
+def test_the_function_gets_the_types_of_the_schema(x: Any) -> None:
+    seen = []
+
+    def function(x: Any, by: float, n: int, on: bool) -> Any:
+        seen.append((type(by), type(n), type(on)))
+        return x + 1
+
+    f = adapt(function, "numpy", op="cai_test::typed(Tensor x, float by, int n, bool on) -> Tensor")
+    for values in ((2.0, 3, True), (2, 3, True), (np.float64(2), 3, True)):
+        f(x, *values)
+    assert set(seen) == {(float, int, bool)}
+    for values in ((2.0, 3.5, True), ("2", 3, True)):
+        with pytest.raises(RuntimeError, match=r"[Ee]xpected"):
+            f(x, *values)
+
+
+def test_a_function_with_tensors_of_its_own_is_no_part_of_autograd(x: Any) -> None:
+    weight = torch.ones_like(x, requires_grad=True)
+    weighted = adapt(lambda x: x * weight, "torch", op="cai_test::weighted(Tensor x) -> Tensor")
+    assert not weighted(x).requires_grad
+
+
+MORE = {"into": 6, "returned": 26}
+"""How many functions more than by hand are called in a call, by Python and in C."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["plain", "compiled"])
+def test_a_call_costs_little_more_than_one_by_hand(form: str, is_compiled: bool, x: Any) -> None:
+    gc.disable()
+    try:
+        programs_of = programs("cpu", f"counted_{is_compiled}", is_compiled=is_compiled)[form]
+        took = {who: calls_in(lambda f=f: f(x)) for who, f in programs_of.items()}
+    finally:
+        gc.enable()
+    assert took["ours"] <= took["by hand"] + MORE[form], took
+
+
+def test_a_plain_call_is_counted_at_all(x: Any) -> None:
+    """What the dispatcher adds is more than what is allowed: so the count notices it."""
+    plain = calls_in(lambda: written(x, 2.0))
+    with torch.overrides.BaseTorchFunctionMode():
+        assert calls_in(lambda: written(x, 2.0)) > plain + MORE["into"]
