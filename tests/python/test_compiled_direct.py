@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled_operators import MARKS, cube, made, nothing_is_compiled, same, written, x
+from stand_in import Array, OddError, StandIn, count, library, made_on, no_libraries, producer
 from tests.gpu.compiled_cost import FORMS, calls_in, programs
 
 from cai_bridge import adapt
+from cai_bridge._compiled import Wanted
 
 torch = pytest.importorskip("torch", reason="no PyTorch: make test-clients installs it")
+from cai_bridge._compiled_calls import with_tensors  # noqa: E402 - it imports PyTorch
+
 pytestmark = MARKS
-__all__ = ["nothing_is_compiled", "x"]
+__all__ = ["library", "no_libraries", "nothing_is_compiled", "producer", "x"]
 
 CUBE = "cai_test::cube"
 
@@ -173,3 +178,75 @@ def test_a_plain_call_is_counted_at_all(x: Any) -> None:
     plain = calls_in(lambda: written(x, 2.0))
     with torch.overrides.BaseTorchFunctionMode():
         assert calls_in(lambda: written(x, 2.0)) > plain + MORE["into"]
+
+
+# memory of a GPU: arrays of the simulated device stand for tensors, which are asked two things more
+
+
+def on_gpus(function: Callable[..., Any], stream: Any = None) -> Callable[..., Any]:
+    """Give what an operator does with a function that takes an array, a number, and an array."""
+    of_library = functools.partial(adapt, to="stand_in", stream=stream, readonly=False)
+    wanted = Wanted(function, "stand_in", of_library, lambda f: f, None, True, None, stream)
+    return with_tensors(wanted, function, [0, 2])
+
+
+def tensor_on(cuda: Any, producer: Any, value: float) -> Any:
+    x = made_on(cuda, producer, value)
+    x.is_cuda, x.requires_grad = True, False
+    return x
+
+
+@pytest.mark.parametrize("of", ["library", "stream", "callback"])
+def test_arrays_of_a_gpu_come_and_go_in_order(
+    of: str, cuda: Any, library: StandIn, producer: Any
+) -> None:
+    own = library.streams[0] if of == "library" else cuda.stream("own")
+    x, y = tensor_on(cuda, producer, 7.0), tensor_on(cuda, producer, 1.0)
+    read, kept = [], []
+
+    def function(x: Any, by: float, y: Any) -> None:
+        assert (type(x), by, type(y)) == (Array, 2.0, Array)
+        read.append(own.read(x.view, name="the function's read"))
+        own.fill(y.view, 14.0, name="the function's write")
+        kept.extend((x, y))  # in order all the same
+
+    stream = {"library": None, "stream": own, "callback": lambda: own}[of]
+    on_gpus(function, stream)(x, 2.0, y)
+    seen = producer.read(y)
+    producer.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert (read[0].value, seen.value) == ([7.0] * 4, [14.0] * 4)
+
+
+def test_one_event_orders_all_of_them(cuda: Any, library: StandIn, producer: Any) -> None:
+    x, y = tensor_on(cuda, producer, 7.0), tensor_on(cuda, producer, 1.0)
+
+    def function(x: Any, by: float, y: Any) -> None:
+        assert count(cuda, "cuEventRecord") == count(cuda, "cuStreamWaitEvent") == 1
+
+    cuda.clear_calls()
+    on_gpus(function)(x, 2.0, y)
+    cuda.synchronize()
+
+
+def test_what_is_refused_is_named(cuda: Any, library: StandIn, producer: Any) -> None:
+    x, y = tensor_on(cuda, producer, 7.0), tensor_on(cuda, producer, 1.0)
+    library.refused.add(y.ptr)
+    with pytest.raises(BufferError, match=r"^strides: got odd ones(?s:.)*at y"):
+        on_gpus(lambda x, by, y: None)(x, 2.0, y)
+
+
+def test_what_the_function_raises_leaves_the_memory_in_order(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    x, y = tensor_on(cuda, producer, 7.0), tensor_on(cuda, producer, 1.0)
+
+    def function(x: Any, by: float, y: Any) -> None:
+        y.write(14.0)
+        raise OddError
+
+    with pytest.raises(OddError):
+        on_gpus(function)(x, 2.0, y)
+    seen = producer.read(y)
+    cuda.synchronize()
+    assert seen.value == [14.0] * 4
