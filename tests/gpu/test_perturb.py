@@ -29,8 +29,8 @@ PROGRAMS_OF = {
         *("numpy_on_pinned", "torch_nccl", "torch_pinned_reuse", "torch_record_stream"),
         "torch_side_stream",
     ),
-    "cupy torch": ("cupy_to_torch", "torch_freed", "torch_to_cupy"),
-    "cupy jax": ("jax_to_cupy",),
+    "cupy torch": ("cupy_to_torch", "torch_compiled", "torch_freed", "torch_to_cupy"),
+    "cupy jax": ("jax_jit", "jax_to_cupy"),
     "numba torch": ("numba_to_torch", "torch_to_numba"),
     "torch warp": ("warp_to_torch",),
 }
