@@ -99,6 +99,13 @@ def test_forward_mode_and_a_gradient_without_a_backward_are_errors(x: Any) -> No
         jax.grad(lambda x: plain(x, BY).sum())(x)
 
 
+def test_a_program_belongs_to_its_process(x: Any) -> None:
+    from jax import export
+
+    with pytest.raises(NotImplementedError, match="callback"):
+        export.export(jax.jit(lambda x: returned(x, BY)))(x).serialize()
+
+
 def test_other_types_and_numpys_arrays(x: Any) -> None:
     add = adapt(lambda x, y: x + y, "numpy", like=lambda x, y: x)
     same(jax.jit(lambda x: add(x, np.ones((2, 3))))(x), x + 1)

@@ -106,6 +106,11 @@ def test_a_function_that_writes_what_the_schema_does_not_say_is_refused(x: Any) 
 WRONG_RESULTS: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "shape": (lambda x: x[:1] + 1, ValueError, r"result 0: got float64 \(1, 3\) on cpu; allowed: "),
     "dtype": (lambda x: (x + 1).astype("f4"), ValueError, r"result 0: got float32 \(2, 3\) on cpu"),
+    "device": (
+        lambda x: torch.empty(2, 3, device="meta", dtype=torch.float64),
+        ValueError,
+        r"result 0: got float64 \(2, 3\) on meta; allowed: float64 \(2, 3\) on cpu",
+    ),
     "none": (lambda x: None, TypeError, "result 0: got None; allowed: an array"),
     "two": (lambda x: (x + 1, x + 2), ValueError, "got 2 results; allowed: 1, as op= says"),
 }
@@ -219,6 +224,7 @@ def grown(x: Any, y: Any) -> Any:
     return x
 
 
+VMAPS = "^Batching rule not implemented for cai_test::add_"
 LOST: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "of what is written": (
         lambda x: add_(x.clone().requires_grad_().sin(), x),
@@ -241,6 +247,7 @@ LOST: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         RuntimeError,
         "a gradient",
     ),
+    "func.vmap": (lambda x: torch.func.vmap(grown)(x, x), RuntimeError, ""),
     "func.jvp": (
         lambda x: torch.func.jvp(lambda y: grown(x, y), (x,), (x,)),
         NotImplementedError,
@@ -252,7 +259,8 @@ LOST: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
 @pytest.mark.parametrize("case", [*LOST])
 def test_a_gradient_that_a_write_would_lose_is_refused(case: str, x: Any) -> None:
     call, error, lost = LOST[case]
-    with pytest.raises(error, match=f"^cai_test::add_: got {lost} .*; allowed: tensors "):
+    said = f"^cai_test::add_: got {lost} .*; allowed: tensors " if lost else VMAPS
+    with pytest.raises(error, match=said):
         call(x)
 
 

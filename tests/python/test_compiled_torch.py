@@ -61,6 +61,13 @@ def test_each_of_two_results_has_its_gradient(backend: str, x: Any) -> None:
     same(gradient(compiled(of(made_pair), backend), x), gradient(of(both), x))
 
 
+def test_so_has_a_batch_of_both(x: Any) -> None:
+    def of(f: Any) -> Any:
+        return func.vmap(lambda x: f(x, 2.0), in_dims=1)
+
+    same(of(made_pair)(x), of(both)(x))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_autocast_leaves_the_operator_alone(backend: str, x: Any) -> None:
     with torch.autocast("cpu"):
@@ -120,6 +127,12 @@ def test_forward_mode_is_an_error_never_tangents_of_zeros(x: Any) -> None:
     ):
         with pytest.raises(NotImplementedError, match="must implement the jvp function"):
             forward()
+
+
+def test_past_the_adapted_function_forward_mode_is_pytorchs(x: Any) -> None:
+    """Tangents of zeros, as the page says: where PyTorch mends that, the page has to be."""
+    forward = func.jvp(lambda x: torch.ops.cai_test.cube(x, 2.0), (x,), (x,))
+    same(forward, (cube(x, 2.0), torch.zeros_like(x)))
 
 
 def test_pytorchs_own_checks_pass(x: Any) -> None:
