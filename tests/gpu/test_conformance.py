@@ -208,7 +208,7 @@ def test_the_lab_finds_no_fault_in_the_kits_own_library(
 def test_a_thread_of_the_kits_has_the_labs_context_unless_it_is_bare(
     lab: GpuLab, driver: Any, bare: bool
 ) -> None:
-    here = in_another_thread(lab, driver.current_context, bare=bare)
+    here = in_another_thread(driver.current_context, lab, bare=bare)
     assert here == (0 if bare else lab.driver.primary)
 
 

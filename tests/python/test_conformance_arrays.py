@@ -90,7 +90,7 @@ def test_a_layout_that_there_is_not_is_refused(lab: Any) -> None:
 
 def test_what_another_thread_raises_is_raised_here(lab: Any) -> None:
     seen: list[int] = []
-    in_another_thread(lab, lambda: seen.append(threading.get_ident()))
+    in_another_thread(lambda: seen.append(threading.get_ident()), lab)
     assert seen != [threading.get_ident()]
     with pytest.raises(ZeroDivisionError):
-        in_another_thread(lab, lambda: 1 / 0)
+        in_another_thread(lambda: 1 / 0, lab)

@@ -82,7 +82,7 @@ def test_a_right_library_is_not_accused_of_what_a_lab_gets_wrong(
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_thread_of_the_kits_has_the_labs_device_unless_it_is_bare(lab: Any, bare: bool) -> None:
-    here = in_another_thread(lab, lambda: lab.cuda.current_device, bare=bare)
+    here = in_another_thread(lambda: lab.cuda.current_device, lab, bare=bare)
     assert here == (None if bare else 0)
 
 

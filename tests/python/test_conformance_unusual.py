@@ -107,7 +107,7 @@ def test_what_another_thread_does_is_waited_for(lab: Any) -> None:
         time.sleep(0.05)
         done.append(1)
 
-    in_another_thread(lab, work)
+    in_another_thread(work, lab)
     assert done == [1]
 
 

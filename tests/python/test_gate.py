@@ -129,7 +129,7 @@ class Takes(ConsumerAdapter):
 @pytest.mark.parametrize(
     ("check", "adapter"),
     [(check_producer, Arrays), (check_producer, EitherArrays), (check_consumer, Takes)],
-    ids=str,
+    ids=["producer", "of either device", "consumer"],
 )
 def test_a_library_of_the_cpu_is_judged_there(check: Callable[..., Report], adapter: Any) -> None:
     made = check(adapter)

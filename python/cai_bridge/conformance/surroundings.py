@@ -24,7 +24,7 @@ def surrounded(adapter: Streams, lab: Lab, case: Case, call: Callable[[], T]) ->
         The library has no streams, or there is one device.
     """
     if case.around == "another thread":
-        return in_another_thread(lab, call)
+        return in_another_thread(call, lab)
     if case.around == "another stream":
         stream = adapter.stream()
         if stream is None:
@@ -37,10 +37,10 @@ def surrounded(adapter: Streams, lab: Lab, case: Case, call: Callable[[], T]) ->
     return call()
 
 
-def in_another_thread(lab: Lab, call: Callable[[], T], *, bare: bool = False) -> T:
+def in_another_thread(call: Callable[[], T], lab: Lab | None = None, *, bare: bool = False) -> T:
     """Call from another thread; return what it returns, and pass on what it raises.
 
-    The lab's device is its current one, unless the thread is to be `bare`: then it has none, as any
+    A lab's device is its current one, unless the thread is to be `bare`: then it has none, as any
     new thread on a GPU. Libraries may need one for all but deleters.
     """
     raised: list[BaseException] = []
@@ -48,8 +48,9 @@ def in_another_thread(lab: Lab, call: Callable[[], T], *, bare: bool = False) ->
 
     def run() -> None:
         try:
-            lab.begin_thread()
-            with contextlib.nullcontext() if bare else lab.current():
+            if lab is not None:
+                lab.begin_thread()
+            with contextlib.nullcontext() if bare or lab is None else lab.current():
                 returned.append(call())
         except BaseException as error:
             raised.append(error)
@@ -64,4 +65,4 @@ def in_another_thread(lab: Lab, call: Callable[[], T], *, bare: bool = False) ->
 
 def elsewhere(lab: Lab, case: Case, part: str, call: Callable[[], T]) -> T:
     """Call from another thread if the case has that part there."""
-    return in_another_thread(lab, call) if case.thread == part else call()
+    return in_another_thread(call, lab) if case.thread == part else call()

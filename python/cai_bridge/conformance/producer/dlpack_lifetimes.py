@@ -69,7 +69,7 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     kept = earlier(case, x, by_default)
     taken = take(asked(x, case))
     del x, kept
-    in_another_thread(lab, taken.delete, bare=True)
+    in_another_thread(taken.delete, lab, bare=True)
     lab.synchronize()
     expect_gone(lab, alive)
     return "called from another thread"
