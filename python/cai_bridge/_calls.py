@@ -32,6 +32,7 @@ class Call:
         self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
     ) -> None:
         self.library, self.stream, self.returns = _libraries.find(to), stream, returns
+        self.asks = is_callback(stream)
         self.makes_views = self.library.view in self.library.types
         self.readonly = True if readonly is None and self.library.name == "numpy" else readonly
         self.names = _names(function)
@@ -39,8 +40,7 @@ class Call:
 
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any], kept: int = 0) -> Now:
         """Convert all arguments but the first `kept`, for the ``with`` block of one call."""
-        asked = self.stream
-        stream = asked() if is_callback(asked) else asked
+        stream = self.stream() if self.asks else self.stream
         now = Now(stream)
         names = self.names
         if kept:
@@ -57,8 +57,7 @@ class Call:
 
     def converted_alone(self, arrays: list[Any]) -> Now:
         """Convert arrays that are known to be of another library, and on GPUs: without a walk."""
-        asked = self.stream
-        now = Now(asked() if is_callback(asked) else asked)
+        now = Now(self.stream() if self.asks else self.stream)
         made = self.library.maker.convert(arrays, now.stream, self.readonly, now.lent)
         now.left[:] = made
         if self.makes_views:
@@ -90,11 +89,14 @@ class Now:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # They live as long as the traceback.
-        alive = [one() for one in self.views] if kind is not None else []
+        ends = self.lent
+        if kind is not None and self.views:
+            # They live as long as the traceback.
+            alive = [view for one in self.views if (view := one()) is not None]
+            ends = [*(view.release for view in alive), *self.lent]
         self.left.clear()
         failed: BaseException | None = None
-        for end in [*(view.release for view in alive if view is not None), *self.lent]:
+        for end in ends:
             try:
                 end()
             except BaseException as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 
 from . import _compiled_results as results
@@ -98,9 +96,10 @@ def _of_gpus(wanted: Wanted, function: Function, places: list[int], general: Fun
             if not x.is_cuda:
                 return general(*inputs)
             arrays.append(x.detach() if x.requires_grad else x)
-        now = None
-        with contextlib.suppress(Exception):
+        try:
             now = call.converted_alone(arrays)
+        except Exception:
+            now = None
         if now is None:
             # It says which argument is refused.
             return general(*inputs)

@@ -1,8 +1,8 @@
 """Plain calls of an operator: straight to its function, past PyTorch's dispatcher.
 
 The dispatcher tells whoever follows a call: autograd, transforms, modes, a trace, a profiler. Where
-none of them does, and all tensors are of the usual kind, it only finds the operator's function, in 4
-to 5 us (PyTorch 2.11 and 2.15, a CPU, 2026-11-28). To ask takes 1.5.
+none of them does, and all tensors are of the usual kind, it only finds the operator's function.
+That takes 4 to 5 us, and 1.5 to ask for (PyTorch 2.11 and 2.15, a CPU, 2026-11-28).
 """
 
 from __future__ import annotations
