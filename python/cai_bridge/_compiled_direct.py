@@ -25,7 +25,8 @@ DEVICES = {"cpu", "cuda"}
 
 NAMES = (
     *("_dispatch_keys", "_dispatch_tls_local_include_set", "_len_torch_function_stack"),
-    *("_any_requires_grad", "_AutoDispatchBelowAutograd", "_are_functorch_transforms_active"),
+    *("_is_any_autocast_enabled", "_any_requires_grad", "_AutoDispatchBelowAutograd"),
+    "_are_functorch_transforms_active",
 )
 ASKED: dict[str, Any] = {name: getattr(torch._C, name, None) for name in NAMES}
 """What PyTorch's own operators in Python ask. Where one is missing, all calls are dispatched."""
@@ -63,7 +64,7 @@ def direct(schema: Schema) -> Callable[[tuple[Any, ...]], bool]:
     profiled = getattr(torch.autograd, "_profiler_enabled", None)
     if None in kinds or None in ASKED.values() or profiled is None:
         return lambda _: False
-    keys, included, functions, follows = (ASKED[name] for name in NAMES[:4])
+    keys, included, functions, casts, follows = (ASKED[name] for name in NAMES[:5])
     places = [at for at, is_tensor in enumerate(schema.tensors) if is_tensor]
     tensor, parameter = torch.Tensor, torch.nn.Parameter
     usual, follows_gradients, idle = _USUAL, torch.is_grad_enabled, _idle()
@@ -73,7 +74,7 @@ def direct(schema: Schema) -> Callable[[tuple[Any, ...]], bool]:
             # Of any other type the dispatcher makes this one, or refuses it.
             if type(one) is not kind and not (kind is tensor and type(one) is parameter):
                 return False
-        if included().raw_repr() not in idle or functions() or profiled():
+        if included().raw_repr() not in idle or functions() or casts() or profiled():
             return False
         if getattr(forward_ad, "_current_level", 0) >= 0:
             return False

@@ -82,12 +82,20 @@ def of_a_subclass(x: Any) -> Any:
     return seen
 
 
+def cast(x: Any) -> Any:
+    f = adapt(lambda x: x * 2, "numpy", op="cai_test::cast(Tensor x) -> Tensor")
+    torch.library.register_autocast("cai_test::cast", "cpu", torch.bfloat16)
+    with torch.autocast("cpu"):
+        return str(f(x.float()).dtype)
+
+
 FOLLOWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a mode": (in_a_mode, "cai_test.cube.default"),
     "a function mode": (in_a_function_mode, "cai_test.cube.default"),
     "a profiler": (in_a_profile, CUBE),
     "a trace": (traced, CUBE),
     "a graph": (made_fx, "cai_test.cube.default"),
+    "autocast": (cast, "bfloat16"),
     "a subclass": (of_a_subclass, "cai_test.cube.default"),
 }
 
