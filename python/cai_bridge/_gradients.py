@@ -83,9 +83,8 @@ def _imports_dynamo() -> Any:
     return _imported("torch._dynamo")
 
 
-_callback: Tensors = getattr(
-    torch._C._dynamo.eval_frame, "get_eval_frame_callback", _imports_dynamo
-)
+_frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+_callback: Tensors = getattr(_frames, "get_eval_frame_callback", _imports_dynamo)
 """What looks at each new frame of this thread; None where nothing does."""
 
 
