@@ -55,6 +55,23 @@ def of_cupy_returned(name: str) -> Any:
     return scaled
 
 
+def of_cupy_writing(name: str) -> Any:
+    """CuPy's kernel on a tensor that it writes to, which is a copy of what comes."""
+    cupy = pytest.importorskip("cupy")
+    kernel = cupy.RawKernel(SOURCE, "scale")
+
+    @adapt(to="cupy", op=f"cai_gpu::{name}_writing(Tensor(a!) x, float by) -> ()")
+    def scale_(x: Any, by: float) -> None:
+        kernel((blocks_for(x.size)[0],), (128,), (x, x, np.float32(by), np.int32(x.size)))
+
+    def scaled(x: Any, by: float) -> Any:
+        y = x.clone()
+        scale_(y, by)
+        return y
+
+    return scaled
+
+
 def of_numba(name: str) -> Any:
     cuda = pytest.importorskip("numba.cuda")
 
@@ -97,6 +114,10 @@ KERNELS: dict[str, Callable[[str], Any]] = {
     "numba": of_numba,
     "triton": of_triton,
 }
+
+
+WRITING: dict[str, Callable[[str], Any]] = {"cupy writing": of_cupy_writing}
+"""Of PyTorch alone: JAX's arrays never change."""
 
 
 def per_call_us(call: Callable[[], Any], synchronize: Callable[[], Any], calls: int = 300) -> float:

@@ -22,6 +22,7 @@ from .kernels import (
     RUNS,
     SCALE,
     SOURCE,
+    WRITING,
     like,
     of_cupy_returned,
 )
@@ -64,11 +65,11 @@ def wrong_of(one: Torch, program: Callable[[Any], Any], wanted: Callable[[float]
 
 
 @pytest.mark.parametrize("backend", [None, "inductor"])
-@pytest.mark.parametrize("library", [*KERNELS])
+@pytest.mark.parametrize("library", [*KERNELS, *WRITING])
 def test_a_late_producer_is_waited_for(
     library: str, backend: Any, place: Place, note: Callable[..., None]
 ) -> None:
-    one, scaled = Torch(place), KERNELS[library]("order")
+    one, scaled = Torch(place), (KERNELS | WRITING)[library]("order")
 
     def program(x: Any) -> Any:
         return scaled(x + 1.0, BY) + 3.0
