@@ -21,7 +21,7 @@ test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  #
 # Libraries that run on CPUs, and are too large for every push.
 CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py program_of_warp.py \
 	hosts_decoded.py gradients.py compiled_jax.py compiled_torch.py compiled_results.py \
-	compiled_schema.py compiled_direct.py dask.py ray.py)
+	compiled_writes.py compiled_schema.py compiled_direct.py dask.py ray.py)
 
 test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of Dask, JAX, Paddle, pyarrow, PyTorch, Ray and Warp with the real libraries, on CPUs
 	$(BIN)/python -m pip install --quiet --group clients
