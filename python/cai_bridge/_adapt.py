@@ -112,8 +112,9 @@ def adapt(
         The name of an operator of PyTorch's to make of the function, alone (``"mylib::scale"``) or
         with its schema: ``"mylib::scale(Tensor x, float by) -> Tensor"``. It works in
         ``torch.compile(fullgraph=True)``, ``torch.export`` and ``torch.func``. Arguments are
-        tensors and plain values; ``Tensor(a!)`` with ``-> ()`` says what the function writes. A
-        result has memory of its own: one in an argument's is refused.
+        tensors and plain values; ``Tensor(a!)`` with ``-> ()`` says what the function writes, which
+        is refused where a gradient would be lost, and where elements share memory. A result has
+        memory of its own: one in an argument's is refused.
     like : callable, optional
         What the results are like: called with the arguments, where an array has only its `shape`
         and its `dtype` by name, it returns one of these, ``(shape, dtype)``, or a tuple of them.
@@ -135,8 +136,8 @@ def adapt(
     TypeError, ValueError
         `function` cannot be adapted, `stream` is no stream, `readonly` no bool, or `op` no schema.
         The returned function raises what `convert` raises, with the name of the argument. With `op`
-        or `like` it raises ValueError for results that are not as `like` says, and BufferError for
-        results in an argument's memory.
+        or `like` it raises ValueError for results that are not as `like` says, BufferError for
+        results in an argument's memory, and RuntimeError for a gradient that would be lost.
     """
     again = functools.partial(
         adapt,
