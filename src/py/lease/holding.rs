@@ -319,30 +319,54 @@ impl Holding {
     /// The memory of `array` goes to others, who may come back with it.
     pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
-        self.known = self.known_as(py, array);
+        self.known = self.known_as(py, array, None);
+    }
+
+    /// The same in a capsule, for the consumer that it is for now. It says nothing of the stream that it is ready on.
+    pub(crate) fn hand_out_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
+        self.known = None;
+        let kept = match &self.used.consumer {
+            Consumer::On(kept) => Some(kept),
+            Consumer::OnProducer(_) => self.home.producer.as_ref(),
+            // Nothing was ordered for it.
+            Consumer::Declined => self.ready.stream().and_then(|ready| self.home.keeper_of(ready)),
+            _ => None,
+        };
+        let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.home.place));
+        let ready_on = kept.map(|kept| KnownStream::Kept(kept.clone_ref(py)));
+        self.known = self.known_as(py, array, ready_on);
     }
 
     /// The same of what it is itself, which goes in no tensor of ours.
     pub(crate) fn hand_out_whole(&mut self, py: Python<'_>) {
         self.known = None;
-        self.known = self.known_as(py, &self.array);
+        self.known = self.known_as(py, &self.array, None);
     }
 
     #[inline]
-    fn known_as(&self, py: Python<'_>, array: &Descriptor) -> Option<Known> {
+    fn known_as(
+        &self,
+        py: Python<'_>,
+        array: &Descriptor,
+        ready_on: Option<KnownStream>,
+    ) -> Option<Known> {
         let holder = std::ptr::from_ref(self).addr();
-        (array.ptr() != 0).then(|| Known::new(py, array, &self.home, holder))
+        (array.ptr() != 0).then(|| Known::new(py, array, (&self.home, ready_on), holder))
     }
 
     /// The memory came in a tensor of that `manager_ctx`, without a word of the producer's stream. It goes back to where a
-    /// lease of ours has it from, if it is some of that.
-    pub(crate) fn find_home(&mut self, py: Python<'_>, context: usize) {
+    /// lease of ours has it from, if it is some of that. Returns what keeps the stream that our own capsule is ready on,
+    /// where that is not the legacy default one.
+    pub(crate) fn find_home(&mut self, py: Python<'_>, context: usize) -> Option<StreamRef> {
         if self.home.producer.is_some() {
-            return;
+            return None;
         }
         match known::from(py, &self.array, context) {
-            Some(known::From::Ours(producer, upstream)) => {
+            Some(known::From::Ours(producer, upstream, ready_on)) => {
                 (self.home.producer, self.home.upstream) = (producer, upstream);
+                if let Some(KnownStream::Kept(kept)) = ready_on {
+                    return Some(kept);
+                }
             }
             // The maker of that tensor may free its memory by itself, so it is kept until the work is done.
             Some(known::From::Same(streams)) => {
@@ -352,6 +376,7 @@ impl Holding {
             }
             None => {}
         }
+        None
     }
 
     /// Where others go on with the memory is known from here on.

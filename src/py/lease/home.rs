@@ -116,6 +116,11 @@ impl Home {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
+    /// Whether the same keeps the producer's stream.
+    pub(crate) fn is_kept_by(&self, kept: &StreamRef) -> bool {
+        self.producer.as_ref().is_some_and(|producer| producer.is_same(kept))
+    }
+
     /// Whether the producer's stream may be closed, or the producer move to another one.
     pub(super) fn may_change(&self) -> bool {
         self.producer.as_ref().is_some_and(StreamRef::may_change)

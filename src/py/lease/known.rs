@@ -27,6 +27,8 @@ struct Entry {
     /// The producer's stream, and those upstream, as the lease has them.
     producer: Option<StreamRef>,
     upstream: KnownStreams,
+    /// The stream that it was handed out as ready on; `None` for the legacy default one.
+    ready_on: Option<KnownStream>,
     /// Streams on which work on the memory goes on, beside the lease's own consumer's.
     later: KnownStreams,
 }
@@ -149,13 +151,19 @@ pub(super) struct Known {
 
 impl Known {
     /// The memory of `array`, which goes back to `home`, and whose holder is at that address.
-    pub(super) fn new(py: Python<'_>, array: &Descriptor, home: &Home, holder: usize) -> Self {
+    pub(super) fn new(
+        py: Python<'_>,
+        array: &Descriptor,
+        (home, ready_on): (&Home, Option<KnownStream>),
+        holder: usize,
+    ) -> Self {
         let (start, length) = array.span();
         let entry = Entry {
             holder,
             length,
             producer: home.producer.as_ref().map(|kept| kept.clone_ref(py)),
             upstream: home.upstream.clone_ref(py),
+            ready_on,
             later: KnownStreams::NONE,
         };
         let mut entries = entries();
@@ -211,8 +219,9 @@ fn give_back_room(entries: &mut Entries) {
 
 /// Where memory is from that came in a tensor without a word of the producer's stream.
 pub(super) enum From {
-    /// Our own tensor, and so all that is known of it.
-    Ours(Option<StreamRef>, KnownStreams),
+    /// Our own tensor, and so all that is known of it: the producer's stream, those upstream, and the one that it was
+    /// handed out as ready on.
+    Ours(Option<StreamRef>, KnownStreams, Option<KnownStream>),
     /// Another's over the same memory. It may be around one of ours, or beside it.
     Same(Vec<KnownStream>),
 }
@@ -226,7 +235,8 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, context: usize) -> Option
     let Some(same) = entries.get(&array.span().0) else { return Some(From::Same(Vec::new())) };
     if let Some(ours) = same.get(context) {
         let producer = ours.producer.as_ref().map(|kept| kept.clone_ref(py));
-        return Some(From::Ours(producer, ours.upstream.clone_ref(py)));
+        let ready_on = ours.ready_on.as_ref().map(|kept| kept.clone_ref(py));
+        return Some(From::Ours(producer, ours.upstream.clone_ref(py), ready_on));
     }
     Some(From::Same(same.sources(py)))
 }

@@ -155,7 +155,8 @@ pub(crate) fn protocol(
     source.array = array;
     source.set_place(place);
     source.produced(told, producer, kept);
-    source.find_home(py, context);
+    // It was asked for a stream in this call.
+    drop(source.find_home(py, context));
     hand_to_consumer(py, door, &mut source, argument, (ready, also))?;
     // Last: what fails before leaves the capsule as it was.
     source.take(capsule::take(capsule)?);
@@ -192,7 +193,8 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// A bare capsule, ready on the legacy default stream. A capsule with a copy is taken: its holder has asked
+/// A bare capsule, ready on the legacy default stream, or one of ours, ready on the stream that it was made for. A capsule
+/// with a copy is taken: its holder has asked
 /// for the copy. The capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
@@ -215,8 +217,18 @@ pub(crate) fn capsule(
     source.array = array;
     source.set_place(place);
     source.produced(Ready::On(Stream::Legacy), None, None);
-    source.find_home(py, context);
-    hand_to_consumer(py, door, &mut source, argument, (Some(Alive::legacy(place)), None))?;
+    let kept = source.find_home(py, context);
+    let own = match &kept {
+        Some(kept) => kept.confirm(py, &source.driver).map_err(PyErr::from)?,
+        None => None,
+    };
+    if let (Some(kept), Some(own)) = (&kept, own) {
+        source.ready = Ready::On(own.stream());
+        let is_producers = source.home.is_kept_by(kept);
+        source.keep_ready_on((!is_producers).then(|| kept.clone_ref(py)));
+    }
+    let from = own.unwrap_or(Alive::legacy(place));
+    hand_to_consumer(py, door, &mut source, argument, (Some(from), None))?;
     Ok(source)
 }
 

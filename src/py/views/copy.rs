@@ -150,7 +150,7 @@ pub(crate) fn capsule_of_copy<'py>(
     mut copied: Tenant,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(holding) = copied.holding() {
-        holding.hand_out(py, array);
+        holding.hand_out_in_capsule(py, array);
     }
     capsule_of(py, array, false, versioned, Keep(copied))
 }

@@ -247,7 +247,7 @@ impl Exchange for View {
         // The function's contract: no synchronisation, and the caller works on `work_stream`.
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
-        source.find_home(py, context);
+        drop(source.find_home(py, context));
         let made = View::object::<DLPackView>(py, source)?.into_super();
         let view = made.get();
         span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready().stream()));

@@ -91,7 +91,7 @@ pub(super) fn share<'py>(
             holding.hand_to(py, argument, at)?;
         }
         holding.tag.0 = End::Deleter;
-        holding.hand_out(py, array);
+        holding.hand_out_in_capsule(py, array);
     }
     let keep = Keep(tenant);
     if versioned {

@@ -106,6 +106,11 @@ class HandOvers(Lives):
         place = view.at if view.gpus else array.device
         ready = None if array.empty else f"L{place}"
         on = None if ready is None else StreamRef(ready)
+        # A capsule says nothing of its stream; the bridge knows for which it was made.
+        known = {"on": view.user.kept, "home": view.home, "declined": view.on}.get(view.user.kind)
+        own = None if array.empty else self.confirmed(known, view)
+        if known is not None and own is not None:
+            ready, on = own, known
         user = User("unread")
         made = View(view.array, ready, on, view.readonly, place, place, user=user, tensor=True)
         # A tensor of ours leads to the producer that its lease knows.
