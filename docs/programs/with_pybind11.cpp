@@ -5,6 +5,7 @@
 
 namespace py = pybind11;
 
+// The functions below are of version 1, which every table has; for newer ones compare `api->version`.
 static const CaiBridgeApi *api;
 
 // An array while work on it is queued on `stream`.
