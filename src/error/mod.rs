@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 mod kinds;
@@ -47,6 +48,10 @@ struct Inner {
 /// The error of other code that caused this one.
 #[derive(Clone)]
 struct Raised(Arc<dyn std::error::Error + Send + Sync>);
+
+// The error is only read, and has no state that a panic could leave half changed.
+impl UnwindSafe for Raised {}
+impl RefUnwindSafe for Raised {}
 
 impl PartialEq for Raised {
     fn eq(&self, other: &Self) -> bool {

@@ -1,3 +1,6 @@
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use cai_bridge::Error;
 use cai_bridge::cai::{self, Claim, Decoded, Dialect, Fields};
 use cai_bridge::error::{Class, Kind};
 use cai_bridge::layout::{Dims, Layout};
@@ -7,6 +10,12 @@ use toml::{Table, Value};
 use crate::tables::{rows, table, text};
 
 const SECTIONS: [&str; 5] = ["cai", "tensor", "argument", "object", "rust"];
+
+#[test]
+fn an_error_goes_to_any_thread_and_out_of_a_panics_frame() {
+    const fn goes<T: Send + Sync + UnwindSafe + RefUnwindSafe>() {}
+    goes::<Error>();
+}
 
 #[test]
 fn every_kind_of_error_has_a_row() {
