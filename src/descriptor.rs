@@ -295,7 +295,7 @@ impl Descriptor {
 pub struct CaiDims<'a> {
     values: slice::Iter<'a, i64>,
     factor: i64,
-    /// Of the lanes, where there is more than one.
+    /// The value of the lanes' dimension, if there is more than one lane.
     last: Option<i64>,
 }
 

@@ -153,7 +153,7 @@ pub(super) unsafe fn launch(
 ///
 /// # Safety
 ///
-/// As above.
+/// The kernel takes these arguments, and touches no other memory.
 unsafe fn launch_unlocked(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,

@@ -1,4 +1,4 @@
-//! The same memory by another description: writable or not, in another shape, by other strides.
+//! Other descriptions of an array's memory: writable or not, in another shape, by other strides.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use crate::layout::{Layout, Reach};
 use crate::stream::Alive;
 
 impl Array {
-    /// The same memory, to be written.
+    /// The array as one that may be written.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Array {
         Ok(ArrayMut(self))
     }
 
-    /// The same memory as a read-only array.
+    /// The array as a read-only one.
     ///
     /// # Examples
     ///
@@ -48,7 +48,7 @@ impl Array {
         self
     }
 
-    /// The same elements, C-contiguous, in another shape.
+    /// The elements, C-contiguous, in another shape.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl ArrayMut {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Array::reshape`].
     ///
     /// # Examples
     ///
@@ -194,7 +194,7 @@ impl ArrayMut {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Array::strided`].
     ///
     /// # Examples
     ///

@@ -169,7 +169,7 @@ impl Imported {
         Ok(array)
     }
 
-    /// The same in the place of `array`.
+    /// Reads the tensor into `array`.
     #[inline(always)]
     pub(crate) fn read_into(&self, array: &mut Descriptor) -> Result<()> {
         let header = Header { version: Some(self.0.version()), flags: self.0.flags() };

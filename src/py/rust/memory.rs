@@ -39,7 +39,7 @@ impl PythonMemory {
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
-    /// The same memory for a view of Python's.
+    /// The memory for a view of Python's.
     pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> Result<Box<Holding>> {
         let mut source = self.share(py)?;
         source.array = array.clone();
