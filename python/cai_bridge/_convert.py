@@ -42,7 +42,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     try:
         if copy is not None:
             given = _copies(given, library, copy, stream, readonly, later)
-        made = library.maker.convert(given, stream, readonly)[0]
+        made = library.maker.convert(given, _on(stream, copy), readonly)[0]
     except Exception as error:
         error.__dict__.pop(ITEM, None)
         raise
@@ -100,7 +100,7 @@ def leaves(
             for item, view in enumerate(_taken(given, later)):
                 given[item] = _ready_on(view, made_on)
             item = None
-        converted = library.maker.convert(given, stream, readonly, lent, later)
+        converted = library.maker.convert(given, _on(stream, copy), readonly, lent, later)
     except Exception as error:
         _name(error, foreign, item)
         raise
@@ -179,7 +179,8 @@ def _own(  # noqa: PLR0917
         }
         others = [array for at, array in enumerate(arrays) if at not in hosts]
         copies = [_copied(array, library, copy, stream) for array in others]
-        made = iter(library.maker.convert(copies, stream, readonly) if copies else ())
+        on = _on(stream, copy)
+        made = iter(library.maker.convert(copies, on, readonly) if copies else ())
         return [hosts[at] if at in hosts else next(made) for at in range(len(arrays))]
     if _is_view(library) and not (stream is None and readonly is None):
         return library.maker.convert(arrays, stream, readonly, lent)
@@ -228,6 +229,11 @@ def _copies(  # noqa: PLR0917
     return made
 
 
+def _on(stream: Any, copy: bool | None) -> Any:
+    """Give the consumer's stream: with -1 nothing is pending, but the copy that is made now."""
+    return None if copy and type(stream) is int and stream == -1 else stream
+
+
 def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
     """Give a capsule with a copy of `x`, made where the consumer works, or without `copy` `x`."""
     if library.name == "numpy":
@@ -238,7 +244,7 @@ def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
         return x
     if not copy:
         return x
-    said = None if type(stream) is int and stream == -1 else stream
+    said = _on(stream, copy)
     view = to_dlpack(x, stream=said)
     on = library.maker.works_on(view.device[1], said)
     # The capsule's consumer waits for the legacy default stream.

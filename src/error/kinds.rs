@@ -232,7 +232,7 @@ kinds! {
     /// A sparse or otherwise unstrided tensor.
     SparseLayout: Buffer, "layout", "a strided tensor: x.to_dense(), or the parts, as x.values() (in COO of x.coalesce())";
     /// A tensor of tensors of several lengths.
-    NestedLayout: Buffer, "layout", "a strided tensor: x.values(), and x.offsets() beside it";
+    NestedLayout: Buffer, "layout", "a strided tensor: x.values(), and x.offsets() beside it, of a jagged layout, or x.unbind()";
     /// A tensor that has no memory of its own.
     Wrapper: Buffer, "data", "the tensor that has the memory: x.to_local() of a DTensor, else the one that the wrapper holds";
     /// Read-only memory, for a capsule that has no read-only flag.

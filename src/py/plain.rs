@@ -48,8 +48,84 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (closure, defaults) = (intern!(py, "__closure__"), intern!(py, "__defaults__"));
         return Ok(x.getattr(closure)?.is_none() && x.getattr(defaults)?.is_none());
     }
-    let is_empty = || -> PyResult<bool> { Ok(is_builtin_container(x) && x.len()? == 0) };
-    Ok(is_fixed || is_empty()? || is_numpys_number(x)?)
+    if is_builtin_container(x) {
+        return are_constants(x);
+    }
+    Ok(is_fixed || is_numpys_number(x)? || is_of_constants(x)?)
+}
+
+/// How many parts of a container are looked at: of more it may be that one has memory.
+const LOOKED_AT: usize = 64;
+
+/// Whether all parts of a container are constants.
+fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if x.len()? > LOOKED_AT {
+        return Ok(false);
+    }
+    let parts = match x.cast::<PyDict>() {
+        Ok(dict) => dict.values().into_any(),
+        Err(_) => x.clone(),
+    };
+    for part in parts.try_iter()? {
+        let part = part?;
+        let is_constant = match is_builtin_container(&part) {
+            // A container in its own parts ends here, too.
+            true => {
+                part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
+            }
+            false => is_constant(&part)?,
+        };
+        if !is_constant {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Classes of the standard library, and NumPy's, whose objects hold no memory: the module, and the class.
+const OF_CONSTANTS: [(&str, &str); 17] = [
+    ("builtins", "str"),
+    ("builtins", "bytes"),
+    ("builtins", "int"),
+    ("builtins", "float"),
+    ("builtins", "complex"),
+    ("builtins", "code"),
+    ("weakref", "ReferenceType"),
+    ("weakref", "ProxyType"),
+    ("weakref", "CallableProxyType"),
+    ("_weakrefset", "WeakSet"),
+    ("decimal", "Decimal"),
+    ("fractions", "Fraction"),
+    ("pathlib", "PurePath"),
+    ("enum", "Enum"),
+    ("datetime", "date"),
+    ("datetime", "timedelta"),
+    ("numpy", "dtype"),
+];
+
+/// Whether it is an object of one of those classes, without attributes of its own.
+fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = x.py();
+    for kind in x.get_type().mro() {
+        let Ok(kind) = kind.cast_into::<PyType>() else { continue };
+        let (Ok(module), Ok(name)) = (kind.module(), kind.name()) else { continue };
+        let (Ok(module), Ok(name)) = (module.to_str(), name.to_str()) else { continue };
+        let is_one = |(of, class): &(&str, &str)| {
+            *class == name
+                && (*of == module
+                    || module.strip_prefix(of).is_some_and(|rest| rest.starts_with('.')))
+        };
+        if OF_CONSTANTS.iter().any(is_one) {
+            if matches!(module, "weakref" | "_weakrefset") {
+                return Ok(true);
+            }
+            let own = answered(py, x.getattr_opt(intern!(py, "__dict__")))?.flatten();
+            // An enumeration's members have their names there.
+            let is_bare = *name == *"Enum" || own.is_none_or(|own| own.is_empty().unwrap_or(true));
+            return Ok(is_bare);
+        }
+    }
+    Ok(false)
 }
 
 /// The bit of `__flags__` of types that were not there from the start (CPython's `Py_TPFLAGS_HEAPTYPE`).

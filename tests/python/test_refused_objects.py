@@ -2,9 +2,14 @@
 
 import contextlib
 import ctypes
+import datetime
+import enum
 import gc
 import weakref
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 import capsules
@@ -31,10 +36,28 @@ CALLS = {
     "from_cai with an owner": lambda x: from_cai(x, owner=object()),
     "from_cai on device 99": lambda x: from_cai(x, device=99),
 }
+Color = enum.Enum("Color", ["RED"])
 OWNERS = ("3", "True", "2.5", "1j", "'pool'", "b'pool'", "...", "NotImplemented")
 OWNERS += ("np.float32(3)", "np.bool_(1)", "()", "[]", "{}", "frozenset()", "range(3)", "slice(3)")
-OWNERS += ("len", "int", "lambda: 0")
-CALLS |= {f"from_cai, owner={one}": partial(from_cai, owner=eval(one)) for one in OWNERS}
+OWNERS += (
+    "len",
+    "int",
+    "lambda: 0",
+    "{'data': (1, False), 'shape': (4,)}",
+    "Decimal(1)",
+    "Path('x')",
+)
+OWNERS += (
+    "Fraction(1, 2)",
+    "np.dtype('f4')",
+    "weakref.ref(Path)",
+    "weakref.WeakSet()",
+    "Color.RED",
+)
+OWNERS += ("(lambda: 0).__code__", "type('Text', (str,), {})('x')", "datetime.date.min")
+NAMES = {"np": np, "weakref": weakref, "datetime": datetime, "Color": Color, "Path": Path}
+NAMES |= {"Decimal": Decimal, "Fraction": Fraction}
+CALLS |= {f"from_cai, owner={one}": partial(from_cai, owner=eval(one, NAMES)) for one in OWNERS}
 TORCH = {
     "requires_grad": {"dtype": "float32", "bits": {"_grad": True}},
     "conj": {"dtype": "complex64", "bits": {"_conj": True}},

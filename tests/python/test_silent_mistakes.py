@@ -202,6 +202,12 @@ def test_silent() -> None:
     """A function has attributes as well."""
 
 
+def objects(xs: Any) -> Any:
+    made = np.empty(2, object)
+    made[0] = xs[0]
+    return made
+
+
 def items(xs: Any) -> Any:
     return dict(enumerate(xs)).items()
 
@@ -212,6 +218,7 @@ def items(xs: Any) -> Any:
         *(set, frozenset, items, lambda xs: dict(enumerate(xs)).values()),
         lambda xs: {(1, *xs)},
         lambda xs: {(frozenset(xs), 2)},
+        objects,
     ],
 )
 def test_a_set_with_arrays_is_refused_as_other_containers_are(cuda: Any, kind: Any) -> None:

@@ -30,8 +30,8 @@ const DOOR: &str = "from_cai";
 ///     ``CaiView``.
 /// stream : None, int or stream object, optional
 ///     The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
-///     then holds. If the dict names another stream, yours waits for that in this call, and both are waited
-///     for. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
+///     then holds. If the dict names another stream, yours waits for what is queued there by this
+///     call, and at the end both wait for the consumer. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
 ///     call and replaces it from then on; nothing waits for later work on that stream. -1 says that
 ///     nothing is pending, on the dict's stream either. None takes the dict's stream. If the dict names none, version 3 means that
 ///     at most the legacy default stream has work for it. For versions 0 to 2 the bridge asks the library for its current stream, or

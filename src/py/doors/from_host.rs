@@ -93,7 +93,7 @@ impl Maker {
         let copied = (&tensor.array, memory.as_ref());
         let capsule = uploaded(py, &driver, copied, (&argument, Place::gpu(ordinal)))?;
         let asked = asked.map(|flag| PyBool::new(py, flag).to_owned().into_any());
-        let mut made = self.several(py, &[capsule], (stream, asked.as_ref()), None, None)?;
+        let mut made = self.several(py, &[capsule], (named, asked.as_ref()), None, None)?;
         made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())
     }
 }

@@ -151,6 +151,9 @@ impl<'py> Walk<'_, 'py> {
             if !is_on_gpu(&x)? {
                 self.tree.met_host |= says_so;
                 let is_wanted = self.is_wanted_of_host(&x)?;
+                if !is_wanted && self.has_objects(&x)? {
+                    return Err(refused(&x)?);
+                }
                 self.tree.hosts.extend(is_wanted.then_some(item));
                 return Ok(is_wanted);
             }
@@ -245,12 +248,7 @@ impl<'py> Walk<'_, 'py> {
             let has_arrays = each.find(|one| !matches!(one, Ok(false))).unwrap_or(Ok(false));
             // One that fails says that it is a container, and is none.
             if answered(py, has_arrays)? == Some(true) {
-                let kind = x.get_type().name()?;
-                let error = PyTypeError::new_err(format!(
-                    "container: got a {kind} with arrays; allowed: lists, tuples, dicts, dataclasses, UserDict, \
-                     UserList, ChainMap, deque, and containers registered with JAX or PyTorch: pass dict(x) or list(x)"
-                ));
-                return Err(said_at(raised(py, error), &self.root.name(py), self.way())?);
+                return Err(said_at(refused(&x)?, &self.root.name(py), self.way())?);
             }
         } else if let Ok(attributes) = found.cast_exact::<PyDict>()
             && is_given
@@ -302,6 +300,25 @@ impl<'py> Walk<'_, 'py> {
         let about = (x, what, self.root.name(py), self.way()?, level);
         containers(py)?.call_method1(of, about)?;
         Ok(())
+    }
+
+    /// Whether it is an array of NumPy's with objects, among which are arrays.
+    fn has_objects(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
+        let py = x.py();
+        let objects = || -> PyResult<Bound<'py, PyList>> {
+            let has = x.getattr(intern!(py, "dtype"))?.getattr(intern!(py, "hasobject"))?;
+            if !has.is_truthy()? {
+                return Ok(PyList::empty(py));
+            }
+            let flat = x.call_method0(intern!(py, "ravel"))?;
+            Ok(flat.call_method0(intern!(py, "tolist"))?.cast_into()?)
+        };
+        for one in answered(py, objects())?.iter().flatten() {
+            if answered(py, self.would_be_converted(&one))? == Some(true) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether it is an array that is converted where it is in a container.
@@ -396,6 +413,17 @@ impl<'py> Walk<'_, 'py> {
     fn open(&self) -> impl Iterator<Item = &Open<'py>> {
         self.around.iter().chain(&self.inner)
     }
+}
+
+/// The refusal of a container with arrays that is not taken apart.
+#[cold]
+fn refused(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let kind = x.get_type().name()?;
+    let error = PyTypeError::new_err(format!(
+        "container: got a {kind} with arrays; allowed: lists, tuples, dicts, dataclasses, UserDict, UserList, \
+         ChainMap, deque, and containers registered with JAX or PyTorch: pass dict(x) or list(x)"
+    ));
+    Ok(raised(x.py(), error))
 }
 
 /// Whether `x` is a container that is taken apart here.

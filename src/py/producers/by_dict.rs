@@ -49,7 +49,7 @@ impl ByDict {
         if !facts.has_cai && (known.has(Habit::KeepsToDlpack) || !of_object()?) {
             return Ok(Self::default());
         }
-        match dict_of(x, array.ptr())? {
+        match dict_of(x, array)? {
             Some(dict) => Self::heard(&dict, array),
             None => Ok(Self::default()),
         }
@@ -63,7 +63,10 @@ impl ByDict {
         if dtype.lanes() != 1 || dtype.is_packed() {
             return Ok(Self { stream: pending(dict)?.stream(), readonly: false });
         }
-        let (mut layout, said) = (Layout::EMPTY.clone(), (Some(dtype), |_| Ok((None, None))));
+        // A typestr of the bits is no contradiction where it has no word for the type.
+        let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
+        let said = if by_typestr { None } else { Some(dtype) };
+        let (mut layout, said) = (Layout::EMPTY.clone(), (said, |_| Ok((None, None))));
         let decoded = cai_dict::decode(dict, (None, false), said, &mut layout, None)?;
         if decoded.dtype != dtype {
             let (typestr, name) = (decoded.dtype.typestr(), dtype.name());
@@ -80,6 +83,10 @@ impl ByDict {
                 ("shape", layout.shape(), own.shape())
             };
             let got = format!("{what} {} for {} by DLPack", tuple_text(said), tuple_text(dlpacks));
+            return Err(Error::new(Kind::SaidTwice, got).into());
+        }
+        if decoded.ptr != array.ptr() {
+            let got = format!("the address {:#x} for {:#x} by DLPack", decoded.ptr, array.ptr());
             return Err(Error::new(Kind::SaidTwice, got).into());
         }
         let stream = match decoded.claim {

@@ -6,7 +6,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefProxy};
 
 use super::device::{device_argument, locate, said_device, without_items};
 use super::dict_stream::DictStream;
@@ -190,7 +190,13 @@ fn readiness(
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
-        (_, Claim::Stated(Ready::On(stream))) => work.exported(py, door, stream)?,
+        (_, Claim::Stated(Ready::On(stream))) => {
+            let before = match ordered {
+                true => work.precede_by_owner(py, door, stream)?,
+                false => None,
+            };
+            return Ok((work.exported(py, door, stream)?, before));
+        }
         (Request::Unspecified, Claim::Silent) => {
             silence::settle(x, facts, work.owner, streams, (door, ordered))?
         }
@@ -246,7 +252,12 @@ fn begin(owner: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Box<Holding>> {
         return Ok(view.share(py)?);
     }
     let driver = driver::prepared(|call| detach(py, call))?;
-    Ok(Holding::array(owner.clone().unbind(), None, driver, By::Cai(0)))
+    // A weak proxy keeps nothing.
+    let owner = match owner.cast::<PyWeakrefProxy>() {
+        Ok(proxy) => proxy.upgrade().unwrap_or_else(|| owner.clone()),
+        Err(_) => owner.clone(),
+    };
+    Ok(Holding::array(owner.unbind(), None, driver, By::Cai(0)))
 }
 
 /// The view that owns a dict's memory, where one does.
@@ -285,7 +296,7 @@ fn owner<'a, 'py>(
 ) -> PyResult<&'a Bound<'py, PyAny>> {
     let is_dict = facts.producer == ProducerKind::Dict;
     match owner {
-        Some(owner) if is_dict && is_constant(owner)? => {
+        Some(owner) if is_dict && !owner.is(x) && is_constant(owner)? => {
             Err(Error::new(Kind::OwnerConstant, an_object(owner)?).into())
         }
         Some(owner) if is_dict && !(owner.is(x) && x.is_exact_instance_of::<PyDict>()) => Ok(owner),

@@ -80,6 +80,9 @@ pub(super) fn said_device(
         return Ok(Some(device));
     }
     let own = answered(py, x.getattr_opt(intern!(py, "device")))?.flatten();
+    if let Some((kind, id)) = own.as_ref().map(pair).transpose()?.flatten() {
+        return Ok(Device::from_dlpack(kind, id).ok());
+    }
     let id = own.map(|own| device_number(&own)).transpose()?.flatten();
     if let Some(id) = id {
         check_exists(driver, id, "device", format_args!("(2, {id})"))?;

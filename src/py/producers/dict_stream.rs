@@ -10,7 +10,7 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::streams::{StreamRef, WaitReason, current, exports, wait_for_all};
+use crate::py::streams::{StreamRef, WaitReason, current, exports, named_by, wait_for_all};
 use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -117,6 +117,32 @@ impl DictStream<'_, '_> {
         let edge = (named, declared);
         order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
         Ok(kept)
+    }
+
+    /// Has the stream `named` of a dict, whose owner's own dict names another one for the same memory, come after the work
+    /// on that, and gives what keeps that one.
+    #[cold]
+    pub(super) fn precede_by_owner(
+        &self,
+        py: Python<'_>,
+        door: &'static str,
+        named: Stream,
+    ) -> PyResult<Option<StreamRef>> {
+        if self.exports || !self.of_owner.has_cai || !self.moves() {
+            return Ok(None);
+        }
+        let Some(stream) = named_by(self.owner, self.ptr)?.filter(|stream| *stream != named) else {
+            return Ok(None);
+        };
+        let own = current::named(py, stream.handle(), self.place);
+        let after = current::named(py, named.handle(), self.place);
+        let of_owner = (self.owner, self.ptr);
+        let vouched = StreamRef::vouched(py, self.driver, (stream, self.place))?;
+        let says = (true, vouched, self.of_owner.says_what_is_pending());
+        let kept = StreamRef::exported(self.driver, own, of_owner, says)?;
+        let edge = (own, after);
+        order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
+        Ok(Some(kept))
     }
 
     /// What keeps the stream that the dict names, if something does: by the specification the exporter does; CuPy's arrays do not.

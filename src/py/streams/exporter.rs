@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::voucher::Voucher;
+use crate::descriptor::Descriptor;
 use crate::py::interpreter::answered;
 use crate::py::local::asking;
 use crate::stream::{Ready, Stream, Thread};
@@ -73,14 +74,25 @@ pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> Py
     Ok(answered(py, same())?.unwrap_or(false))
 }
 
-/// The dict of `object`, where it has one that is about the memory at `ptr`.
+/// The stream that the dict of `object` names for the memory at `ptr`.
+pub(crate) fn named_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Stream>> {
+    let named = || {
+        let dict = interface(object)?;
+        Ok(if address(&dict)? == Some(ptr) { pending(&dict)?.stream() } else { None })
+    };
+    Ok(answered(object.py(), named())?.flatten())
+}
+
+/// The dict of `object`, where it has one that is about the memory of `array`: it begins there, or has none.
 pub(crate) fn dict_of<'py>(
     object: &Bound<'py, PyAny>,
-    ptr: u64,
+    array: &Descriptor,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = object.py();
     let Some(dict) = answered(py, interface(object))? else { return Ok(None) };
-    let is_of_it = answered(py, address(&dict))?.flatten() == Some(ptr);
+    let (start, length) = array.span();
+    let is_in = |ptr: u64| ptr == 0 || (ptr >= start && ptr < start.saturating_add(length));
+    let is_of_it = answered(py, address(&dict))?.flatten().is_some_and(is_in);
     Ok(is_of_it.then_some(dict))
 }
 
