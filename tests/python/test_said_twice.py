@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import weakref
 from typing import Any
 
 import capsules
@@ -137,6 +138,73 @@ def test_a_library_that_is_known_to_keep_to_dlpack_costs_no_more(row: Any, cuda:
     seen = cuda.consumer("cai-enqueues", mine).read(view)
     cuda.synchronize()
     assert seen.value == SEEN
+
+
+def test_a_dict_and_its_owner_that_has_moved_on_are_both_heard(cuda: Any) -> None:
+    home, later, mine = (cuda.stream(name) for name in ("home", "later", "mine"))
+    x = cuda.array([0.0] * 4, speaks="cai", memory="pool", stream=home)
+    home.fill(x, 5.0)
+    said = x.__cuda_array_interface__
+    later.wait(home.record())
+    later.fill(x, 7.0)
+    assert x.__cuda_array_interface__["stream"] == later.handle != said["stream"]
+    view = from_cai(said, owner=x)
+    seen = cuda.consumer("dlpack", mine).read(view)
+    seen.release()
+    del view
+    later.fill(x, 9.0)
+    cuda.synchronize()
+    assert seen.value == SEEN
+
+
+@pytest.mark.parametrize("how", [{"stream": 1}, {"stream": "its own"}, {"stream": -1}])
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("back", ["by its dict", "stream="])
+def test_our_own_capsule_is_ready_on_the_stream_that_it_was_made_for(
+    how: Any, copy: Any, back: str, cuda: Any
+) -> None:
+    home, own, mine = (cuda.stream(name) for name in ("home", "own", "mine"))
+    x = cuda.array([0.0] * 4, speaks="cai", stream=home)
+    home.fill(x, 7.0)
+    asked = own if how["stream"] == "its own" else how["stream"]
+    capsule = to_dlpack(x).__dlpack__(stream=asked, max_version=(1, 3), copy=copy)
+    view = to_cai(capsule, stream=mine if back == "stream=" else None)
+    seen = mine.read(view) if back == "stream=" else cuda.consumer("cai-enqueues", mine).read(view)
+    cuda.synchronize()
+    assert seen.value == SEEN
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("read", ["the dict", "stream=", "wait()"])
+def test_of_a_copy_nothing_is_pending_but_the_copy_where_the_caller_says_minus_1(
+    host: bool, read: str, cuda: Any
+) -> None:
+    mine = cuda.stream("mine")
+    x = np.full(4, 7.0, "float32") if host else cuda.array(SEEN, speaks="cai")
+    for tree in (False, True):
+        made = convert([x] if tree else x, "cai", copy=True, stream=-1)
+        view = made[0] if tree else made
+        if read == "wait()":
+            view.wait()
+            assert list((ctypes.c_float * 4).from_address(view.ptr)) == SEEN
+            continue
+        if read == "stream=":
+            view = to_cai(view, stream=mine)
+            seen = mine.read(view)
+        else:
+            seen = cuda.consumer("cai-enqueues", mine).read(view)
+        cuda.synchronize()
+        assert seen.value == SEEN
+
+
+def test_a_weak_proxy_is_no_owner_and_its_array_is_kept(cuda: Any) -> None:
+    x = cuda.array(SEEN, speaks="cai")
+    views = [to_cai(weakref.proxy(x)), convert([weakref.proxy(x)], "cai")[0]]
+    del x
+    gc.collect()
+    seen = [cuda.default_stream(0).read(view) for view in views]
+    cuda.synchronize()
+    assert [one.value for one in seen] == [SEEN] * 2
 
 
 @pytest.mark.parametrize("stream", ["mine", "home"])
