@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cai_bridge.conformance import in_another_thread
+from another_thread import in_another_thread
 
 from .driver import ADDRESS, BLOCKING, INT, LEGACY, NON_BLOCKING, PER_THREAD, Driver
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from another_thread import in_another_thread
 from cai_bridge import from_cai, to_cai
-from cai_bridge.conformance import in_another_thread
 
 from . import capsules
 from .driver import (

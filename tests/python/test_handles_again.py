@@ -13,8 +13,8 @@ import pytest
 from scenes import done
 from stream_objects import Closing
 
+from another_thread import in_another_thread
 from cai_bridge import DriverError, adapt, from_cai, to_cai
-from cai_bridge.conformance import in_another_thread
 
 WAIT = "cuModuleUnload"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from scenes import again, done, once_more
 
+from another_thread import in_another_thread
 from cai_bridge import from_cai, to_cai, to_dlpack
 from cai_bridge._core import _settle
-from cai_bridge.conformance import in_another_thread
 
 KINDS = ("legacy", "per-thread", "blocking", "read on", "ends on")
 ORDER = ("cuEventRecord", "cuStreamWaitEvent")

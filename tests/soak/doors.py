@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import cai_bridge
-from cai_bridge.conformance import in_another_thread
 
+from ..another_thread import in_another_thread
 from .bridging import Copy, Export, FromCai, ToCai
 
 VERSIONED = {"max_version": (1, 0)}
