@@ -24,13 +24,14 @@ REMAPPED = --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(RUST
 AS_release = CARGO_TARGET_DIR=$(CURDIR)/target CARGO_BUILD_TARGET=$(HOST)
 AS_plain = $(AS_release)
 SHAPED_release = $(SHAPED)
+SHAPES := make/pgo.py $(wildcard make/pgo/*)
 AS_test-wheel := CARGO_TARGET_DIR=$(CURDIR)/target/test-wheel CARGO_PROFILE_RELEASE_LTO=off \
 	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_INCREMENTAL=true
 
 # The library that `cai-bridge perturb` preloads (perturb.mk).
 PERTURB := python/cai_bridge/_perturb.so
 
-$(VENV)/.wheel-%: $(BIN)/python $(SOURCES) $(PERTURB)
+$(VENV)/.wheel-%: $(BIN)/python $(SOURCES) $(SHAPES) $(PERTURB)
 	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
 	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED) $(SHAPED_$*)" $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
 	$(BIN)/python make/check_wheel.py $(VENV)/wheel-$*/*.whl
@@ -94,7 +95,7 @@ EXTENSION_CARGO = $(PYO3_CARGO) rustc --quiet --release --lib --crate-type cdyli
 WITH_SYMBOLS := -Cstrip=none -Cdebuginfo=1 -Cllvm-args=-pgo-warn-missing-function
 
 $(COUNTED)/.built: export RUSTFLAGS += $(REMAPPED) $(SHAPED)
-$(COUNTED)/.built: $(BIN)/python $(SOURCES)
+$(COUNTED)/.built: $(BIN)/python $(SOURCES) $(SHAPES)
 	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
 	$(EXTENSION_CARGO) --target-dir target/counted -- $(WITH_SYMBOLS) 2> $(COUNTED)/said || { cat $(COUNTED)/said; exit 1; }
 	cp target/counted/$(HOST)/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
