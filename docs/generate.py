@@ -6,8 +6,7 @@
 From new data:
 
     python docs/generate.py matrix FILE ...               what `cai-bridge matrix --json` wrote
-    python docs/generate.py speed MACHINE DATE FILE ...   what `tests/bench/bench.py --json` wrote;
-                                                          a second file is a free-threaded Python's
+    python docs/generate.py speed FILE                    what `tests/bench/bench.py --json` wrote
     python docs/generate.py specification run             runs the tests that the page lists
     python docs/generate.py public-api FILE               what `make public-api` has of rustdoc
 """

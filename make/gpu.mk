@@ -13,6 +13,6 @@ soak-gpu: $(VENV)/.extensions-$(PROFILE)  ## Run random programs over PYTHON=...
 			--manner $$manner --memory $(MEMORY) --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
 	done; exit $$status
 
-bench: $(VENV)/.wheel-release  ## Print the table of times, with the libraries that PYTHON=... has; MACHINE=... draws it
+bench: $(VENV)/.wheel-release  ## Print the table of times, with the libraries that PYTHON=... has; WRITE=1 writes docs/speed.md and the README by it
 	PYTHONPATH=$(VENV)/package-release $(PYTHON) tests/bench/bench.py --json $(VENV)/bench.json
-	$(if $(MACHINE),$(BIN)/python docs/generate.py speed "$(MACHINE)" $$(date +%F) $(VENV)/bench.json)
+	$(if $(WRITE),$(BIN)/python docs/generate.py speed $(VENV)/bench.json)

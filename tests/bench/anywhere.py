@@ -14,7 +14,10 @@ from timing import Pair, Row
 
 IMPORT_RUNS = 10
 IMPORT_BUDGET_MS = 12.0
-WHEEL_BUDGET_KIB = 1536.0
+# The profile makes the extension larger by a tenth: 2.7 MB (2026-11-28) of 3.2 that it may have.
+# Compressed half of that is left, and all else in a wheel takes 0.4 MB.
+EXTENSION_BUDGET_KIB = 3125.0
+WHEEL_BUDGET_KIB = 1920.0
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ["numpy", "torch", "cupy", "jax", "numba"]
 
@@ -56,13 +59,14 @@ def import_rows() -> Iterator[Row]:
 
 def size_rows() -> Iterator[Row]:
     """Bytes on disk: the wheel, where `make` has built one, the extension, the package."""
-    wheels = [*ROOT.glob(".venv/wheel/*.whl"), *ROOT.glob("dist/*.whl")]
+    wheels = [*ROOT.glob(".venv/wheel-release/*.whl"), *ROOT.glob("dist/*.whl")]
     for wheel in wheels[:1]:
         size = wheel.stat().st_size / 1024
         yield Row("package", "wheel", size, "KiB", budget=WHEEL_BUDGET_KIB)
     spec = importlib.util.find_spec("cai_bridge._core")
     if spec is not None and spec.origin is not None:
-        yield Row("package", "extension", Path(spec.origin).stat().st_size / 1024, "KiB")
+        size = Path(spec.origin).stat().st_size / 1024
+        yield Row("package", "extension", size, "KiB", budget=EXTENSION_BUDGET_KIB)
     package = importlib.util.find_spec("cai_bridge")
     if package is not None and package.origin is not None:
         files = [

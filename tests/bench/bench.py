@@ -12,6 +12,7 @@ budget is missed that the floor does not forbid.
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.metadata
 import itertools
 import json
@@ -26,6 +27,8 @@ import growth
 import on_gpu
 from timing import Row
 
+from gpu.__main__ import machine
+
 PACKAGES = (
     "cai_bridge torch jax cupy-cuda13x cupy-cuda12x numba numba-cuda cuda-core cuda-bindings "
     "apache-tvm-ffi numpy"
@@ -34,6 +37,8 @@ PACKAGES = (
 
 def environment() -> dict[str, str]:
     found = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "gpu": machine(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "system": platform.system(),

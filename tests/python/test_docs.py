@@ -21,6 +21,7 @@ from generate import NAMES, files
 from generating import explanations, scenes
 from generating import matrix as of_matrix
 from generating import modules as of_modules
+from generating import speed as of_speed
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
@@ -33,6 +34,24 @@ def test_what_is_generated_is_of_the_sources_that_are_there(name):
         assert path.read_text("utf-8") == text, path
         if path.suffix == ".svg":
             ElementTree.fromstring(text)
+
+
+def test_the_readme_the_page_and_the_picture_are_of_one_run(tmp_path, monkeypatch):
+    run = json.loads(of_speed.TIMES.read_text("utf-8"))
+    run["environment"] |= {"date": "2031-02-03", "gpu": "1 x NVIDIA Q700 8GB, driver 1.2, 4 cores"}
+    (row,) = [one for one in run["rows"] if one["name"] == "convert(cupy, jax)"]
+    row["value"] = 65432.1
+    written = tmp_path / "bench.json"
+    written.write_text(json.dumps(run))
+    monkeypatch.setattr(of_speed, "TIMES", tmp_path / "speed.json")
+    of_speed.update(str(written))
+    made = {path.name: text for path, text in of_speed.files().items()}
+    assert "(Q700, 2031-02-03)" in made["README.md"]
+    assert "to 65.4, the libraries" in made["README.md"]
+    assert "| convert(cupy, jax) | 65,432 |" in made["speed.md"]
+    assert ">65.4  convert(cupy, jax)<" in made["speed.svg"]
+    for name in ("speed.md", "speed.svg"):
+        assert "2031-02-03" in made[name], name
 
 
 def test_each_public_name_for_tests_is_on_its_page():
@@ -133,7 +152,7 @@ def test_a_later_run_takes_the_place_of_what_it_judged_again():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_links_to_is_there(page):
-    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    text = re.sub(r"(?ms)^```.*?^```|`[^`\n]+`", "", page.read_text())
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if "://" not in target:
             assert (page.parent / target).exists(), target
