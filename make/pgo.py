@@ -1,13 +1,15 @@
 """The profile that shapes the release build: which code runs often, and which never does.
 
     python make/pgo.py flags TARGET                     the flags for rustc
+    python make/pgo.py release TARGET                   the same, where another compiler is an error
+    python make/pgo.py compiler                         the version of Rust that the profile is of
     python make/pgo.py train LIBRARIES PACKAGE TARGET   take the profile anew
     python make/pgo.py missing FILE                     whether the profile is old
 
-A profile knows functions by names that the compiler's version and the target are part of, so it is
-of one compiler and one target. With another there are no flags, and the build is a plain one.
-`missing` reads what rustc said of the counted build, and exits with 1 where the profile lacks too
-many of its functions, or knows them as they were.
+A profile knows functions by names that the compiler's version, the target and the crate's version
+are part of. With another compiler or target there are no flags, and the build is a plain one; a new
+version of the crate needs a new profile. `missing` reads what rustc said of the counted build, and
+exits with 1 where the profile lacks too many of its functions, or knows them as they were.
 """
 
 from __future__ import annotations
@@ -47,11 +49,19 @@ def unpacked() -> bytes:
     return lzma.decompress(PROFILE.read_bytes())
 
 
-def flags(target: str) -> str:
+def compiler() -> str:
+    """Give the version of Rust that the profile is of."""
+    version: str = json.loads(ABOUT.read_text())["rustc"].split()[1]
+    return version
+
+
+def flags(target: str, *, released: bool = False) -> str:
     """Unpack the profile, and give the flags that use it."""
     about, own = json.loads(ABOUT.read_text()), {"rustc": said("rustc", "-V"), "target": target}
     if other := [f"{about[name]}, not {what}" for name, what in own.items() if about[name] != what]:
         print("built without the profile, which is of", *other, file=sys.stderr)
+        if released and about["target"] == target:
+            sys.exit(f"allowed: Rust {compiler()}, or PGO=0, which builds without it on purpose")
         return ""
     profile = unpacked()
     # A file that is the same keeps its time, and nothing is built anew.
@@ -111,6 +121,10 @@ def main() -> None:
     match sys.argv[1:]:
         case ["flags", target]:
             print(flags(target))
+        case ["release", target]:
+            print(flags(target, released=True))
+        case ["compiler"]:
+            print(compiler())
         case ["train", libraries, package, target]:
             train(Path(libraries).resolve(), Path(package).resolve(), target)
         case ["missing", file]:

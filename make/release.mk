@@ -14,6 +14,7 @@ public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the cr
 
 # Zig links against the C library of manylinux_2_28, so no container is needed. The stable-ABI wheel serves
 # every CPython from 3.11 on; free-threaded CPython has an ABI of its own. Each target is rustup's to add.
+# Wheels of the profile's target are shaped by it, the others are plain, and the build says so.
 WHEEL_MACHINES ?= x86_64 aarch64
 WHEEL_PYTHONS ?= 3.11 3.14t
 RELEASE := $(VENV)/release
@@ -33,8 +34,9 @@ wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACH
 		cargo zigbuild --quiet --release --locked --manifest-path perturb/Cargo.toml --target-dir target/perturb \
 			--target $$machine-unknown-linux-gnu.2.28 || exit 1; \
 		cp target/perturb/$$machine-unknown-linux-gnu/release/libcai_bridge_perturb.so $(PERTURB) || exit 1; \
+		$(if $(filter 0,$(PGO)),shaped=,shaped=$$($(PYTHON) make/pgo.py release $$machine-unknown-linux-gnu) || exit 1); \
 	for python in $(WHEEL_PYTHONS); do \
-		$(PYTHON) make/absolute_links.py maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
+		RUSTFLAGS="$$RUSTFLAGS $$shaped" $(PYTHON) make/absolute_links.py maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
 			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
 	done; done
 	$(PYTHON) make/absolute_links.py maturin sdist --out dist

@@ -120,10 +120,14 @@ def test_the_profile_is_for_its_compiler_and_target_alone(
     monkeypatch.setitem(names, "said", lambda *_: about["rustc"])
     assert flags(about["target"]) == f"-Cprofile-use={tmp_path / 'profile'}"
     assert (tmp_path / "profile").read_bytes() == PGO["unpacked"]()
-    assert flags("aarch64-unknown-linux-gnu") == ""
+    for released in (False, True):
+        assert flags("aarch64-unknown-linux-gnu", released=released) == ""
     monkeypatch.setitem(names, "said", lambda *_: "rustc 1.94.0")
     assert flags(about["target"]) == ""
     assert f"{about['rustc']}, not rustc 1.94.0" in capsys.readouterr().err
+    # A release does not lose it in silence.
+    with pytest.raises(SystemExit, match=f"allowed: Rust {PGO['compiler']()}, or PGO=0"):
+        flags(about["target"], released=True)
 
 
 # What rustc 1.95 says of a function that is new, and of one that is another than it was.
