@@ -2,8 +2,8 @@
 
     python growth_child.py GROWTH [memory]
 
-Beside the names of child.py: nested, pairs, cupys, stubs make trees and arrays; pending, dead and
-libraries leave what their names say; say is the driver's of the stubs, settle the bridge's.
+Beside the names of child.py: nested, pairs, cupys, stubs make trees and arrays; pending, apart,
+dead and libraries leave what their names say; say is the stub driver's, settle the bridge's.
 """
 
 from __future__ import annotations
@@ -63,6 +63,15 @@ def pending(many: int) -> None:
         shown(cai_bridge.to_cai(j))
 
 
+def apart(many: int) -> list[Any]:
+    """Leave ends of readers that each work on a stream of their own."""
+    j = child.names()["j"]
+    streams = [child.StreamObject(child.SIDE + 0x20_0000 + 16 * number) for number in range(many)]
+    for stream in streams:
+        cai_bridge.to_cai(j, stream=stream)
+    return streams
+
+
 def shown(view: Any) -> tuple[Any, dict[str, Any]]:
     return view, view.__cuda_array_interface__
 
@@ -101,7 +110,7 @@ def on(device: int) -> Any:
 def names() -> dict[str, Any]:
     # The thread that asks for pending ends would be counted as well.
     _core._end()
-    own = (nested, pairs, cupys, stubs, pending, dead, libraries, say, shown, on)
+    own = (nested, pairs, cupys, stubs, pending, apart, dead, libraries, say, shown, on)
     return {**child.names(), "settle": _core._settle, **{one.__name__: one for one in own}}
 
 
