@@ -61,8 +61,13 @@ HEAD = """\
 """
 
 
+def table() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tomllib.loads((HERE / "rows.toml").read_text())["row"]
+    return found
+
+
 def rows() -> list[str]:
-    return [row["statement"] for row in tomllib.loads((HERE / "rows.toml").read_text())["row"]]
+    return [row["statement"] for row in table()]
 
 
 def settings(libraries: Path, package: Path) -> dict[str, str]:
@@ -122,6 +127,7 @@ def smallest(found: list[dict[str, Any]]) -> dict[str, Any]:
     names = {name for one in found for name in one["driver"]}
     driver = {name: min(one["driver"].get(name, 0) for one in found) for name in sorted(names)}
     least = {name: min(one[name] for one in found) for name in (*CODE, *CALLS)}
+    least["parts"] = min(found, key=lambda one: one["instructions"])["parts"]
     return {**least, "driver": {name: calls for name, calls in driver.items() if calls}}
 
 
@@ -137,6 +143,7 @@ def line(counted: Counted) -> dict[str, Any]:
         "python": round(counted.python.total() / ROUNDS),
         "releases": round(counted.releases / ROUNDS),
         "driver": {name: calls for name, calls in driver.items() if calls},
+        "parts": {name: round(cost / ROUNDS) for name, cost in counted.parts.most_common()},
     }
 
 
@@ -189,6 +196,17 @@ def show(row: str, costs: dict[str, Any], known: dict[str, Any] | None) -> None:
     )
 
 
+def aims(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Say whose the instructions are of each row that misses its aim."""
+    lines = []
+    for row in table():
+        costs, aim = found[row["statement"]], row.get("aim")
+        if aim and costs["instructions"] > aim:
+            parts = ", ".join(f"{name} {cost:,}" for name, cost in costs["parts"].items())
+            lines.append(f"{row['statement']}: {costs['instructions']:,}, aim {aim:,}: {parts}")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.counts", description=__doc__)
     parser.add_argument("libraries", type=Path)
@@ -213,6 +231,7 @@ def main() -> int:
         if not options.write:
             more = grown(known[row], costs, like) if row in known else ["not in the table"]
             failed += [f"{row}: {one}" for one in more]
+    print(*aims(found), sep="\n")
     if options.write:
         TABLE.write_text(text(found))
     for one in failed:

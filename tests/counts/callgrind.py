@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter, defaultdict
@@ -32,6 +33,8 @@ class Counted:
     python: Counter[str]
     # How often the interpreter's lock was let go.
     releases: int
+    # The instructions by whose they are.
+    parts: Counter[str]
 
     def code(self, size: int, own: bool) -> float:
         """Count the blocks of `size` bytes that the instructions of a round are in.
@@ -50,6 +53,17 @@ PYTHON = re.compile(
     r"PyObject_(Call|Vectorcall|GetAttr|SetAttr|IsTrue|GetItem|RichCompare|IsInstance)|PyImport_"
 )
 HEAP = {"malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"}
+# Whose code a library is; anything else is Python's.
+PARTS = {OURS: "bridge", "libcuda": "driver", "fake_": "libraries", "libc.": "libc", "ld-": "libc"}
+
+
+@functools.cache
+def part(library: str, function: str) -> str:
+    """Tell whose instructions those of a function are."""
+    name = library.rpartition("/")[2]
+    found = next((one for begin, one in PARTS.items() if name.startswith(begin)), "Python")
+    heaps = function in HEAP or function.startswith(("free", "_int_", "unlink_chunk"))
+    return "allocations" if found == "libc" and heaps else found
 
 
 class Names:
@@ -71,15 +85,16 @@ class Names:
 def read(file: Path, rounds: int) -> Counted:
     """Read what `rounds` rounds cost."""
     functions, objects = Names(), Names()
-    counted = Counted(0, {}, 0, Counter(), Counter(), 0)
+    counted = Counted(0, {}, 0, Counter(), Counter(), 0, Counter())
     runs: dict[str, Counter[int]] = defaultdict(Counter)
-    library, callee, is_call = "", "", False
+    library, function, callee, is_call = "", "", "", False
     for line in file.read_text(errors="replace").splitlines():
         if line.startswith("0x"):
             # After a call stands what the callee cost.
             if not is_call:
                 at, cost = line.split()
                 runs[library][int(at, 16)] += int(cost)
+                counted.parts[part(library, function)] += int(cost)
             is_call = False
             continue
         key, _, rest = line.partition("=")
@@ -89,7 +104,7 @@ def read(file: Path, rounds: int) -> Counted:
             case "cob":
                 objects.of(rest)
             case "fn":
-                functions.of(rest)
+                function = functions.of(rest).split("'")[0]
             case "cfn":
                 callee = functions.of(rest).split("'")[0]
             case "calls":

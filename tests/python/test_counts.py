@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.counts import __main__ as counts
 from tests.counts.__main__ import grown, line, rows, text
-from tests.counts.callgrind import read
+from tests.counts.callgrind import part, read
 from tests.counts.growth import grown as has_grown
 
 OUTPUT = """\
@@ -56,6 +56,7 @@ KNOWN: dict[str, Any] = {
     "python": 2,
     "releases": 1,
     "driver": {"cuEventRecord": 2},
+    "parts": {"bridge": 3, "Python": 3},
 }
 
 
@@ -71,6 +72,31 @@ def test_what_callgrind_wrote_is_read_for_a_call(costs: dict[str, Any]) -> None:
     # The allocations of Python's own are not the bridge's. What some rounds alone run is no line of
     # a call; nor is the line before which the cost of a callee stands.
     assert costs == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("library", "function", "whose"),
+    [
+        ("/a_core/libc.so.6", "_int_free", "allocations"),
+        ("/usr/lib/libc.so.6", "memcpy@GLIBC_2.2.5", "libc"),
+        ("/usr/lib/ld-linux-x86-64.so.2", "__tls_get_addr", "libc"),
+        ("/a/fake_libraries.abi3.so", "free_of_charge", "libraries"),
+        ("/a/libcuda.so.1", "cuEventRecord", "driver"),
+        ("/usr/bin/python3.11", "malloc", "Python"),
+    ],
+)
+def test_an_instruction_is_of_one_part(library: str, function: str, whose: str) -> None:
+    assert part(library, function) == whose
+
+
+def test_a_row_that_misses_its_aim_says_whose_its_instructions_are(costs: dict[str, Any]) -> None:
+    aimed = {row["statement"]: row["aim"] for row in counts.table() if "aim" in row}
+    (first, aim), *others = aimed.items()
+    found = {row: {**costs, "instructions": aim} for row, aim in others}
+    missed = {**costs, "instructions": aim + 1}
+    assert counts.aims({**dict.fromkeys(rows(), costs), **found, first: missed}) == [
+        f"{first}: {aim + 1:,}, aim {aim:,}: bridge 3, Python 3"
+    ]
 
 
 def test_what_costs_the_same_passes(costs: dict[str, Any]) -> None:
@@ -110,7 +136,8 @@ def test_the_table_has_each_row_and_is_read_back_as_it_was_written(costs: dict[s
     from tests.counts.__main__ import TABLE
 
     assert set(tomllib.loads(TABLE.read_text())) == {"versions", *rows()}
-    assert tomllib.loads(text({"row": costs}))["row"] == costs
+    written = tomllib.loads(text({"row": costs}))["row"]
+    assert written == {name: cost for name, cost in costs.items() if name != "parts"}
 
 
 @pytest.mark.parametrize(
