@@ -1,14 +1,15 @@
 """The profile that shapes the release build: which code runs often, and which never does.
 
     python make/pgo.py flags TARGET                     the flags for rustc
-    python make/pgo.py release TARGET                   the same, where another compiler is an error
+    python make/pgo.py release TARGET                   the same, where another compiler is an error,
+                                                        and rustc says what the profile lacks
     python make/pgo.py compiler                         the version of Rust that the profile is of
     python make/pgo.py train LIBRARIES PACKAGE TARGET   take the profile anew
     python make/pgo.py missing FILE                     whether the profile is old
 
 A profile knows functions by names that the compiler's version, the target and the crate's version
 are part of. With another compiler or target there are no flags, and the build is a plain one; a new
-version of the crate needs a new profile. `missing` reads what rustc said of the counted build, and
+version of the crate needs a new profile. `missing` reads what rustc said of a build, and
 exits with 1 where the profile lacks too many of its functions, or knows them as they were.
 """
 
@@ -31,6 +32,7 @@ UNPACKED = ROOT / "target" / "cai_bridge.profdata"
 RUNS = {"rows": 100, "soak": 1, "strangers": 1}
 # Over a real driver nobody runs the simulated one.
 NOT_TRAINED = "simulated"
+TELLING = "-Cllvm-args=-pgo-warn-missing-function"
 # Where a larger share is unknown, the profile is old.
 MOST = 0.05
 UNKNOWN = re.compile(
@@ -122,7 +124,8 @@ def main() -> None:
         case ["flags", target]:
             print(flags(target))
         case ["release", target]:
-            print(flags(target, released=True))
+            used = flags(target, released=True)
+            print(used and f"{used} {TELLING}")
         case ["compiler"]:
             print(compiler())
         case ["train", libraries, package, target]:

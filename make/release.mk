@@ -19,6 +19,7 @@ WHEEL_MACHINES ?= x86_64 aarch64
 WHEEL_PYTHONS ?= 3.11 3.14t
 RELEASE := $(VENV)/release
 FRESH := $(VENV)/fresh
+SHAPED_LINKER := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$(CURDIR)/make/zigcc
 
 $(RELEASE)/.tools: pyproject.toml
 	$(PYTHON) -m venv --clear $(RELEASE)
@@ -35,9 +36,13 @@ wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACH
 			--target $$machine-unknown-linux-gnu.2.28 || exit 1; \
 		cp target/perturb/$$machine-unknown-linux-gnu/release/libcai_bridge_perturb.so $(PERTURB) || exit 1; \
 		$(if $(filter 0,$(PGO)),shaped=,shaped=$$($(PYTHON) make/pgo.py release $$machine-unknown-linux-gnu) || exit 1); \
+		by=--zig; [ -z "$$shaped" ] || by=; \
 	for python in $(WHEEL_PYTHONS); do \
-		RUSTFLAGS="$$RUSTFLAGS $$shaped" $(PYTHON) make/absolute_links.py maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
-			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
+		RUSTFLAGS="$$RUSTFLAGS $$shaped" $${shaped:+env $(SHAPED_LINKER)} $(PYTHON) make/absolute_links.py \
+			maturin build --quiet --release --locked $$by --target $$machine-unknown-linux-gnu \
+			--compatibility manylinux_2_28 --interpreter python$$python --out dist 2> $(RELEASE)/said \
+			|| { cat $(RELEASE)/said; exit 1; }; \
+		[ -z "$$shaped" ] || $(PYTHON) make/pgo.py missing $(RELEASE)/said || exit 1; \
 	done; done
 	$(PYTHON) make/absolute_links.py maturin sdist --out dist
 	twine check --strict dist/*
