@@ -14,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = ("CARGO_BUILD_TARGET", "CARGO_PROFILE_")
+SHAPING = ("-Cprofile-use", "-Cllvm-args")
 LIBRARY = ROOT / "python" / "cai_bridge" / "_perturb.so"
 
 
@@ -26,7 +27,7 @@ def perturb() -> None:
     # it lacks a symbol of unwinding. What is set for the extension is not for this library.
     environment = {name: text for name, text in os.environ.items() if not name.startswith(OTHERS)}
     if flags := environment.get("RUSTFLAGS"):
-        kept = [one for one in flags.split() if not one.startswith("-Cprofile-use")]
+        kept = [one for one in flags.split() if not one.startswith(SHAPING)]
         environment["RUSTFLAGS"] = " ".join(kept)
     subprocess.run([*command, "--target-dir", str(target)], check=True, env=environment)
     beside = LIBRARY.with_suffix(".so.new")

@@ -1,11 +1,11 @@
 """The profile that shapes the release build: which code runs often, and which never does.
 
     python make/pgo.py flags TARGET                     the flags for rustc
-    python make/pgo.py release TARGET                   the same, where another compiler is an error,
+    python make/pgo.py release TARGET                   the same: another compiler is an error,
                                                         and rustc says what the profile lacks
     python make/pgo.py compiler                         the version of Rust that the profile is of
     python make/pgo.py train LIBRARIES PACKAGE TARGET   take the profile anew
-    python make/pgo.py missing FILE                     whether the profile is old
+    python make/pgo.py missing FILE [MOST]              whether the profile is old
 
 A profile knows functions by names that the compiler's version, the target and the crate's version
 are part of. With another compiler or target there are no flags, and the build is a plain one; a new
@@ -32,6 +32,8 @@ UNPACKED = ROOT / "target" / "cai_bridge.profdata"
 RUNS = {"rows": 100, "soak": 1, "strangers": 1}
 # Over a real driver nobody runs the simulated one.
 NOT_TRAINED = "simulated"
+# Blocks that never run leave their functions, and a view is moved without calls of memcpy.
+LAID_OUT = ("-Cllvm-args=-enable-split-machine-functions", "-Cllvm-args=-max-store-memcpy=24")
 TELLING = "-Cllvm-args=-pgo-warn-missing-function"
 # Where a larger share is unknown, the profile is old.
 MOST = 0.05
@@ -72,7 +74,7 @@ def flags(target: str, *, released: bool = False) -> str:
         beside = UNPACKED.with_suffix(f".{os.getpid()}")
         beside.write_bytes(profile)
         beside.replace(UNPACKED)
-    return f"-Cprofile-use={UNPACKED}"
+    return " ".join([f"-Cprofile-use={UNPACKED}", *LAID_OUT])
 
 
 def train(libraries: Path, package: Path, target: str) -> None:
@@ -96,7 +98,7 @@ def train(libraries: Path, package: Path, target: str) -> None:
         said(tool, "merge", *parts, "--output", merged)
         shown = said(tool, "show", merged, "--detailed-summary")
         profile = merged.read_bytes()
-    about = {"rustc": said("rustc", "-V"), "target": target}
+    about: dict[str, str | int] = {"rustc": said("rustc", "-V"), "target": target}
     for what, words in {"functions": "Total functions", "counts": "Total count"}.items():
         about[what] = int(re.search(rf"{words}: (\d+)", shown)[1])
     KEPT.mkdir(exist_ok=True)
@@ -104,7 +106,7 @@ def train(libraries: Path, package: Path, target: str) -> None:
     ABOUT.write_text(json.dumps(about, indent=1) + "\n")
 
 
-def missing(text: str) -> list[str]:
+def missing(text: str, most: float = MOST) -> list[str]:
     """List what the profile does not know of a build, where that is much of it."""
     about = json.loads(ABOUT.read_text())
     unknown = {name: int(count) for _, name, count in UNKNOWN.findall(text)}
@@ -115,7 +117,7 @@ def missing(text: str) -> list[str]:
     print(
         "not in the profile:", ", ".join(f"{share:.1%} of {what}" for what, share in shares.items())
     )
-    return [f"the profile is old: {what}" for what, share in shares.items() if share > MOST]
+    return [f"the profile is old: {what}" for what, share in shares.items() if share > most]
 
 
 def main() -> None:
@@ -130,8 +132,8 @@ def main() -> None:
             print(compiler())
         case ["train", libraries, package, target]:
             train(Path(libraries).resolve(), Path(package).resolve(), target)
-        case ["missing", file]:
-            sys.exit("\n".join(missing(Path(file).read_text())) or 0)
+        case ["missing", file, *most]:
+            sys.exit("\n".join(missing(Path(file).read_text(), *map(float, most))) or 0)
         case _:
             sys.exit(__doc__)
 

@@ -14,7 +14,8 @@ public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the cr
 
 # Zig links against the C library of manylinux_2_28, so no container is needed. The stable-ABI wheel serves
 # every CPython from 3.11 on; free-threaded CPython has an ABI of its own. Each target is rustup's to add.
-# Wheels of the profile's target are shaped by it, the others are plain, and the build says so.
+# Wheels of the profile's target are shaped by it, the others are plain, and the build says so. What counts references
+# is other code in free-threaded CPython, which the profile does not know.
 WHEEL_MACHINES ?= x86_64 aarch64
 WHEEL_PYTHONS ?= 3.11 3.14t
 RELEASE := $(VENV)/release
@@ -42,7 +43,8 @@ wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACH
 			maturin build --quiet --release --locked $$by --target $$machine-unknown-linux-gnu \
 			--compatibility manylinux_2_28 --interpreter python$$python --out dist 2> $(RELEASE)/said \
 			|| { cat $(RELEASE)/said; exit 1; }; \
-		[ -z "$$shaped" ] || $(PYTHON) make/pgo.py missing $(RELEASE)/said || exit 1; \
+		case $$python in *t) most=0.25;; *) most=0.05;; esac; \
+		[ -z "$$shaped" ] || $(PYTHON) make/pgo.py missing $(RELEASE)/said $$most || exit 1; \
 	done; done
 	$(PYTHON) make/absolute_links.py maturin sdist --out dist
 	twine check --strict dist/*
