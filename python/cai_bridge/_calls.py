@@ -59,7 +59,7 @@ class Call:
         """Convert arrays that are known to be of another library, and on GPUs: without a walk."""
         now = Now(self.stream() if self.asks else self.stream)
         made = self.library.maker.convert(arrays, now.stream, self.readonly, now.lent)
-        now.left[:] = made
+        now.left = made
         if self.makes_views:
             now.views = [weakref.ref(one) for one in made]
         return now

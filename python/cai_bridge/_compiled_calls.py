@@ -41,11 +41,15 @@ def implementation(wanted: Wanted, schema: Schema) -> Function:
 
     def into(*args: Any) -> Any:
         made = results.new(schema, args, like)
-        results.check_none(schema, inner(*args, *made), "into=True says")
+        if (got := inner(*args, *made)) is not None:
+            results.check_none(schema, got, "into=True says")
         return made[0] if len(made) == 1 else tuple(made)
 
+    is_right = results.quick(schema, like)
+
     def returning(*args: Any) -> Any:
-        return results.checked(schema, inner(*args), args, like)
+        made = inner(*args)
+        return made if is_right(made, args) else results.checked(schema, made, args, like)
 
     return writing if schema.writes else into if outputs else returning
 
@@ -88,6 +92,7 @@ def _of_numpy(
 
 def _of_gpus(wanted: Wanted, function: Function, places: list[int], general: Function) -> Function:
     call, torchs = Call(function, wanted.to, wanted.stream, False, None), _libraries.find("torch")
+    types = call.library.types
 
     def called(*inputs: Any) -> Any:
         arrays = []
@@ -104,8 +109,14 @@ def _of_gpus(wanted: Wanted, function: Function, places: list[int], general: Fun
             # It says which argument is refused.
             return general(*inputs)
         with now:
+            made = function(*_placed(inputs, places, now.left))
+            if made is None:
+                return None
+            if now.stream is None and type(made) in types:
+                # One array needs no walk.
+                return convert(made, torch.Tensor)
             now.like = torchs
-            return now.give(function(*_placed(inputs, places, now.left)))
+            return now.give(made)
 
     return called
 

@@ -9,11 +9,12 @@ from ._core import _shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ._compiled_schema import Schema
 
-__all__ = ["check_none", "check_written", "checked", "filled", "new", "promised"]
+__all__ = ["check_none", "check_written", "checked", "filled", "new", "promised", "quick"]
 
 CONTIGUOUS = torch.contiguous_format
 NONE, CERTAIN = 0, 1
@@ -110,6 +111,36 @@ def filled(gradients: list[Any], args: tuple[Any, ...], tensors: tuple[Any, ...]
         else:
             made.append(gradient)
     return made
+
+
+def quick(schema: Schema, like: Any) -> Callable[[Any, tuple[Any, ...]], bool]:
+    """Give what tells whether a result is surely right: a call of `checked` costs three times it."""
+    if like is not None or schema.results != 1:
+        return lambda made, args: False  # noqa: ARG005
+    places, first_at, tensor = schema.places, schema.tensors.index(True), torch.Tensor
+
+    def is_right(made: Any, args: tuple[Any, ...]) -> bool:
+        first = args[first_at]
+        if (
+            type(made) is not tensor
+            or made.shape != first.shape
+            or made.dtype is not first.dtype
+            or made.device != first.device
+            or not made.is_contiguous()
+        ):
+            return False
+        start = made.data_ptr()
+        end = start + made.nbytes
+        for at in places:
+            x = args[at]
+            if not x.is_contiguous():
+                return False
+            low = x.data_ptr()
+            if low < end and start < low + x.nbytes:
+                return False
+        return True
+
+    return is_right
 
 
 def checked(schema: Schema, made: Any, args: tuple[Any, ...], like: Any) -> Any:

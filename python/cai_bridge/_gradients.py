@@ -49,9 +49,10 @@ def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Tensors
     """Give the Function of `function`, whose gradients `backward` computes."""
     second = DIFFERENTIABLE.get(backward) if isinstance(backward, FunctionType) else None
     if second is None:
-        second = function_of(undisturbed(of_tensors(backward, to, adapt)), refusing(SECOND))
+        back = undisturbed(of_tensors(backward, to, adapt))
+        second = function_of(lambda *inputs: _followed(back(*inputs)), refusing(SECOND))
     call = undisturbed(of_tensors(function, to, adapt))
-    return function_of(call, second.apply)  # type: ignore[attr-defined]
+    return function_of(lambda *inputs: _followed(call(*inputs)), second.apply)  # type: ignore[attr-defined]
 
 
 def refusing(words: str) -> Tensors:
@@ -142,7 +143,7 @@ def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type
     class Adapted(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(*inputs: Any) -> Any:
-            return _followed(call(*inputs))
+            return call(*inputs)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
