@@ -6,6 +6,7 @@ import weakref
 from typing import NamedTuple
 
 from . import _libraries
+from ._calls import binder
 from ._core import _shown
 
 TYPE_CHECKING = False
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["ADAPTED", "Like", "Wanted", "check_writes", "specs"]
+__all__ = ["ADAPTED", "Like", "Wanted", "check_alike", "check_takes", "check_writes", "specs"]
 
 
 ADAPTED: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -58,6 +59,19 @@ def check_writes(library: _libraries.Library, field: str, got: str) -> None:
         )
 
 
+def check_takes(function: Callable[..., Any], field: str, takes: list[str], hint: str = "") -> None:
+    """Refuse a function that cannot be called with so many arguments, as far as it says."""
+    if (binds := binder(function, 0)) is None:
+        return
+    try:
+        binds((takes, {}))
+    except TypeError as error:
+        raise TypeError(
+            f"{field}: got one that cannot be called so: {error}; allowed: one that takes "
+            f"{len(takes)} arguments: {', '.join(takes)}{hint}"
+        ) from None
+
+
 def specs(like: Callable[..., Any] | None, args: list[Any]) -> tuple[list[Like], bool]:
     """Ask what the results are like, given what the arguments are; and whether it is one."""
     said = next(one for one in args if isinstance(one, Like)) if like is None else like(*args)
@@ -71,6 +85,17 @@ def specs(like: Callable[..., Any] | None, args: list[Any]) -> tuple[list[Like],
         f"like: got one that returned {_shown(said):.80}; allowed: an argument of its own, a shape "
         "and the name of a dtype, as ((2, 3), 'float32'), or a tuple of these"
     )
+
+
+def check_alike(shapes: list[Any], names: list[str]) -> None:
+    """Refuse to guess what results are like: a kernel would write past one that is too small."""
+    for shape, name in zip(shapes, names, strict=True):
+        if shape != shapes[0] and len(shape):
+            raise ValueError(
+                f"like: got None with into=True, and arrays of several shapes: {names[0]} has "
+                f"{tuple(shapes[0])}, {name} has {tuple(shape)}; allowed: a function of the "
+                "arguments that says what the results are like, as like=lambda x, w: x"
+            )
 
 
 def _is_spec(x: Any) -> bool:

@@ -99,9 +99,10 @@ class Call:
             output[...] = 0
             return
         if (got := _like(result)) != (allowed := _like(output)):
+            hint = "; or into=True, if the function writes its results" if result is None else ""
             raise ValueError(
                 f"{self.name}: result {number}: got {got}; allowed: {allowed}, as like= says, for "
-                "which programs are compiled"
+                f"which programs are compiled{hint}"
             )
         output[...] = result
 

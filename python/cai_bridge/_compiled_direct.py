@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ._compiled_schema import Schema
 
-__all__ = ["any_requires_grad", "below_autograd", "direct", "is_dual", "is_followed"]
+__all__ = ["any_requires_grad", "below_autograd", "direct", "is_dual", "is_followed", "is_forward"]
 
 KINDS = {"Tensor": torch.Tensor, "float": float, "int": int, "bool": bool, "str": str}
 """The types that the dispatcher hands on as they are, by the names that schemas have for them."""
@@ -48,9 +48,14 @@ def any_requires_grad(args: tuple[Any, ...]) -> bool:
     return any(isinstance(one, torch.Tensor) and one.requires_grad for one in args)
 
 
+def is_forward() -> bool:
+    """Tell whether forward mode is on, as Dynamo can tell, too."""
+    return getattr(forward_ad, "_current_level", 0) >= 0
+
+
 def is_dual(x: Any) -> bool:
     """Tell whether an argument has a tangent, of forward mode."""
-    if getattr(forward_ad, "_current_level", 0) < 0 or not isinstance(x, torch.Tensor):
+    if not is_forward() or not isinstance(x, torch.Tensor):
         return False
     return forward_ad.unpack_dual(x).tangent is not None
 

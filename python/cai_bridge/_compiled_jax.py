@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 
-from ._compiled import ADAPTED, Like, specs
+from ._compiled import ADAPTED, Like, check_alike, specs
 from ._compiled_buffers import Call
 
 TYPE_CHECKING = False
@@ -109,6 +109,8 @@ def _by_place(wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def _called(wanted: Wanted, plain: Plain, arrays: Any) -> Any:
     likes = [Like(one.shape, str(one.dtype)) for one in arrays]
+    if wanted.into and wanted.like is None:
+        check_alike([one.shape for one in likes], [f"argument {at}" for at in plain.places])
     found, is_one = specs(wanted.like, plain.around(likes))
     results = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.dtype)) for one in found]
     work = Call(wanted, plain.around, len(arrays))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._compiled import Like, specs
+from ._compiled import Like, check_alike, specs
 from ._core import _shown
 
 TYPE_CHECKING = False
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
     from ._compiled_schema import Schema
 
-__all__ = ["check_none", "check_written", "checked", "filled", "new", "promised", "quick"]
+__all__ = [
+    "check_none",
+    "check_shapes",
+    "check_written",
+    "checked",
+    "filled",
+    "new",
+    "promised",
+    "quick",
+]
 
 CONTIGUOUS = torch.contiguous_format
 NONE, CERTAIN = 0, 1
@@ -73,10 +82,18 @@ def _is_same(x: Any, y: Any) -> bool:
     )
 
 
-def promised(schema: Schema, args: tuple[Any, ...], like: Any) -> Any:
+def check_shapes(schema: Schema, args: tuple[Any, ...]) -> None:
+    """Refuse tensors of several shapes where nothing says what the results are like."""
+    places = schema.places
+    check_alike([args[at].shape for at in places], [schema.names[at] for at in places])
+
+
+def promised(schema: Schema, args: tuple[Any, ...], like: Any, into: bool) -> Any:
     """Give results without values, for a program that is traced."""
     if schema.writes:
         return None
+    if into and like is None:
+        check_shapes(schema, args)
     made = new(schema, args, like)
     return made[0] if len(made) == 1 else tuple(made)
 
@@ -114,7 +131,7 @@ def filled(gradients: list[Any], args: tuple[Any, ...], tensors: tuple[Any, ...]
 
 
 def quick(schema: Schema, like: Any) -> Callable[[Any, tuple[Any, ...]], bool]:
-    """Give what tells whether a result is surely right: a call of `checked` costs three times it."""
+    """Give what tells whether a result is surely right: `checked` costs three times as much."""
     if like is not None or schema.results != 1:
         return lambda made, args: False  # noqa: ARG005
     places, first_at, tensor = schema.places, schema.tensors.index(True), torch.Tensor
@@ -174,8 +191,9 @@ def checked(schema: Schema, made: Any, args: tuple[Any, ...], like: Any) -> Any:
 def _check(schema: Schema, number: int, result: Any, spec: Any, device: Any) -> None:
     """Compare a result with what was said, or with a tensor that it is like."""
     if not isinstance(result, torch.Tensor):
+        hint = ", or into=True for a function that writes its results" if result is None else ""
         raise TypeError(
-            f"{schema.name}: result {number}: got {_shown(result):.80}; allowed: an array"
+            f"{schema.name}: result {number}: got {_shown(result):.80}; allowed: an array{hint}"
         )
     dtype = spec.dtype if isinstance(spec.dtype, torch.dtype) else _dtype(spec.dtype)
     if result.shape != tuple(spec.shape) or result.dtype != dtype or result.device != device:

@@ -14,9 +14,16 @@ from typing import NamedTuple
 import torch
 
 from . import _compiled_results as results
-from ._compiled import check_writes
+from ._compiled import check_takes, check_writes
 from ._compiled_calls import implementation, with_tensors
-from ._compiled_direct import any_requires_grad, below_autograd, direct, is_dual, is_followed
+from ._compiled_direct import (
+    any_requires_grad,
+    below_autograd,
+    direct,
+    is_dual,
+    is_followed,
+    is_forward,
+)
 from ._compiled_schema import Schema, backwards, parsed
 from ._gradients import each, function_of, refusing, undisturbed
 
@@ -54,6 +61,11 @@ WRITTEN_FORWARD = (
     "without tangents"
 )
 
+FORWARD = (
+    "got a tangent in forward mode (jvp, jacfwd, hessian); allowed: reverse mode, as in "
+    "torch.func.vjp and jacrev, which backward= is for"
+)
+
 _DEFINED: dict[str, Defined] = {}
 """The operators by their names."""
 _OPERATORS: weakref.WeakKeyDictionary[Any, Operator] = weakref.WeakKeyDictionary()
@@ -74,6 +86,7 @@ def operator(
             f"backward: got a callable for a function that writes {_first_written(schema)}; "
             "allowed: None, or a function that returns its results"
         )
+    _check_takes(wanted, schema)
     back = None if wanted.backward is None else _backward(wanted, schema)
     made = _registered(wanted, schema, implementation(wanted, schema), back)
     adapted: Callable[..., Any] = wanted.wraps(
@@ -81,6 +94,16 @@ def operator(
     )
     _OPERATORS[adapted] = made
     return adapted
+
+
+def _check_takes(wanted: Wanted, schema: Schema) -> None:
+    outputs = [f"result {number}" for number in range(schema.results)] if wanted.into else []
+    hint = ""
+    if outputs:
+        hint = ", which the function writes with into=True"
+    elif schema.results:
+        hint = "; into=True, if it has parameters for the results behind these"
+    check_takes(wanted.function, "function", [*schema.names, *outputs], hint)
 
 
 def _first_written(schema: Schema) -> str:
@@ -94,21 +117,45 @@ def _front(made: Operator, untyped: Callable[..., Any]) -> Callable[..., Any]:
     call = overload if made.function is None else made.function.apply
     count, defined, is_direct = len(names), made.defined, direct(made.schema)
     is_compiling = torch.compiler.is_compiling
+    forward = f"{made.schema.name}: {WRITTEN_FORWARD if made.schema.writes else FORWARD}"
 
     def adapted(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) < count:
+        if kwargs or len(args) != count:
+            if len(args) > count and not is_compiling():
+                raise TypeError(_too_many(made.schema, args))
             args = _filled(names, defaults, args, kwargs)
         if not is_compiling() and is_direct(args):
             return defined.alone(*args)
         for one in args:
             if isinstance(one, is_tensor):
                 # A Function costs as much again as the operator.
-                if is_compiling() or is_followed(args):
+                if is_compiling():
+                    if is_forward():
+                        raise NotImplementedError(forward)
                     return call(*args)
-                return overload(*args)
+                if not is_followed(args):
+                    return overload(*args)
+                return _followed(call, args, forward)
         return untyped(*args)
 
     return adapted
+
+
+def _followed(call: Callable[..., Any], args: tuple[Any, ...], forward: str) -> Any:
+    try:
+        return call(*args)
+    except NotImplementedError as error:
+        # PyTorch's message asks for a `jvp` function.
+        if is_forward() and " jvp " in str(error):
+            raise NotImplementedError(forward) from error
+        raise
+
+
+def _too_many(schema: Schema, args: tuple[Any, ...]) -> str:
+    return (
+        f"{schema.name}: got {len(args)} arguments; allowed: {len(schema.names)}: "
+        f"{', '.join(schema.names)}, without the results"
+    )
 
 
 def _filled(
@@ -175,7 +222,7 @@ class Defined:
             return self.implementation(*args)
 
     def _fake(self, *args: Any) -> Any:
-        return results.promised(self.schema, self.schema.filled(args), self.like)
+        return results.promised(self.schema, self.schema.filled(args), self.like, self.into)
 
     def _refuse_gradients(self) -> None:
         """Refuse what PyTorch would lose: gradients and tangents end at memory that is written."""

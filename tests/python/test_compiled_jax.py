@@ -128,6 +128,15 @@ def test_nothing_is_copied(x: Any) -> None:
     assert seen == [(x.unsafe_buffer_pointer(), False, made.unsafe_buffer_pointer(), True)]
 
 
+def test_results_that_a_kernel_writes_are_not_guessed_from_several_shapes(x: Any) -> None:
+    pytest.importorskip("torch", reason="make test-clients installs it")
+    f = adapt(
+        lambda x, y, out: None, "numpy", op="cai_test::jaxs(Tensor x, Tensor y)->Tensor", into=True
+    )
+    with pytest.raises(ValueError, match=r"like: got None with into=True, .*: argument 0 has"):
+        f(x, x[0])
+
+
 def test_several_results_integers_and_zeros(x: Any) -> None:
     f = adapt(
         lambda x, at: (x[at], at * 2),
@@ -183,7 +192,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
         r"<lambda>: result 0: got float64 \(1, 3\); allowed: float64 \(2, 3\)",
     ),
     "dtype": (lambda x: x.astype("f4"), r"result 0: got float32 \(2, 3\); allowed: float64"),
-    "none": (lambda x: None, r"result 0: got None; allowed: float64 \(2, 3\)"),
+    "none": (lambda x: None, r"result 0: got None; allowed: float64 \(2, 3\), .*; or into=True"),
     "two": (lambda x: (x, x), "got 2 results; allowed: 1, as like= says"),
     "a write": (lambda x: x.fill(1), "read-only"),
     "its own": (lambda x: 1 / 0, "division by zero"),

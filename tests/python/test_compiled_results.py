@@ -110,7 +110,7 @@ WRONG_RESULTS: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
         ValueError,
         r"result 0: got float64 \(2, 3\) on meta; allowed: float64 \(2, 3\) on cpu",
     ),
-    "none": (lambda x: None, TypeError, "result 0: got None; allowed: an array"),
+    "none": (lambda x: None, TypeError, "result 0: got None; allowed: an array, or into=True"),
     "two": (lambda x: (x + 1, x + 2), ValueError, "got 2 results; allowed: 1, as op= says"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,70 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "returns: got 'cupy'; allowed: 'like'",
     ),
     "another's backward": (
-        {"op": "cai_test::a(Tensor x) -> Tensor", "backward": second_op},
+        {"op": "cai_test::a(Tensor x, float by) -> Tensor", "backward": second_op},
         ValueError,
         r"backward: got cai_test::second\(.*; allowed: an operator that takes and returns as many",
     ),
 }
+
+
+CUBE = "cai_test::b(Tensor x, float by) -> Tensor"
+MISTAKEN: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
+    "into without a result": (
+        lambda x, by: None,
+        {"op": CUBE, "into": True},
+        r"too many positional arguments; allowed: one that takes 3 arguments: x, by, result 0, "
+        "which the function writes with into=True",
+    ),
+    "a result without into": (
+        lambda x, by, y: None,
+        {"op": CUBE},
+        "missing a required argument: 'y'; allowed: one that takes 2 arguments: x, by; into=True, ",
+    ),
+    "a write without an argument": (
+        lambda: None,
+        {"op": "cai_test::c(Tensor(a!) x) -> ()"},
+        "too many positional arguments; allowed: one that takes 1 arguments: x",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*MISTAKEN])
+def test_a_function_that_takes_other_arguments_than_the_schema_says_is_refused(case: str) -> None:
+    function, how, said = MISTAKEN[case]
+    with pytest.raises(TypeError, match=f"^function: got one that cannot be called so: {said}"):
+        adapt(function, "numpy", **how)
+
+
+def test_what_is_passed_behind_the_arguments_is_refused(x: Any) -> None:
+    for f in (written, made):
+        with pytest.raises(
+            TypeError, match="got 3 arguments; allowed: 2: x, by, without the results"
+        ):
+            f(x, 2.0, x)
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_results_that_a_kernel_writes_are_not_guessed_from_several_shapes(
+    backend: Any, x: Any
+) -> None:
+    def function(x: Any, y: Any, out: Any) -> None:
+        np.multiply(x, y, out=out)
+
+    def called(op: str, y: Any, like: Any = None) -> Any:
+        op = f"cai_test::{op}(Tensor x, Tensor y) -> Tensor"
+        f = adapt(function, "numpy", op=op, into=True, like=like)
+        return (f if backend is None else compiled(f, backend))(x, y)
+
+    # The first is refused when it is called, and when it is compiled.
+    for wrong in (x[0], torch.cat([x, x])):
+        with pytest.raises(
+            Exception, match=r"like: got None with into=True, and arrays of several shapes: x has"
+        ):
+            called("guessed", wrong)
+    same(called("guessed", x + 1), x * (x + 1))
+    same(called("guessed", torch.tensor(2.0).double()), x * 2)
+    same(called("said", x[0], lambda x, y: x), x * x[0])
 
 
 @pytest.mark.parametrize("case", [*WRONG])
@@ -147,7 +207,7 @@ def test_defaults_of_every_type_are_left_out_of_the_backward() -> None:
 @pytest.mark.parametrize("name", ["sin", "add"])  # the second has overloads alone
 def test_another_librarys_operator_is_not_defined_again(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^op: got 'aten::{name}', which is another library's"):
-        adapt(cube, "numpy", op=f"aten::{name}(Tensor self) -> Tensor")
+        adapt(cube, "numpy", op=f"aten::{name}(Tensor self, float by) -> Tensor")
 
 
 def test_an_operator_may_be_defined_again(x: Any) -> None:
