@@ -93,7 +93,7 @@ def adapt(
     readonly : bool, optional
         As in `convert`: with False you vouch that the function only reads, as JAX's arrays
         require. NumPy's arrays are copies, and read-only by default, since what the function
-        writes to them would be lost.
+        writes to them would be lost. With `op` or `like` leave it out: these say what is written.
     returns : str, module, type or None, optional
         The library of the results: ``"like"`` the first array among the arguments, another
         library as in `convert`, or None to return them unchanged. If that array is of no library

@@ -13,8 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from cai_bridge import adapt
+
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "programs" / "compiled"
+
+SAID = (
+    ("Dynamo does not know how to trace method `arguments` of class `_Maker`",),
+    ("Attempted to call function marked as skipped", "get_eval_frame_callback"),
+)
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
@@ -30,6 +37,19 @@ def test_a_program_prints_what_the_page_shows(library: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == (FOLDER / f"{library}.txt").read_text("utf-8")
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace the builtin:UserWarning")
+def test_the_page_is_found_by_what_dynamo_says() -> None:
+    torch = pytest.importorskip("torch", reason="make test-clients installs it")
+    page = (DOCS / "compiled.md").read_text("utf-8")
+    adapted = adapt(lambda x: x, "numpy"), adapt(lambda x: x, "numpy", backward=lambda g, x: g)
+    for f, said in zip(adapted, SAID, strict=True):
+        with pytest.raises(torch._dynamo.exc.Unsupported) as refused:
+            torch.compile(f, backend="eager", fullgraph=True)(torch.ones(2))
+        for words in said:
+            assert words in str(refused.value)
+            assert words in page
 
 
 def test_the_pages_show_each_program_and_what_it_prints() -> None:

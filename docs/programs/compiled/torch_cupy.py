@@ -25,7 +25,12 @@ def gradient(g, x, by):  # a gradient for each argument, in CuPy
     backward=gradient,
 )
 def scale(x, by, y):  # x and y are cupy.ndarray here
+    if x.dtype != cupy.float32:  # what the kernel is written for
+        raise TypeError(f"scale: got {x.dtype}; allowed: float32")
     blocks = (x.size + 255) // 256
+    if blocks == 0:
+        return  # CUDA launches no empty grid
+    # each scalar in the type that the kernel has for it
     kernel((blocks,), (256,), (x, y, cupy.float32(by), cupy.int32(x.size)))
 
 

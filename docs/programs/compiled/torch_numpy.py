@@ -15,6 +15,7 @@ def gradient(g, x, by):
     backward=gradient,
 )
 def scale(x, by, y):  # x and y are numpy.ndarray, over the tensors' memory
+    assert x.flags.c_contiguous  # as a kernel needs it
     np.multiply(x, by, out=y)
 
 
