@@ -16,14 +16,8 @@ import torch
 from . import _compiled_results as results
 from ._compiled import check_takes, check_writes
 from ._compiled_calls import implementation, with_tensors
-from ._compiled_direct import (
-    any_requires_grad,
-    below_autograd,
-    direct,
-    is_dual,
-    is_followed,
-    is_forward,
-)
+from ._compiled_direct import any_requires_grad, below_autograd, is_dual
+from ._compiled_front import WRITTEN_FORWARD, front
 from ._compiled_schema import Schema, backwards, parsed
 from ._gradients import each, function_of, refusing, undisturbed
 
@@ -56,15 +50,6 @@ WRITTEN = (
     "require none (x.detach()), torch.no_grad(), or a function that returns its results, with "
     "backward="
 )
-WRITTEN_FORWARD = (
-    "got a tangent in forward mode for a function that writes its arguments; allowed: tensors "
-    "without tangents"
-)
-
-FORWARD = (
-    "got a tangent in forward mode (jvp, jacfwd, hessian); allowed: reverse mode, as in "
-    "torch.func.vjp and jacrev, which backward= is for"
-)
 
 _DEFINED: dict[str, Defined] = {}
 """The operators by their names."""
@@ -90,7 +75,7 @@ def operator(
     back = None if wanted.backward is None else _backward(wanted, schema)
     made = _registered(wanted, schema, implementation(wanted, schema), back)
     adapted: Callable[..., Any] = wanted.wraps(
-        _front(made, untyped(wanted._replace(writes=schema.writes)))
+        front(made, untyped(wanted._replace(writes=schema.writes)))
     )
     _OPERATORS[adapted] = made
     return adapted
@@ -108,75 +93,6 @@ def _check_takes(wanted: Wanted, schema: Schema) -> None:
 
 def _first_written(schema: Schema) -> str:
     return schema.names[schema.written.index(True)]
-
-
-def _front(made: Operator, untyped: Callable[..., Any]) -> Callable[..., Any]:
-    # Plain values, which Dynamo reads, and tensors: it traces this function.
-    names, defaults, is_tensor = made.schema.names, made.schema.defaults, torch.Tensor
-    overload = made.overload
-    call = overload if made.function is None else made.function.apply
-    count, defined, is_direct = len(names), made.defined, direct(made.schema)
-    is_compiling = torch.compiler.is_compiling
-    forward = f"{made.schema.name}: {WRITTEN_FORWARD if made.schema.writes else FORWARD}"
-
-    def adapted(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != count:
-            if len(args) > count and not is_compiling():
-                raise TypeError(_too_many(made.schema, args))
-            args = _filled(names, defaults, args, kwargs)
-        if not is_compiling() and is_direct(args):
-            return defined.alone(*args)
-        for one in args:
-            if isinstance(one, is_tensor):
-                # A Function costs as much again as the operator.
-                if is_compiling():
-                    if is_forward():
-                        raise NotImplementedError(forward)
-                    return call(*args)
-                if not is_followed(args):
-                    return overload(*args)
-                return _followed(call, args, forward)
-        return untyped(*args)
-
-    return adapted
-
-
-def _followed(call: Callable[..., Any], args: tuple[Any, ...], forward: str) -> Any:
-    try:
-        return call(*args)
-    except NotImplementedError as error:
-        # PyTorch's message asks for a `jvp` function.
-        if is_forward() and " jvp " in str(error):
-            raise NotImplementedError(forward) from error
-        raise
-
-
-def _too_many(schema: Schema, args: tuple[Any, ...]) -> str:
-    return (
-        f"{schema.name}: got {len(args)} arguments; allowed: {len(schema.names)}: "
-        f"{', '.join(schema.names)}, without the results"
-    )
-
-
-def _filled(
-    names: tuple[str, ...], defaults: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, ...]:
-    """Give all arguments by place."""
-    filled, first = list(args), len(names) - len(defaults)
-    for number in range(len(args), len(names)):
-        name = names[number]
-        if name in kwargs:
-            filled.append(kwargs[name])
-        elif number >= first:
-            filled.append(defaults[number - first])
-        else:
-            raise TypeError(f"{name}: got no argument; allowed: one for each of {', '.join(names)}")
-    for name in kwargs:
-        if name not in names[len(args) :]:
-            raise TypeError(
-                f"{name}: got an argument by that name; allowed: one for each of {', '.join(names)}"
-            )
-    return tuple(filled)
 
 
 class Defined:
