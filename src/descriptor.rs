@@ -51,7 +51,13 @@ impl Descriptor {
         readonly: false,
     };
 
-    /// Checks the pointer against what the layout reaches.
+    /// An array at `ptr`, the address of its first element, with a layout and its reach as [`Layout::from_elements`] and
+    /// [`Layout::from_bytes`] make them, or [`cai::Fields::decode`](crate::cai::Fields::decode).
+    ///
+    /// # Errors
+    ///
+    /// A layout or a reach of elements of another size than `dtype`'s, a negative device number, NULL where there are
+    /// elements, or a pointer from which the layout reaches out of the address space.
     #[inline]
     pub fn new(
         ptr: u64,
@@ -60,6 +66,10 @@ impl Descriptor {
         device: Device,
         readonly: bool,
     ) -> Result<Self> {
+        if layout.reach(dtype.element_size()) != Some(reach) {
+            return Err(other_size(dtype, &layout, reach));
+        }
+        device.check()?;
         let mut array = Self { ptr, dtype, layout, device, readonly };
         array.check(reach)?;
         Ok(array)
@@ -202,7 +212,7 @@ impl Descriptor {
         self
     }
 
-    /// The array under another of the devices that reach its memory.
+    /// The array under another of the devices that reach its memory, whose number the caller has checked.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
@@ -315,6 +325,17 @@ impl Iterator for CaiDims<'_> {
 }
 
 impl ExactSizeIterator for CaiDims<'_> {}
+
+#[cold]
+fn other_size(dtype: Dtype, layout: &Layout, Reach { below, above }: Reach) -> Error {
+    let got = format!(
+        "elements of {} bytes ({dtype:?}) with shape {:?} and strides {:?} that reach {below} bytes below and {above} above",
+        dtype.element_size(),
+        layout.shape(),
+        layout.strides(),
+    );
+    Error::new(Kind::ItemSize, got)
+}
 
 /// Why an array with elements needs a pointer.
 #[doc(hidden)]

@@ -80,10 +80,18 @@ impl Device {
             1 => return Err(Error::new(Kind::CpuMemory, format!("CPU memory (1, {id})"))),
             other => return Err(Error::new(Kind::DeviceKind, format!("({other}, {id})"))),
         };
-        if id < 0 {
-            return Err(Error::new(Kind::DeviceOrdinal, id.to_string()));
+        let device = Self { kind, id };
+        device.check()?;
+        Ok(device)
+    }
+
+    /// Refuses a negative number.
+    #[inline(always)]
+    pub(crate) fn check(self) -> Result<()> {
+        if self.id < 0 {
+            return Err(Error::new(Kind::DeviceOrdinal, self.id.to_string()));
         }
-        Ok(Self { kind, id })
+        Ok(())
     }
 }
 

@@ -80,8 +80,13 @@ fn claim(fields: &Fields<'_>, dialect: Dialect) -> Claim {
 fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
     let mut found = Layout::EMPTY;
     let decoded = decode(fields, dialect, || name.map(str::to_owned), &mut found);
-    let dtype = Typestr::parse(fields.typestr)
-        .and_then(|read| read.resolve(fields.typestr, name))
+    let read = Typestr::parse(fields.typestr);
+    let dtype = read
+        .clone()
+        .and_then(|read| match read {
+            Typestr::Exact(dtype) => Ok(dtype),
+            Typestr::Opaque(_) => read.resolve(fields.typestr, name),
+        })
         .map_err(|error| error.kind());
     let mut reasons = reasons(fields, dtype, dialect);
     let layout = dtype.map(|dtype| {
@@ -92,6 +97,11 @@ fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
         layout.as_ref().ok().and_then(|made| made.as_ref().err()).map(|error| error.kind()),
     );
     alone(fields, name, &reasons, dialect);
+    if let Ok(Typestr::Exact(dtype)) = read
+        && name.is_some_and(|name| name != dtype.name())
+    {
+        assert!(fields.decode(name).is_err(), "{fields:?} {name:?}");
+    }
     match decoded {
         Err(error) => assert!(reasons.contains(&error.kind()), "{error} of {reasons:?}"),
         Ok(decoded) => {
@@ -124,7 +134,7 @@ fn alone(fields: &Fields<'_>, name: Option<&str>, reasons: &[Kind], dialect: Dia
     let itemsize = Typestr::itemsize(fields.typestr).unwrap();
     let made = Descriptor::new(ptr, dtype, (layout, reach), Device::cuda(0), readonly);
     let Ok(array) = made else { return };
-    let entries = encode(&array, Ready::Nothing, HERE);
+    let entries = encode(&array, Ready::Nothing, HERE).unwrap();
     assert_eq!(entries.shape.collect::<Dims>(), fields.shape);
     assert_eq!(array.cai_itemsize(), itemsize);
     assert_eq!(i128::from(array.nbytes()), i128::from(array.cai_size()) * i128::from(itemsize));
@@ -140,7 +150,7 @@ fn again(decoded: Decoded, layout: Layout) {
     let Ok(array) = Descriptor::new(ptr, dtype, (layout, reach), gpu, readonly) else { return };
     let ready =
         if let Claim::Stated(ready) = claim { array.pending(ready) } else { Ready::Nothing };
-    let entries = encode(&array, ready, HERE);
+    let entries = encode(&array, ready, HERE).unwrap();
     let fields = Fields {
         shape: entries.shape.collect(),
         typestr: entries.typestr,

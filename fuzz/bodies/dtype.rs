@@ -118,7 +118,12 @@ fn parse(text: &str, name: Option<&str>) {
     }
     let Ok(read) = read else { return };
     match (read, read.resolve(text, name)) {
-        (Typestr::Exact(dtype), resolved) => assert_eq!(resolved.unwrap(), dtype),
+        (Typestr::Exact(dtype), resolved) => match name {
+            Some(name) if name != dtype.name() => {
+                assert_eq!(resolved.unwrap_err().kind(), Kind::DtypeDiffers);
+            }
+            _ => assert_eq!(resolved.unwrap(), dtype),
+        },
         (Typestr::Opaque(size), Ok(dtype)) => {
             assert_eq!((Some(dtype.name()), dtype.itemsize(), dtype.lanes()), (name, size, 1));
             assert!(dtype.typestr().ends_with(&format!("V{size}")), "{dtype:?}");

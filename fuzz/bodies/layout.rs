@@ -24,6 +24,7 @@ pub fn run(data: &[u8]) {
     let made = Layout::from_elements(&shape, strides.as_deref(), item * lanes);
     check(&made, &shape, strides.as_deref(), item * lanes);
     in_bytes(&mut bytes, &shape, strides.as_deref(), item);
+    sizeless(bytes.int().min(0), &shape, strides.as_deref());
     if let Ok(made) = made {
         copied(&made.0, item * lanes);
         placed(ptr, made, item, u16::try_from(lanes).unwrap());
@@ -159,12 +160,22 @@ fn in_bytes(bytes: &mut Bytes<'_>, shape: &[i64], strides: Option<&[i64]>, item:
     }
 }
 
+/// No element has no bytes.
+fn sizeless(size: i64, shape: &[i64], strides: Option<&[i64]>) {
+    for made in [Layout::from_bytes, Layout::from_elements] {
+        assert_eq!(made(shape, strides, size).unwrap_err().kind(), Kind::ItemSize);
+    }
+}
+
 /// What a descriptor holds lies in the address space.
 fn placed(ptr: u64, (layout, reach): (Layout, Reach), item: i64, lanes: u16) {
     let dtype = Dtype::all().find(|dtype| dtype.itemsize() == item).unwrap();
     let dtype = Dtype::from_dlpack(dtype.code(), dtype.bits(), lanes).unwrap();
     let (size, below, above) = (layout.size(), i128::from(reach.below), i128::from(reach.above));
     let at = i128::from(ptr);
+    let far = Reach { above: reach.above.wrapping_add(1), ..reach };
+    let apart = Descriptor::new(ptr, dtype, (layout.clone(), far), Device::cuda(0), false);
+    assert_eq!(apart.unwrap_err().kind(), Kind::ItemSize);
     match Descriptor::new(ptr, dtype, (layout, reach), Device::cuda(0), false) {
         Ok(array) => {
             assert_eq!(array.ptr(), if size == 0 { 0 } else { ptr });

@@ -60,13 +60,15 @@ pub struct Dialect {
 }
 
 impl Fields<'_> {
-    /// Checks the entries for DLPack. `type_name` says which element type it is where the typestr does not (`<V2`, `|V1`).
-    /// A stream of 2 is the calling thread's.
+    /// Checks the entries for DLPack. `type_name`, one of [`Dtype::name`], says which element type it is where the typestr
+    /// does not (`<V2`, `|V1`). The stream 2 is the calling thread's.
+    ///
+    /// The pointer is checked where [`Descriptor::new`](crate::Descriptor::new) gets it, with the layout and its reach.
     ///
     /// # Errors
     ///
     /// The entry that is malformed, or that DLPack has no word for: another byte order, a structured type, strides that
-    /// are no whole elements.
+    /// are no whole elements. A `type_name` of another type than the typestr's.
     ///
     /// # Examples
     ///
@@ -76,6 +78,10 @@ impl Fields<'_> {
         let dialect = Dialect { here, unnamed: None, declared: false, goes_on: false, dtype: None };
         let mut layout = Layout::EMPTY;
         let decoded = decode(self, dialect, || type_name.map(str::to_owned), &mut layout)?;
+        if type_name.is_some() {
+            // A typestr that is exact needed no name, and has not looked at it.
+            Typestr::parse(self.typestr)?.resolve(self.typestr, type_name)?;
+        }
         Ok((decoded, layout))
     }
 }

@@ -1,6 +1,7 @@
 //! Makes the entries of a version 3 dict from a descriptor.
 
 use crate::descriptor::{CaiDims, Descriptor};
+use crate::error::Result;
 use crate::stream::{Ready, Thread};
 
 /// The entries of a dict of version 3.
@@ -25,16 +26,23 @@ pub struct Entries<'a> {
 
 /// The entries that describe `array`, ready as `ready` says, for a reader on the thread `here`.
 ///
+/// # Errors
+///
+/// An element type that only DLPack has, such as one of 4 bits.
+///
 /// # Examples
 ///
 /// See [`cai`](crate::cai).
 #[inline]
-pub fn encode(array: &Descriptor, ready: Ready, here: Thread) -> Entries<'_> {
-    Entries {
+pub fn encode(array: &Descriptor, ready: Ready, here: Thread) -> Result<Entries<'_>> {
+    if !array.dtype().is_cais_alone() {
+        array.dtype().check_shared()?;
+    }
+    Ok(Entries {
         shape: array.cai_extents(),
         typestr: array.dtype().typestr(),
         data: (array.ptr(), array.readonly()),
         strides: if array.layout().is_contiguous() { None } else { Some(array.cai_steps()) },
         stream: ready.to_cai(here),
-    }
+    })
 }

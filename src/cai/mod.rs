@@ -28,7 +28,7 @@
 //! let array = Descriptor::new(ptr, dtype, (layout, decoded.reach), Device::cuda(0), decoded.readonly)?;
 //!
 //! // And out.
-//! let entries = encode(&array, Ready::Nothing, Thread::current());
+//! let entries = encode(&array, Ready::Nothing, Thread::current())?;
 //! assert_eq!((entries.typestr, entries.data, entries.stream), ("<f4", (0x7f00_0000, false), None));
 //! assert_eq!(entries.shape.collect::<Vec<_>>(), [2, 3]);
 //! assert_eq!(entries.strides.unwrap().collect::<Vec<_>>(), [16, 4]);

@@ -156,8 +156,16 @@ impl Typestr {
     }
 
     /// The type, with `name` saying which where the typestr does not.
+    ///
+    /// # Errors
+    ///
+    /// No name where one is needed, or one of a type that is not the typestr's.
     pub fn resolve(self, text: &str, name: Option<&str>) -> Result<Dtype> {
         match (self, name) {
+            (Self::Exact(dtype), Some(name)) if name != dtype.name() => {
+                let got = format!("the type name {name:?} beside the typestr {text:?}");
+                Err(Error::new(Kind::DtypeDiffers, got))
+            }
             (Self::Exact(dtype), _) => Ok(dtype),
             (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
             (Self::Opaque(size), Some(name)) => match Dtype::from_name(name) {

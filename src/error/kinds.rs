@@ -143,6 +143,8 @@ kinds! {
     NullStrides: Value, "strides", "explicit strides, which DLPack requires since 1.2";
     /// Not a tuple of integers, or not one for each dimension.
     StridesMalformed: Value, "strides", "None, or a tuple with one integer for each dimension";
+    /// An item or an element of no bytes, or a layout of elements of another size than the type's.
+    ItemSize: Value, "itemsize", "1 or more bytes, as many for the layout as for the element type";
     /// Strides in bytes that are not a whole number of elements, for DLPack.
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
     /// Negative strides, for a library without them.

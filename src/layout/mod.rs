@@ -91,6 +91,11 @@ impl Layout {
     pub const EMPTY: Self = Self { lists: Lists::EMPTY, contiguous: true, size: 0 };
 
     /// A layout as DLPack has it: `strides` in elements of `element_size` bytes, `None` for C-contiguous.
+    ///
+    /// # Errors
+    ///
+    /// An element size below 1, a negative extent, other than one stride for each extent, or an array that does not fit in
+    /// the address space.
     #[inline]
     pub fn from_elements(
         shape: &[i64],
@@ -110,8 +115,16 @@ impl Layout {
         strides: Option<&[i64]>,
         element_size: i64,
     ) -> Result<Reach> {
-        check_counts(shape, strides)?;
+        check_counts(shape, strides, element_size)?;
         self.fill(shape, strides, element_size)
+    }
+
+    /// The bytes that the array reaches with elements of that size; `None` where they are too many.
+    pub(crate) fn reach(&self, element_size: i64) -> Option<Reach> {
+        let (shape, strides) = self.lists.both();
+        let mut walk = Walk::new(element_size);
+        shape.iter().zip(strides).rev().for_each(|(extent, stride)| walk.step(*extent, *stride));
+        walk.reach()
     }
 
     /// Sets the layout, given as many strides as extents.
@@ -138,6 +151,10 @@ impl Layout {
     }
 
     /// A layout as the CUDA Array Interface has it: `strides` in bytes, `None` for C-contiguous.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::from_elements`], or a stride that is no whole number of items.
     pub fn from_bytes(
         shape: &[i64],
         strides: Option<&[i64]>,
@@ -157,6 +174,7 @@ impl Layout {
         itemsize: i64,
     ) -> Result<Reach> {
         let Some(strides) = strides else { return self.set_elements(shape, None, itemsize) };
+        check_size(itemsize)?;
         let mut elements = Dims::new();
         for (axis, stride) in strides.iter().enumerate() {
             elements.push(match stride % itemsize {
@@ -175,7 +193,7 @@ impl Layout {
         strides: Option<&[i64]>,
         itemsize: i64,
     ) -> Result<Reach> {
-        check_counts(shape, strides)?;
+        check_counts(shape, strides, itemsize)?;
         // An error of the shape is about the shape.
         self.fill(shape, None, itemsize)?;
         let with = |dims: &[i64], last| dims.iter().copied().chain([last]).collect::<Dims>();
@@ -259,9 +277,10 @@ impl Layout {
     }
 }
 
-/// Refuses more dimensions than any consumer takes, and strides that are not one for each.
+/// Refuses elements of no bytes, more dimensions than any consumer takes, and strides that are not one for each.
 #[inline(always)]
-fn check_counts(shape: &[i64], strides: Option<&[i64]>) -> Result<()> {
+fn check_counts(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<()> {
+    check_size(element_size)?;
     if shape.len() > MAX_NDIM {
         return Err(Error::new(Kind::Ndim, shape.len().to_string()));
     }
@@ -271,6 +290,16 @@ fn check_counts(shape: &[i64], strides: Option<&[i64]>) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+#[inline(always)]
+fn check_size(size: i64) -> Result<()> {
+    if size >= 1 { Ok(()) } else { Err(no_size(size)) }
+}
+
+#[cold]
+fn no_size(size: i64) -> Error {
+    Error::new(Kind::ItemSize, size.to_string())
 }
 
 /// One pass over the dimensions, the last first. What does not fit is noted, and looked at once at the end.

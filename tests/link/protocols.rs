@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     println!("{:?} {:?}", tensor.dtype, tensor.strides); // (2, 32, 1) Some([4, 1])
     assert_eq!(tensor.decode()?, array);
 
-    let dict = encode(&array, Ready::On(Stream::Legacy), Thread::current());
+    let dict = encode(&array, Ready::On(Stream::Legacy), Thread::current())?;
     println!("{} {:?} {:?}", dict.typestr, dict.data, dict.stream); // <f4 (2130706432, false) Some(1)
     Ok(())
 }

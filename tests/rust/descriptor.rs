@@ -5,8 +5,10 @@ use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dlpack::{Fields, decode, encode};
 use cai_bridge::dtype::Dtype;
-use cai_bridge::layout::Layout;
+use cai_bridge::layout::{Layout, Reach};
 use cai_bridge::stream::{Ready, Stream};
+
+use crate::tables::{int, ints, rows, table, text};
 
 fn floats(shape: &[i64], lanes: u16) -> Descriptor {
     let dtype = Dtype::from_dlpack(2, 32, lanes).unwrap();
@@ -24,6 +26,26 @@ fn lanes_are_a_trailing_dimension_for_cai_where_there_are_several() {
     assert_eq!(wide.cai_shape().as_slice(), [2, 3, 4]);
     assert_eq!(wide.cai_strides().as_slice(), [48, 16, 4]);
     assert_eq!(wide.cai_size(), 24);
+}
+
+#[test]
+fn layout_reach_and_type_are_of_one_array() {
+    for row in rows(&table("layout.toml"), "described") {
+        let strides = row.get("strides").map(ints);
+        let size = int(&row, "itemsize");
+        let (layout, said) =
+            Layout::from_elements(&ints(&row["shape"]), strides.as_deref(), size).unwrap();
+        let reach = row.get("reach").map(ints).map_or(said, |reach| Reach {
+            below: reach[0].unsigned_abs(),
+            above: reach[1].unsigned_abs(),
+        });
+        let dtype = Dtype::from_name(text(&row, "dtype")).unwrap();
+        let device = Device::cuda(int(&row, "device") as i32);
+        let ptr = int(&row, "ptr").unsigned_abs();
+        let made = Descriptor::new(ptr, dtype, (layout, reach), device, false);
+        let kind = made.err().map(|error| error.kind().name());
+        assert_eq!(kind, row.get("kind").map(|_| text(&row, "kind")), "{row:?}");
+    }
 }
 
 #[test]

@@ -20,6 +20,14 @@ fn every_row_goes_from_dldatatype_to_typestr_and_back() {
         let read = Typestr::parse(dtype.typestr()).unwrap();
         if row["exact"].as_bool().unwrap() {
             assert_eq!(read, Typestr::Exact(dtype), "{name}");
+            for said in [None, Some(name)] {
+                assert_eq!(read.resolve(dtype.typestr(), said).unwrap(), dtype);
+            }
+            let other = if name == "int32" { "uint32" } else { "int32" };
+            for said in [other, "no type"] {
+                let refused = read.resolve(dtype.typestr(), Some(said)).unwrap_err();
+                assert_eq!(refused.kind().name(), "DtypeDiffers");
+            }
         } else {
             assert_eq!(read, Typestr::Opaque(dtype.itemsize()), "{name}");
             assert_eq!(read.resolve(dtype.typestr(), Some(name)).unwrap(), dtype);

@@ -24,6 +24,19 @@ fn strides_are_bytes_in_cai_and_elements_in_dlpack() {
     }
 }
 
+#[test]
+fn an_element_has_a_byte_or_more() {
+    let strides = [None, Some([4]), Some([-1]), Some([i64::MIN])];
+    for size in ints(&table("layout.toml")["item_sizes"]) {
+        for strides in &strides {
+            let strides = strides.as_ref().map(<[i64; 1]>::as_slice);
+            for made in [Layout::from_bytes, Layout::from_elements] {
+                assert_eq!(made(&[2], strides, size).unwrap_err().kind().name(), "ItemSize");
+            }
+        }
+    }
+}
+
 /// Every offset in bytes that the array touches, by walking all indices, the last one fastest.
 pub(crate) fn offsets(shape: &[i64], strides: &[i64], itemsize: i64) -> Vec<i64> {
     let mut all = vec![0];

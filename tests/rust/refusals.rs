@@ -120,6 +120,22 @@ fn two_floats(version: i64, stream: Option<i128>) -> Fields<'static> {
 }
 
 #[test]
+fn a_name_of_another_type_than_the_typestrs_is_refused() {
+    let named = |typestr: &str, name| {
+        let fields = Fields { typestr, ..two_floats(3, None) };
+        fields.decode(name).map(|(decoded, _)| decoded.dtype.name()).map_err(|error| error.kind())
+    };
+    for name in [None, Some("float32")] {
+        assert_eq!(named("<f4", name), Ok("float32"));
+    }
+    for name in ["int32", "float64", "no type"] {
+        assert_eq!(named("<f4", Some(name)), Err(Kind::DtypeDiffers), "{name}");
+    }
+    assert_eq!(named("<V2", Some("bfloat16")), Ok("bfloat16"));
+    assert_eq!(named("<V2", Some("float16")), Err(Kind::DtypeAmbiguous));
+}
+
+#[test]
 fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() {
     let claim = |version: i64, stream: Option<i128>, unnamed: Option<Stream>| {
         decode(&two_floats(version, stream), dialect(unnamed)).map(|decoded| decoded.claim)

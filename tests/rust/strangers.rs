@@ -101,7 +101,8 @@ fn a_type_that_dlpack_alone_has_takes_the_bytes_that_its_row_says() {
         let padded = row.get("padded").is_some_and(|padded| padded.as_bool().unwrap());
         let dtype = Dtype::of_dlpack(code, bits, lanes).unwrap().with_padding(padded);
         assert!(!dtype.is_shared() && dtype.is_padded() == padded, "{row:?}");
-        assert_eq!(dtype.check_shared().unwrap_err().kind().name(), text(&row, "refused"));
+        let refused = text(&row, "refused");
+        assert_eq!(dtype.check_shared().unwrap_err().kind().name(), refused);
         let shape = ints(&row["shape"]);
         let strides = row.get("strides").map(ints);
         let layout =
@@ -113,6 +114,8 @@ fn a_type_that_dlpack_alone_has_takes_the_bytes_that_its_row_says() {
             assert_eq!(array.span(), (start, number("bytes").unsigned_abs()), "{row:?}");
         }
         assert_eq!(array.cai_shape().as_slice(), shape, "no dimension of its own for lanes");
+        let written = encode(&array, Ready::Nothing, Thread::numbered(1)).unwrap_err();
+        assert_eq!(written.kind().name(), refused, "{row:?}");
     }
 }
 
@@ -151,7 +154,7 @@ fn a_type_that_the_other_protocol_alone_has_goes_on_by_its_bytes_or_is_refused()
         let count: i64 = shape.iter().product();
         assert_eq!((array.cai_size(), array.nbytes()), (count, count * bytes), "{row:?}");
         assert_eq!((array.cai_itemsize(), array.cai_shape().as_slice()), (bytes, &shape[..]));
-        let entries = encode(&array, Ready::Nothing, Thread::numbered(1));
+        let entries = encode(&array, Ready::Nothing, Thread::numbered(1)).unwrap();
         assert_eq!(entries.shape.collect::<Vec<_>>(), shape, "{row:?}");
         assert_eq!(entries.strides.map(Iterator::collect::<Vec<_>>), strides, "{row:?}");
     }

@@ -254,7 +254,7 @@ pub(crate) fn encode<'py>(
     ready: Ready,
     words: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let entries = cai::encode(array, ready, Thread::current());
+    let entries = cai::encode(array, ready, Thread::current())?;
     let (data, stream) = (entries.data, entries.stream);
     let dict = match words {
         Some(words) => {
@@ -267,7 +267,6 @@ pub(crate) fn encode<'py>(
         None => recent::dict(py, array, stream, || {
             static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
             let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
-            array.dtype().check_shared()?;
             let [silent, legacy] = &templates[array.dtype().index()];
             match stream {
                 Some(LEGACY) => filled(legacy.bind(py), &entries, None),

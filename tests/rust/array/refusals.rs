@@ -1,7 +1,10 @@
 use std::cell::Cell;
 
+use cai_bridge::layout::Layout;
 use cai_bridge::testing::SimulatedCuda;
-use cai_bridge::{Array, ByValue, Error, Grid, Kernel, OnHost, Result, scope};
+use cai_bridge::{
+    Array, ByValue, Descriptor, Device, Dtype, Error, Grid, Kernel, OnHost, Result, scope,
+};
 
 use crate::tables::{rows, table, text};
 
@@ -18,6 +21,13 @@ fn refusal(call: &str) -> Option<Error> {
             scope(&stream, |s| x.on(s)?.view::<f32>().map(drop))
         }
         "write read-only memory" => x.clone().into_readonly().writable().map(drop),
+        "a layout of items of no bytes" => Layout::from_bytes(&[2], Some(&[4]), 0).map(drop),
+        "a layout of another type" => {
+            let (layout, double) =
+                (Layout::from_elements(&[2], None, 4), Dtype::from_name("float64"));
+            let gpu = Device::cuda(0);
+            Descriptor::new(4096, double.unwrap(), layout.unwrap(), gpu, false).map(drop)
+        }
         "reshape to another size" => x.reshape(&[3]).map(drop),
         "strides that reach outside" => x.strided(1, &[4], &[1]).map(drop),
         "a stream of another device" => scope(&cuda.stream(1).unwrap(), |s| x.on(s).map(drop)),
