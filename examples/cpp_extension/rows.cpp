@@ -7,28 +7,36 @@
 
 #include <cai_bridge.h>
 
+#include <algorithm>
 #include <memory>
-#include <vector>
+#include <new>
 
 namespace {
 
 const CaiBridgeApi *api;
 
-// Keeps an imported array until the last array made of it is gone.
+// Keeps an imported array until the last array made of it is gone. Then the producer's stream waits for `stream`.
 struct Part {
     CaiBridgeArray *whole;
     uint64_t stream;
+
+    Part(CaiBridgeArray *whole, uint64_t stream) : whole(whole), stream(stream) {}
+    Part(const Part &) = delete;
+    ~Part()
+    {
+        api->give_back(whole, stream);  // if it fails, `release` makes the wait
+        api->release(whole);
+    }
 };
 
-// The stream waits for everybody by now, and the producer's waits for the stream. On any thread.
+// On any thread. The stream waits for everybody by now.
 void release(void *owner)
 {
-    std::unique_ptr<Part> part(static_cast<Part *>(owner));
-    api->give_back(part->whole, part->stream);
-    api->release(part->whole);
+    delete static_cast<Part *>(owner);
 }
 
-// rows(x, first, last, stream): x[first:last], for work on `stream`, a cudaStream_t as an integer.
+// rows(x, first, last, stream): x[first:last], for work on `stream`, a cudaStream_t as an integer, which the caller keeps
+// as long as the result. No exception of C++ leaves it.
 PyObject *rows(PyObject *, PyObject *arguments)
 {
     PyObject *object, *out;
@@ -51,13 +59,20 @@ PyObject *rows(PyObject *, PyObject *arguments)
         api->release(x);
         return nullptr;
     }
+    std::unique_ptr<Part> owner(new (std::nothrow) Part(x, stream));
+    if (owner == nullptr) {
+        api->release(x);
+        return PyErr_NoMemory();
+    }
+    // Work is queued from here on: every way out gives the array back.
     // kernel<<<grid, block, 0, reinterpret_cast<cudaStream_t>(stream)>>>(it.data, ...);
 
-    std::vector<int64_t> shape(it.shape, it.shape + it.ndim);
+    int64_t shape[64];  // the bridge takes no more dimensions
+    std::copy_n(it.shape, it.ndim, shape);
     shape[0] = last - first;
     CaiBridgeExport part = {};
     part.data = static_cast<char *>(it.data) + first * it.strides[0] * it.dtype_bits / 8 * it.dtype_lanes;
-    part.shape = shape.data();
+    part.shape = shape;
     part.strides = it.strides;
     part.ndim = it.ndim;
     part.dtype_code = it.dtype_code;
@@ -67,17 +82,16 @@ PyObject *rows(PyObject *, PyObject *arguments)
     part.device_id = api->device(x);  // of the stream: the description's is 0 for managed and pinned memory
     part.readonly = it.readonly;
     part.stream = stream;
-    part.owner = new Part{x, stream};
+    part.owner = owner.get();
     part.deleter = release;
-    if (api->export_object(&part, &out) == 0)
-        return out;
-    delete static_cast<Part *>(part.owner);  // a refusal leaves the memory here
-    api->release(x);
-    return nullptr;
+    if (api->export_object(&part, &out) < 0)
+        return nullptr;  // a refusal leaves the owner here
+    owner.release();
+    return out;
 }
 
 PyMethodDef methods[] = {
-    {"rows", rows, METH_VARARGS, "rows(x, first, last, stream): x[first:last], ready on the stream."},
+    {"rows", rows, METH_VARARGS, "rows(x, first, last, stream): x[first:last], ready on the stream, which has to outlive it."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -276,6 +276,34 @@ def test_what_cpp_exports_and_is_refused_stays_with_it(cuda, rows):
     assert gone() is None
 
 
+def test_work_that_is_queued_before_a_refused_export_is_given_back(cuda, rows):
+    theirs, work = cuda.stream("theirs"), cuda.stream("the extension's")
+    with cuda.current_stream(theirs):
+        x = cuda.array([1.0] * 4, speaks="exchange", stream=theirs)
+        cuda.synchronize()
+        seen = work.read(x)  # in place of the kernel
+        cuda.fail("cuPointerGetAttributes")  # of the export: this import asks for none
+        with pytest.raises(cai_bridge.DriverError, match="cuPointerGetAttributes"):
+            rows(x, 1, 3, work.handle)
+    theirs.fill(x, 9.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+def test_what_fails_in_a_deleter_is_told_with_its_name(cuda, rows, monkeypatch):
+    theirs, work = cuda.stream("theirs"), cuda.stream("the extension's")
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda said: told.append(said))
+    x = cuda.array([1.0] * 4, speaks="cai", stream=theirs)
+    out = rows(x, 1, 3, work.handle)
+    cuda.fail("cuStreamWaitEvent")
+    del out
+    _core._settle()
+    (said,) = told
+    assert (said.object, said.exc_type) == ("the deleter of an export", cai_bridge.DriverError)
+    told.clear()
+
+
 class Export(ctypes.Structure):
     """`CaiBridgeExport`."""
 

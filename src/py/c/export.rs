@@ -11,6 +11,7 @@ use dlpark::python::ImportedDlpack;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use super::abi::{CaiBridgeArray, CaiBridgeExport};
 use super::answer::{answer_at, check, check_size};
@@ -22,7 +23,7 @@ use crate::driver::Handle;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::MAX_NDIM;
-use crate::py::interpreter::detach;
+use crate::py::interpreter::{attached, detach};
 use crate::py::lease::Holding;
 use crate::py::observe::By;
 use crate::py::producers::device::{check_exists, check_memory};
@@ -100,8 +101,19 @@ unsafe impl Owner for Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter.get() {
+            let before = attached(PyErr::take).flatten();
             // SAFETY: called once, with what it came with.
             unsafe { deleter(self.owner) }
+            // A call that failed there, such as `give_back`, has nobody else to raise its exception.
+            attached(|py| {
+                if let Some(left) = PyErr::take(py) {
+                    let named = PyString::new(py, "the deleter of an export");
+                    left.write_unraisable(py, Some(&named));
+                }
+                if let Some(before) = before {
+                    before.restore(py);
+                }
+            });
         }
     }
 }
