@@ -164,8 +164,19 @@ def test_an_array_that_goes_as_garbage_after_the_deleter_is_gone(lab: Any) -> No
 def test_a_host_that_waits_does_so_each_time(
     held: tuple[bool, ...], outcome: str, lab: Any, monkeypatch: Any
 ) -> None:
-    holding = SimpleNamespace(pending=True, release=lambda: None)
-    holds = iter(SimpleNamespace(pending=one, release=lambda: None) for one in held)
+    class Holds:
+        """Holds back until it was asked for the first time, and then as `held` says."""
+
+        def __init__(self, *then: bool) -> None:
+            self.left = [True, *then]
+
+        release = SimpleNamespace
+
+        @property
+        def pending(self) -> bool:
+            return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    holding, holds = Holds(True), iter([Holds(one) for one in held])
     monkeypatch.setattr(lab, "rounds", 3)
     monkeypatch.setattr(lab, "no_waits", contextlib.nullcontext)
     monkeypatch.setattr(lab, "hold", lambda stream: next(holds, holding))

@@ -9,6 +9,7 @@ is judged.
 from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.description import Description
 from cai_bridge.testing._kit.dlpack_abi import (
+    NullError,
     SilentError,
     capsule_name,
     exchange_table,
@@ -33,7 +34,8 @@ from .consumer.arrays import (
 )
 from .consumer.dlpack import UNVERSIONED, forms_asked
 from .consumer.dlpack_lifetime import ODD, expect_deleted
-from .consumer.layouts import SHAPES, expect_gaps_kept, expect_others_refused, handed
+from .consumer.layouts import expect_gaps_kept, expect_others_refused, handed
+from .consumer.shapes import SHAPES
 from .consumer.waiting import (
     expect_given_back,
     expect_read_kept,
@@ -76,10 +78,15 @@ from .producer.arrays import (
 from .producer.dlpack import fields_by
 from .producer.dlpack_lifetimes import asked
 from .producer.doors import by_default, tensor_of
+from .producer.exchange import _exported_or_null
 from .producer.exchange_import import (
+    CPU_DEVICE,
     FAILURES,
+    IMPORTED,
     _allocated,
+    _odd,
     _refused_tensor,
+    expect_imported,
     is_inside,
     lazy,
     part_of,
@@ -130,7 +137,9 @@ __all__ = [
     "ACCIDENTS",
     "BEFORE",
     "CPU",
+    "CPU_DEVICE",
     "FAILURES",
+    "IMPORTED",
     "MANAGED",
     "ODD",
     "PLAIN",
@@ -145,6 +154,7 @@ __all__ = [
     "Lab",
     "Late",
     "NotApplicableError",
+    "NullError",
     "ProducerAdapter",
     "Refusal",
     "Report",
@@ -155,6 +165,8 @@ __all__ = [
     "Verdict",
     "View",
     "_allocated",
+    "_exported_or_null",
+    "_odd",
     "_refused_tensor",
     "as_consumer",
     "as_producer",
@@ -191,6 +203,7 @@ __all__ = [
     "expect_gaps_kept",
     "expect_given_back",
     "expect_gone",
+    "expect_imported",
     "expect_independent",
     "expect_kept",
     "expect_ordered",

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import math
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -44,12 +45,18 @@ class _Streams:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self._current: list[Any] = []
+        # Each thread has one of its own, as in most libraries.
+        self._thread = threading.local()
+
+    @property
+    def _currents(self) -> list[Any]:
+        made: list[Any] = self._thread.__dict__.setdefault("streams", [])
+        return made
 
     @property
     def current(self) -> Any:
         """The stream that work is queued on."""
-        return self._current[-1] if self._current else _Legacy()
+        return self._currents[-1] if self._currents else _Legacy()
 
     def expect_device(self) -> None:
         """Refuse a thread without a current device, as libraries that make none current do."""
@@ -64,11 +71,11 @@ class _Streams:
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[Any]:
         """Make a stream the current one."""
-        self._current.append(stream)
+        self._currents.append(stream)
         try:
             yield stream
         finally:
-            self._current.pop()
+            self._currents.pop()
 
     def on_device(self, ordinal: int) -> contextlib.AbstractContextManager[Any]:
         """Take the lab's device for the current one."""
@@ -260,6 +267,13 @@ class _Foreign(Memory):
         self.taken, self.ptr = taken, taken.fields.ptr
 
 
+class Opaque:
+    """A tensor that nothing can be done with but to keep it, until its deleter is called."""
+
+    def __init__(self, taken: Taken) -> None:
+        self.taken = taken
+
+
 class _Named(_Legacy):
     """A stream of a consumer's, by its handle."""
 
@@ -299,12 +313,12 @@ class Producer(_Streams, ProducerAdapter):
             return None
         return empty(self, tuple(like.shape[: like.ndim]), names[0]).lent()
 
-    def imported(self, taken: Taken) -> Array | None:
-        """Make an array of a tensor; None for what there is no type of."""
+    def imported(self, taken: Taken) -> Array | Opaque:
+        """Make an array of a tensor; of what there is no type of, one that only keeps it."""
         code, bits, lanes = taken.fields.dtype
         names = [name for name, known in CODES.items() if known == (code, bits) and lanes == 1]
         if taken.fields.device != self.lab.device or not names:
-            return None
+            return Opaque(taken)
         size, shape = bits // 8, taken.fields.shape or ()
         strides = tuple(step * size for step in taken.fields.strides or ())
         region = Region(taken.fields.ptr, shape, strides, names[0], size, device=self.lab.device)

@@ -34,7 +34,7 @@ class Exchanges(Protocol):
         """Make a tensor like another; None for what there is no memory for."""
 
     def imported(self, taken: Taken) -> Any:
-        """Make an array of a tensor; None for what there is no type of."""
+        """Make an array of a tensor."""
 
 
 def _object(address: int) -> Any:
@@ -53,13 +53,15 @@ def table_capsule(library: Exchanges) -> Any:
         return 0
 
     def export(x: int, out: Any) -> int:
-        out[0] = _object(x).exchanged().hand_out()
+        exchanged = getattr(_object(x), "exchanged", None)
+        if exchanged is None:
+            return FAILED
+        out[0] = exchanged().hand_out()
         return 0
 
     def take(address: int, out: Any) -> int:
+        # A function in Python cannot fail with an exception set, so this one takes every tensor.
         made = library.imported(Taken(DLManagedTensorVersioned.from_address(address)))
-        if made is None:
-            return FAILED
         _keep_one(made)
         out[0] = id(made)
         return 0

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from cai_bridge.testing._kit.dlpack_abi import NullError
+
+from .cases import Case
 from .requirement import NotApplicableError
 
 _T = TypeVar("_T")
@@ -14,7 +17,7 @@ _T = TypeVar("_T")
 ALLOWED = (BufferError, TypeError, ValueError, RuntimeError, AssertionError)
 """What the protocols raise, or libraries that keep them: `NotImplementedError` is one of them."""
 
-ACCIDENTS = (SystemError, MemoryError, RecursionError, NameError)
+ACCIDENTS = (SystemError, MemoryError, RecursionError, NameError, NullError)
 """What no library raises on purpose; ``SystemError`` is of C code that forgot its exception."""
 
 
@@ -60,6 +63,24 @@ def refusal_of(error: Exception) -> Refusal:
     for notes in _noted:
         notes.append(made)
     return made
+
+
+class NotTakenError(Exception):
+    """A consumer would not take an array; which requirement tells of it is `judging`'s to say.
+
+    Attributes
+    ----------
+    error : Exception
+        What the consumer raised.
+    case : Case
+        What the array was like.
+    named : bool
+        Whether it named a stream.
+    """
+
+    def __init__(self, error: Exception, case: Case, *, named: bool) -> None:
+        self.error, self.case, self.named = error, case, named
+        super().__init__(f"{type(error).__name__}: {error}")
 
 
 def attempt(call: Callable[..., _T], *arguments: Any) -> _T | Refusal:

@@ -130,6 +130,8 @@ class Requirement:
         Whether it is about streams, which memory of the CPU has not.
     about : str
         The axis whose values it is about, if its plain case has none of them; otherwise empty.
+    tells : mapping
+        By axis, the values that it alone tells of, if an array is not taken for one of them.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Requirement:
     given: Mapping[str, Any] = field(default_factory=dict)
     of_cuda: bool = False
     about: str = ""
+    tells: Axes = field(default_factory=dict)
 
     @property
     def door(self) -> str:
@@ -324,6 +327,10 @@ class Door:
                 given={**known, **given},
                 of_cuda=texts.get("of_cuda", _read("families.toml")[texts["family"]]["of_cuda"]),
                 about=texts.get("about", ""),
+                tells={
+                    axis: named_values(axis, self.role, values)
+                    for axis, values in texts.get("tells", {}).items()
+                },
             )
             return check
 

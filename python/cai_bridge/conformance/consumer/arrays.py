@@ -10,8 +10,9 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab, Late, flat
 from ..missing import missing
-from ..refusals import Refusal, attempt, refusal_of
+from ..refusals import ACCIDENTS, ALLOWED, NotTakenError, Refusal, attempt, refusal_of
 from ..requirement import Door, NotApplicableError, expect, needs
+from .shapes import SHAPES
 
 FORMS = ("legacy", "older-minor", "newer-minor", "byte-offset", "null-strides", "no-max-version")
 """The requirements of forms, which all others may be handed arrays in."""
@@ -29,24 +30,47 @@ def takes(door: str, *rests_on: str, forms: bool = True) -> Door:
 
 
 def taken(c: ConsumerAdapter, x: Any, case: Case) -> Any:
-    """Import an array; who has no read-only, managed or pinned memory may refuse it.
+    """Import an array; what `may_be_refused` may be.
 
     Raises
     ------
     NotApplicableError
         It was refused.
+    NotTakenError
+        It was not taken, and has to be.
     """
     try:
         return c.take(x)
     except NotApplicableError:
         raise
     except Exception as error:
-        # A copy that nobody has asked for may be refused, as cai_bridge does.
-        plain = case.form != "copied" and case.flag == "writable" and case.memory == "device"
-        if plain or (case.form == "copied" and not isinstance(error, BufferError)):
-            raise
+        named = isinstance(x, CaiArray) and x.entries.get("stream") is not None
+        if not may_be_refused(case, error):
+            raise NotTakenError(error, case, named=named) from error
         refused = error.with_traceback(None)
     raise NotApplicableError(f"{refusal_of(refused)}")
+
+
+def may_be_refused(case: Case, error: Exception) -> bool:
+    """Tell whether a consumer may refuse an array of a case, by this exception.
+
+    It may have no read-only, managed or pinned memory, no strides but those of C, and may not go
+    back to versions of CAI or of DLPack before its own. A copy that nobody has asked for may be
+    refused, too, as cai_bridge does.
+    """
+    if case.form == "copied" and not isinstance(error, BufferError):
+        return False
+    if case.form == "copied" or case.flag != "writable" or case.memory != "device":
+        return True
+    legacy = case.form == "legacy" or case.asking == "stream alone"
+    if legacy and isinstance(error, BufferError):
+        return True
+    odd = SHAPES[case.layout][1] != "C" or case.form in OLDER
+    return odd and isinstance(error, ALLOWED) and not isinstance(error, ACCIDENTS)
+
+
+OLDER = ("version 0", "version 1", "version 2")
+"""The forms of CAI before today's."""
 
 
 @contextlib.contextmanager

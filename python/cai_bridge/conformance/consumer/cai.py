@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
 from ..cases import Case
-from ..lab import CaiArray, Lab
+from ..lab import CaiArray, Lab, flat
+from ..producer.arrays import collect, reference_to
 from ..refusals import Refusal, attempt
-from ..requirement import expect
+from ..requirement import expect, needs
 from .arrays import expect_read, expect_read_or_refused, prepared, taken, takes
 from .layouts import handed
 
@@ -19,6 +20,28 @@ def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
         x = handed(CaiArray, lab, case.but(form=form))
         expect_read(c, lab, x, case.but(form=form))
     return "with, without, and None"
+
+
+@_cai("older")
+def takes_cai_older(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    return expect_read_or_refused(c, lab, handed(CaiArray, lab, case), case)
+
+
+@_cai("owner", rests_on=("older",))
+def takes_cai_owner(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    x = handed(CaiArray, lab, case)
+    alive = reference_to(x)
+    with prepared(c, lab, x, case):
+        y = taken(c, x, case)
+        shared = lab.device_of(x.region.ptr) is not None
+        lab.synchronize()
+        lab.put(x.region, 9.0)
+        needs(shared and {*flat(c.values(c.copy(y)))} == {9.0}, "the consumer has a copy")
+    del x
+    collect()
+    expect(alive() is not None, "the object is gone while what was taken of it is used")
+    del y
+    return "kept"
 
 
 @_cai("byte-order")

@@ -12,7 +12,7 @@ from ..cases import Case
 from ..lab import Lab, flat
 from ..producer.arrays import collect
 from ..refusals import Refusal, attempt
-from ..requirement import expect
+from ..requirement import expect, needs
 from .arrays import (
     expect_read,
     expect_read_or_refused,
@@ -79,6 +79,26 @@ def takes_readonly(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed])
 @_of_cais("fortran", rests_on=_TYPES)
 def takes_layout(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
     return expect_read_or_refused(c, lab, handed(kind, lab, case), case)
+
+
+@_of_dlpacks("writable")
+@_of_cais("writable")
+def takes_writable(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
+    other = kind(lab)
+    plain = attempt(c.fill, c.take(other), 1.0)
+    lab.synchronize()
+    needs(not isinstance(plain, Refusal), f"the plain array is not written either: {plain}")
+    x = handed(kind, lab, case)
+    with prepared(c, lab, x, case):
+        y = taken(c, x, case)
+        told = attempt(c.fill, y, 9.0)
+        lab.synchronize()
+        odd = x.layout != "C" and isinstance(told, Refusal)
+        needs(not odd, f"the layout is not written: {told}")
+        expect(not isinstance(told, Refusal), f"the write of a writable array was {told}")
+        seen = {*flat(c.values(c.copy(y)))}
+    expect(seen <= {9.0}, f"it was written to 9, and is read as {seen}")
+    return "written"
 
 
 @_of_dlpacks("other-types", rests_on=_TYPES)

@@ -13,7 +13,7 @@ from ..producer.arrays import collect
 from ..refusals import Refusal, attempt
 from ..requirement import expect, needs
 from ..surroundings import elsewhere
-from .arrays import FORMS, prepared, taken, takes
+from .arrays import FORMS, prepared, stream_of, taken, takes
 from .layouts import Handed, handed
 from .waiting import expect_given_back
 
@@ -38,6 +38,14 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     with prepared(c, lab, x, case):
         held = [taken(c, x, case)]
         c.values(c.copy(held[0]))
+    if case.use == "on another stream":
+        # One that is gone at the end.
+        other = stream_of(c)
+        lab.synchronize()
+        with c.entered(other):
+            c.values(c.copy(held[0]))
+        del other
+        collect()
     elsewhere(lab, case, "the end", held.clear)
     # One more of the same array.
     with prepared(c, lab, x, case.but(moment="first")):

@@ -35,7 +35,15 @@ def sides(c: ConsumerAdapter, lab: Lab, case: Case) -> Sides:
 
 
 def imported(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, mine: Any) -> Any:
-    """Have the consumer take an array on a stream, in the thread that a case says."""
+    """Have the consumer take an array on a stream, in the thread that a case says.
+
+    Raises
+    ------
+    NotApplicableError
+        The stream would be the current one of this thread, which another has not.
+    """
+    others = mine is None and (case.thread, case.around) == ("the import", "another stream")
+    needs(not others, "each thread has a current stream of its own")
 
     def take() -> Any:
         with c.entered(mine):
@@ -73,7 +81,7 @@ def expect_waits(
     UnmetError
         A copy did not see the work, or nothing orders the two.
     """
-    seen = ""
+    seen, also = "", None
     for value in lab.values():
         streams, x = sides(c, lab, case), handed(kind, lab, case)
         kept = took_before(c, lab, x, case, streams)
@@ -82,10 +90,14 @@ def expect_waits(
             late.value = value + 0.25
             lab.write(handle_of(streams.theirs), x.region, late.value)
         y = imported(c, lab, x, case, streams.mine)
+        if on_another and case.use == "on two streams":
+            # What the first one has waited for, the next one has not.
+            with c.entered(streams.mine):
+                also = c.copy(y)
         with c.entered(stream_of(c) if on_another else streams.mine):
             copied = c.copy(y)
         seen = expect_copied(c, lab, copied, late, told_by(lab, x, streams.theirs, asked))
-        del y, kept
+        del y, kept, also
     return seen
 
 
@@ -144,6 +156,15 @@ def needs_sharing(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> None:
     needs(shared, "the consumer has a copy, and what it writes is its own")
 
 
+OTHERS = {
+    "where it was taken": 0,
+    "on another stream": 1,
+    "on two streams": 1,
+    "on three streams": 2,
+}
+"""On how many more streams the consumer uses what it took, by the value of `use`."""
+
+
 def uses(c: ConsumerAdapter, lab: Lab, case: Case, streams: Sides) -> list[Any]:
     """Tell the streams that the consumer uses an array on, each behind the one of the import.
 
@@ -152,7 +173,7 @@ def uses(c: ConsumerAdapter, lab: Lab, case: Case, streams: Sides) -> list[Any]:
     mine, found = streams.mine, []
     if case.use != "on another stream":
         found.append(mine)
-    if case.use != "where it was taken":
+    for _ in range(OTHERS[case.use]):
         other = stream_of(c)
         lab.order(handle_of(mine or 1), handle_of(other))
         found.append(other)
@@ -190,13 +211,15 @@ def expect_given_back(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Hande
             holds.append(held(c, lab, stream))
             with c.entered(stream):
                 copies.append(c.copy(y))
-        held_by = [y]
+        held_by, again = [y], handle_of(streams.theirs)
+        if isinstance(x, DLPackArray):
+            # The producer may be quick.
+            x.at_end = lambda x=x, again=again, value=value: lab.write(again, x.region, -value)
         del kept, y
         elsewhere(lab, case, "the end", held_by.clear)
         collect()
         if kind is DLPackArray and not all(x.deleted):
             return "it is not called yet"
-        again = handle_of(streams.theirs)
         lab.write(again, x.region, -value)
         shown = not holds[-1].pending or lab.overtakes(again, holds[-1]) is not None
         lab.wait(again)

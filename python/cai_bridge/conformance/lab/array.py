@@ -142,7 +142,7 @@ class LabArray:
         host: bool = False,
         memory: str = "device",
     ) -> None:
-        self.lab = lab
+        self.lab, self.layout = lab, layout
         self.dtype: SimulatedDtype = dtype_named(dtype)
         itemsize = self.dtype.itemsize
         offset, strides, nbytes = _laid_out(shape, itemsize, layout)

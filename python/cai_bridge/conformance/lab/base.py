@@ -132,6 +132,10 @@ class Lab(ABC):
         """Make a stream that is ordered with no other."""
 
     @abstractmethod
+    def per_thread(self) -> Any:
+        """Give the per-thread default stream, as an object with ``__cuda_stream__``."""
+
+    @abstractmethod
     def order(self, first: int, then: int) -> None:
         """Make work queued on `then` from here on run after what is queued on `first`; handles."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cai_bridge.testing._kit.dlpack_abi import (
@@ -26,6 +27,21 @@ KINDS = {"device": 2, "pinned": 3, "managed": 13}
 
 SHIFT = 16
 """How many bytes a shifted tensor's first item is behind its data pointer."""
+
+
+class _Out:
+    """What a tensor that was handed out keeps: the memory. The last one to go tells the array."""
+
+    def __init__(self, array: DLPackArray) -> None:
+        self.memory, self._array = array.memory, weakref.ref(array)
+        array.out += 1
+
+    def __del__(self) -> None:
+        array = self._array()
+        if array is not None:
+            array.out -= 1
+            if not array.out and array.at_end is not None:
+                array.at_end()
 
 
 class DLPackArray(LabArray):
@@ -69,7 +85,14 @@ class DLPackArray(LabArray):
         What it handed out: ``"legacy"``, or the version.
     capsules : list
         The capsules, if they are kept.
+    out : int
+        How many tensors are with consumers.
+    at_end : callable
+        Called once none is any more, by who deletes the last one.
     """
+
+    at_end: Callable[[], object] | None = None
+    out = 0
 
     def __init__(
         self,
@@ -100,7 +123,8 @@ class DLPackArray(LabArray):
             if region.strides == compact_strides(shape, region.itemsize):
                 null = (*null, "strides")
         elif form == "shifted":
-            form, byte_offset = None, SHIFT
+            # Without items there is no pointer, behind which anything could be.
+            form, byte_offset = None, SHIFT if region.size else 0
         elif form == "copied":
             form, self._flags = None, IS_COPIED
         elif form == "newest":
@@ -198,7 +222,7 @@ class DLPackArray(LabArray):
             device=self._device,
             byte_offset=self._byte_offset,
             flags=0 if form == "legacy" else READ_ONLY * self._readonly | self._flags,
-            owner=self.memory,
+            owner=_Out(self),
             **self._fields,
         )
 

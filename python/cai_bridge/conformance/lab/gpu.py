@@ -21,7 +21,7 @@ from ..requirement import NotApplicableError, UnmetError
 from .base import Lab
 from .cuda import NOT_READY, TYPE_DEVICE, TYPE_HOST, load
 from .gpu_objects import GpuStream, Later, Memory, Pinned, Reading, SpinningHold
-from .objects import Hold
+from .objects import DefaultStream, Hold
 
 LIMIT_MS = 100.0
 STRAY_MS = 0.5
@@ -106,6 +106,10 @@ class GpuLab(Lab):
         made = GpuStream(self.driver, name)
         self._streams.append(made)
         return made
+
+    def per_thread(self) -> DefaultStream:
+        """Give the per-thread default stream."""
+        return DefaultStream(2)
 
     def order(self, first: int, then: int) -> None:
         """Order two streams by an event."""

@@ -44,7 +44,7 @@ class HostLab(Lab):
     def _no_streams(self, *_: object, **_more: object) -> NoReturn:
         raise NotApplicableError(NO_STREAMS)
 
-    stream = order = hold = is_behind = write = read = copy = _no_streams
+    stream = per_thread = order = hold = is_behind = write = read = copy = _no_streams
 
     def wait(self, stream: int) -> None:
         """Wait for nothing."""

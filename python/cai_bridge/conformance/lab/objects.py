@@ -19,6 +19,16 @@ class LabStream(Protocol):
         """Tell version and handle."""
 
 
+@dataclass(frozen=True)
+class DefaultStream:
+    """One of the default streams, as an object."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
 def handle_of(stream: Any) -> int:
     """Tell a stream's handle, with the legacy default stream as 1.
 

@@ -105,6 +105,10 @@ class SimulatedLab(Lab):
         """Make a non-blocking stream."""
         return self.cuda.stream(name)
 
+    def per_thread(self) -> SimulatedStream:
+        """Give the per-thread default stream."""
+        return self.cuda.per_thread
+
     def called(self, stream: object) -> str:
         """Name a stream as the simulated device's own reports do."""
         if type(stream) is int and stream > 2:

@@ -16,6 +16,7 @@ from cai_bridge.testing._kit.dlpack_abi import (
     TensorFields,
     capsule_name,
     exchange_table,
+    read_capsule,
 )
 from cai_bridge.testing._kit.dlpack_fields import fields_of
 from cai_bridge.testing._kit.said import Said
@@ -70,6 +71,7 @@ def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
     speaks_dlpack(x)
     route = (case or Case()).route
     wishes = {**ROUTES[route], **wishes}
+    needs_saying(case)
     if route == "dl_device" and "dl_device" not in wishes:
         wishes["dl_device"] = x.__dlpack_device__()
     if on_cpu(x) and wishes.get("stream") == 1:
@@ -79,6 +81,8 @@ def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
     except UnmetError:
         raise
     except Exception as refused:
+        if isinstance(refused, BufferError) and not wishes["max_version"] and _is_readonly(x):
+            raise NotApplicableError(f"read-only memory is refused: {refused}") from None
         if wishes.get("stream") != 1:
             raise
         del wishes["stream"]
@@ -89,6 +93,23 @@ def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
         except Exception:
             # Then it is not the stream that was refused.
             raise refused from None
+
+
+def needs_saying(case: Case | None) -> None:
+    """Leave read-only memory in legacy capsules without a verdict: they cannot say that it is.
+
+    It is refused or copied, of which dlpack-legacy and dlpack-readonly tell.
+    """
+    unsayable = case is not None and (case.route, case.flag) == ("legacy", "read-only")
+    needs(not unsayable, "a legacy capsule cannot say that memory is read-only")
+
+
+def _is_readonly(x: Any) -> bool:
+    """Tell whether a versioned tensor says that an array is read-only, as no legacy one can."""
+    try:
+        return bool(read_capsule(_asked(x, {"max_version": (1, 3)})).readonly)
+    except Exception:
+        return False
 
 
 def on_cpu(x: Any) -> bool:
@@ -115,6 +136,7 @@ def _asked(x: Any, wishes: dict[str, Any]) -> Any:
 
 def asked_on(x: Any, stream: int | None, case: Case | None = None, *, strict: bool = False) -> Any:
     """Ask for a capsule on a stream; None where that is refused, as others than None may be."""
+    needs_saying(case)
     wishes = {**ROUTES[(case or Case()).route], "stream": stream}
     if case is not None and case.route == "dl_device":
         wishes["dl_device"] = x.__dlpack_device__()

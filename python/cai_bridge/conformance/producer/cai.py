@@ -20,6 +20,8 @@ def cai_entries(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     # What C code finds, which calls no method of a subclass.
     missing = {"shape", "typestr", "data", "version"} - dict.keys(entries)
     expect(not missing, f"without {', '.join(sorted(missing))}")
+    version = entries["version"]
+    expect(is_int(version) and version >= 0, f"version is {version!r}")
     return f"has {', '.join(entries)}"
 
 

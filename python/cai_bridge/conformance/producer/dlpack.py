@@ -47,6 +47,10 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     found = lab.device_of(fields.ptr)
     wrong = found is not None and tensor[0] == found[0] and tensor != found
     expect(not wrong, f"the tensor says {tensor}, and its memory is on {found}")
+    if case.around == "another device":
+        with lab.on_device(0):
+            again = tuple(x.__dlpack_device__()), fields_by(x, case).device
+        expect(again == (said, tensor), f"with device 0 the current one, it says {again[0]}")
     return f"{tensor}"
 
 

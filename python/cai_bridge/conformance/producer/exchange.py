@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from cai_bridge.testing._kit.dlpack_abi import exchange_table
+from typing import Any
+
+from cai_bridge.testing._kit.dlpack_abi import NullError, exchange_table
+from cai_bridge.testing._kit.dlpack_fields import fields_of
 
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
+from ..refusals import attempt
 from ..requirement import expect, needs
 from .arrays import (
     expect_gone,
@@ -70,8 +74,18 @@ def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 @exchange("lazy", rests_on=("values",))
 def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table = table_of(made(p, lab))
+    for name, x, _ in p.lazy():
+        exported = None if isinstance(x, Exception) else attempt(_exported_or_null, table, x)
+        expect(exported is not NullError, f"the {name} is refused by NULL, as if it were none")
     told = lazy_values(p, lab, case, by_exchange)
     return lazy_values(p, lab, case, by_loan) if table.can_borrow else told
+
+
+def _exported_or_null(table: Any, x: Any) -> Any:
+    try:
+        return table.export(x)
+    except NullError:
+        return NullError
 
 
 @exchange("borrowed", rests_on=("table", "values"))
@@ -81,12 +95,22 @@ def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table = table_of(x)
     needs(table.can_borrow, "the table has no such entry, which is optional")
     kept = earlier(case, x, tensor_of)
-    mine = said_or_refused(lambda x, _: table.borrow(x), x, case)
     theirs = said_or_refused(lambda x, _: table.export(x).fields, x, case)
+    try:
+        mine = said_or_refused(lambda x, _: table.borrow(x), x, case)
+    except BufferError as refused:
+        # A borrowed tensor has no flag that says so.
+        needs(not theirs.readonly, f"read-only memory is not lent: {refused}")
+        raise
     for field in ("data", "byte_offset", "shape", "strides", "dtype", "device"):
         one, other = getattr(mine, field), getattr(theirs, field)
         expect(one == other, f"{field}: borrowed {one}, managed {other}")
-    del kept
+    y = made(p, lab, (2, 1, 5))
+    first, second = table.lend(x), table.lend(y)
+    again = fields_of(first)
+    expect(again.shape == mine.shape, f"with another array lent, too, the shape is {again.shape}")
+    expect(again.strides == mine.strides, f"with another array lent, too: {again.strides}")
+    del kept, y, second
     return "the same"
 
 

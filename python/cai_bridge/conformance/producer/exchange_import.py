@@ -8,10 +8,10 @@ from cai_bridge.testing._kit.dlpack_abi import SilentError
 
 from ..adapter import ProducerAdapter
 from ..cases import Case
-from ..consumer.layouts import SHAPES
+from ..consumer.shapes import SHAPES
 from ..lab import DLPackArray, Lab
 from ..refusals import ACCIDENTS
-from ..requirement import NotApplicableError, expect, needs
+from ..requirement import NotApplicableError, UnmetError, expect, needs
 from .arrays import collect, made, table_of
 from .doors import exchange
 
@@ -21,9 +21,26 @@ FAILURES = (SilentError, NotImplementedError, BufferError, RuntimeError, TypeErr
 @exchange("to-object", rests_on=("table", "values"))
 def exchange_to_object(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table = table_of(made(p, lab))
+    for form in IMPORTED:
+        expect_imported(p, lab, table, case.but(form=form))
+    return "its items, its memory, and deleted once"
+
+
+IMPORTED = ("newest", "shifted", "copied", "1.9")
+"""The forms in which a table is handed tensors."""
+
+
+def expect_imported(p: ProducerAdapter, lab: Lab, table: Any, case: Case) -> None:
+    """Give a tensor to a table, and judge the array that it makes.
+
+    Raises
+    ------
+    UnmetError
+        It has other items, or the tensor is deleted too early, too often or never.
+    """
     shape, layout = SHAPES[case.layout]
-    x = DLPackArray(lab, shape, layout=layout)
-    tensor = x.tensor("1.3")
+    x = DLPackArray(lab, shape, case.dtype, layout=layout, form=case.form)
+    tensor = x.tensor(case.form if case.form == "1.9" else "1.3")
     try:
         y = table.to_object(tensor.hand_out())
     except ACCIDENTS:
@@ -44,12 +61,16 @@ def exchange_to_object(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     collect()
     if shared:
         expect(tensor.deleted == 0, "the tensor is deleted while a slice of its array is there")
-    del part
+        again = table.export(part)
+        del part
+        collect()
+        expect(tensor.deleted == 0, "the tensor is deleted while its array is handed on")
+        again.delete()
+    part = None
     lab.synchronize()
     collect()
     lab.soon(lambda: tensor.deleted > 0)
     expect(tensor.deleted == 1, f"the tensor was deleted {tensor.deleted} times")
-    return "its items, its memory, and deleted once"
 
 
 def is_inside(lab: Lab, ptr: int, x: DLPackArray) -> bool:
@@ -88,7 +109,28 @@ def exchange_allocator(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         told.append(f"{shape}")
         other.delete()
         taken.delete()
+    for device in {CPU_DEVICE, (63, 0)} - {prototype.fields.device}:
+        told += [f"on {device} {_odd(table, prototype, device=device)}"]
+    told += [f"of an unknown type {_odd(table, prototype, code=99)}"]
     return f"made {', '.join(told)}"
+
+
+CPU_DEVICE = (1, 0)
+
+
+def _odd(table: Any, like: Any, **wishes: Any) -> str:
+    """Have a table allocate what it may refuse, by `SetError`."""
+    try:
+        fields = table.allocate(like, **wishes).fields
+    except SilentError as silent:
+        raise UnmetError(f"for {wishes} the allocator fails without an error: {silent}") from None
+    except FAILURES as refused:
+        return f"refused: {refused}"
+    asked, made_of = wishes.get("device", fields.device), fields.device
+    expect(made_of == asked, f"for {wishes} it makes a tensor of {made_of}")
+    code = wishes.get("code", fields.dtype[0])
+    expect(fields.dtype[0] == code, f"for {wishes} it makes a tensor of {fields.dtype}")
+    return "made"
 
 
 def _allocated(table: Any, like: Any) -> Any:

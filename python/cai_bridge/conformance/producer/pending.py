@@ -71,7 +71,7 @@ def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late
 
     Its stream that is to be current at the hand-over is told.
     """
-    own = case.stream == "default" and case.thread != "none"
+    own = case.stream in DEFAULTS and case.thread != "none"
     needs(not own, OWN_DEFAULT)
     late = elsewhere(lab, case, "the work", lambda: _worked(p, lab, case, value))
     if case.current == "the work's":
@@ -100,8 +100,9 @@ def _worked(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
 
 def _first_write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
     if case.stream in ("two", "three"):
+        needs(len(LAYOUTS[case.layout][0]) == 1, "an array with work on two streams has one axis")
         late = p.late_on_two(lab, value) if case.stream == "two" else _on_three(p, lab, value)
-    elif type(p).late is not ProducerAdapter.late and case.stream != "default":
+    elif type(p).late is not ProducerAdapter.late and case.stream not in DEFAULTS:
         needs(len(LAYOUTS[case.layout][0]) == 1, "the adapter's late() has one axis")
         late = p.late(lab, value)
     else:
@@ -125,6 +126,8 @@ def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
     if case.stream == "default":
         needs(case.around != "another stream", "another stream than the default one is current")
         stream = None
+    if case.stream == "per-thread":
+        stream = _per_thread(p, lab)
     shape = LAYOUTS[case.layout][0]
     array = p.make(shape, "float32")
     if lab.timed:
@@ -142,6 +145,22 @@ def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
         behind = lab.is_behind(1, hold, lab.words(place, words), BEFORE)
         needs(behind, "what fill() writes outside of on() is on no default stream")
     return Late(array, stream, value, hold)
+
+
+DEFAULTS = ("default", "per-thread")
+"""The values of `stream` that are default streams."""
+
+
+def _per_thread(p: ProducerAdapter, lab: Lab) -> Any:
+    """Give the per-thread default stream, if the library can work on it by a stream object."""
+    stream, x = lab.per_thread(), p.make((1,), "float32")
+    try:
+        with p.on(stream):
+            p.fill(x, BEFORE)
+    except Exception as error:
+        raise NotApplicableError(f"on() takes the library's own streams: {error}") from error
+    lab.synchronize()
+    return stream
 
 
 def _view(p: ProducerAdapter, late: Late, case: Case) -> Any:
@@ -174,6 +193,19 @@ def _write_again(p: ProducerAdapter, late: Late, case: Case, more: float) -> Non
     with p.entered(late.stream):
         p.fill(late.base, late.value)
         late.base = p.renewed(late.base)
+
+
+def _write_on_each(p: ProducerAdapter, lab: Lab, late: Late, more: float) -> None:
+    """Write each part of an array again on its stream, one of which is held back."""
+    late.value += more
+    words, held = lab.items // 2, lab.turn(len(late.keep))
+    late.hold.release()
+    for number, stream in enumerate(late.keep):
+        part = p.index(late.base, (slice(number * words, (number + 1) * words),))
+        with p.on(stream):
+            if number == held or not lab.timed:
+                late.hold = lab.hold(handle_of(stream))
+            p.fill(part, late.value)
 
 
 OWN_DEFAULT = "the default stream of a library may be each thread's own"
@@ -248,7 +280,10 @@ def _between(p: ProducerAdapter, lab: Lab, late: Late, case: Case, ptr: int) -> 
         _move(p, lab, late)
         if case.current == "the work's":
             late.current = late.stream
-    _write_again(p, late, case, 0.125)
+    if case.stream in ("two", "three"):
+        _write_on_each(p, lab, late, 0.125)
+    else:
+        _write_again(p, late, case, 0.125)
     with p.entered(late.stream):
         if late.base is not None:
             late.array = _view(p, late, case.but(work="two writes"))
@@ -265,6 +300,8 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
     needs(not p.immutable, "the library's arrays are never written, by consumers neither")
     own = case.stream == "default" and case.thread != "none"
     needs(not own, OWN_DEFAULT)
+    elsewhere_now = case.stream == "default" and case.around == "another stream"
+    needs(not elsewhere_now, "another stream than the default one is current")
     told = ""
     for value in lab.values():
         late = laid_pending(p, lab, case.but(stream="its own", work="a write"), value)

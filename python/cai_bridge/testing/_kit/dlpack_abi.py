@@ -1,7 +1,13 @@
 """DLPack 1.3's C structures, by `ctypes`: read, taken over, and made by hand."""
 
 from .dlpack_capsule import Taken, capsule_name, read_capsule, take
-from .dlpack_exchange import DLPackExchangeAPI, ExchangeTable, SilentError, exchange_table
+from .dlpack_exchange import (
+    DLPackExchangeAPI,
+    ExchangeTable,
+    NullError,
+    SilentError,
+    exchange_table,
+)
 from .dlpack_fields import TensorFields
 from .dlpack_managed import ManagedTensor
 from .dlpack_structures import (
@@ -23,6 +29,7 @@ __all__ = [
     "DLTensor",
     "ExchangeTable",
     "ManagedTensor",
+    "NullError",
     "SilentError",
     "Taken",
     "TensorFields",

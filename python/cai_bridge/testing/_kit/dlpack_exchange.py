@@ -27,6 +27,10 @@ class SilentError(ValueError):
     """A function of a table failed, and said nothing."""
 
 
+class NullError(ValueError):
+    """A function of a table gave NULL, and said that it had not failed."""
+
+
 class DLPackExchangeAPI(ctypes.Structure):
     """The table, its header written out."""
 
@@ -95,9 +99,13 @@ class ExchangeTable:
 
         The producer gives nothing away. A borrowed tensor has neither version nor flags.
         """
+        return fields_of(self.lend(x))
+
+    def lend(self, x: Any) -> DLTensor:
+        """Have ``dltensor_from_py_object_no_sync`` lend a tensor; read none of it."""
         out = DLTensor()
         self._call("dltensor_from_py_object_no_sync", _BORROW, self._own(x), ctypes.byref(out))
-        return fields_of(out)
+        return out
 
     def export(self, x: Any) -> Taken:
         """Take the managed tensor that ``managed_tensor_from_py_object_no_sync`` gives away."""
@@ -108,7 +116,7 @@ class ExchangeTable:
         entry, out = "managed_tensor_from_py_object_no_sync", c_void_p()
         self._call(entry, _EXPORT, x, ctypes.byref(out))
         if out.value is None:
-            raise ValueError(f"{entry}: got NULL without an exception; allowed: a managed tensor")
+            raise NullError(f"{entry}: got NULL and no failure; allowed: a managed tensor, or -1")
         return Taken(DLManagedTensorVersioned.from_address(out.value))
 
     def to_object(self, address: int) -> Any:
@@ -116,14 +124,16 @@ class ExchangeTable:
         entry, out = "managed_tensor_to_py_object_no_sync", c_void_p()
         self._call(entry, _IMPORT, address, ctypes.byref(out))
         if out.value is None:
-            raise ValueError(f"{entry}: got NULL without an exception; allowed: an object")
+            raise NullError(f"{entry}: got NULL and no failure; allowed: an object, or -1")
         made = ctypes.cast(out, ctypes.py_object).value
         # The function gave a reference of its own away; `value` took another.
         _let_go(out)
         return made
 
-    def allocate(self, like: Taken, device: tuple[int, int] | None = None) -> Taken:
-        """Have ``managed_tensor_allocator`` make a tensor like another; on a device of its own.
+    def allocate(
+        self, like: Taken, device: tuple[int, int] | None = None, code: int | None = None
+    ) -> Taken:
+        """Have ``managed_tensor_allocator`` make a tensor like another, on a device or of a type.
 
         Raises
         ------
@@ -136,6 +146,8 @@ class ExchangeTable:
         prototype = DLTensor.from_buffer_copy(like.struct.dl_tensor)
         if device is not None:
             prototype.device_type, prototype.device_id = device
+        if code is not None:
+            prototype.code = code
         note = _SET_ERROR(lambda _, kind, text: said.append((kind, text)))
         try:
             self._call(entry, _ALLOCATE, ctypes.byref(prototype), ctypes.byref(out), None, note)
@@ -145,7 +157,7 @@ class ExchangeTable:
             kind, text = ((part or b"").decode(errors="replace") for part in said[0])
             raise RuntimeError(f"{kind}: {text}") from None
         if out.value is None:
-            raise ValueError(f"{entry}: got NULL without an error; allowed: a managed tensor")
+            raise NullError(f"{entry}: got NULL and no failure; allowed: a managed tensor, or -1")
         return Taken(DLManagedTensorVersioned.from_address(out.value))
 
     def work_stream(self, device_type: int, device_id: int) -> int:
