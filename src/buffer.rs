@@ -172,6 +172,13 @@ fn route(
     }
 }
 
+/// Queues a compact copy of `array` to memory with room for it, whose address is `target`, on `on`. The stream's context
+/// is current, and it waits for the array already.
+pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'_>) -> Result<()> {
+    let Some(plan) = plan(array)? else { return Ok(()) };
+    fill(driver, &plan, array.ptr(), target, Route::Device, on)
+}
+
 /// Queues a copy on `on`, whose context is current.
 fn fill(
     driver: &dyn Driver,

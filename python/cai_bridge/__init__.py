@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SupportsCudaStream,
         SupportsDLPack,
     )
+    from cai_bridge._share import cancel, open_shared, share, shares
 del TYPE_CHECKING
 
 __all__ = [
@@ -50,10 +51,14 @@ __all__ = [
     "SupportsDLPack",
     "__version__",
     "adapt",
+    "cancel",
     "convert",
     "from_cai",
     "get_include",
+    "open_shared",
     "register",
+    "share",
+    "shares",
     "to_cai",
     "to_dlpack",
     "trace",
@@ -64,7 +69,11 @@ _in_dask.announce()
 
 
 def __getattr__(name: str) -> object:
-    """Give the protocols: `typing` takes longer to import than the bridge."""
+    """Give what takes longer to import than the bridge: `typing`'s protocols, and sockets."""
+    if name in {"cancel", "open_shared", "share", "shares"}:
+        from cai_bridge import _share  # noqa: PLC0415
+
+        return getattr(_share, name)
     if name.startswith("Supports") and name in __all__:
         from cai_bridge import _protocols  # noqa: PLC0415
 

@@ -2,7 +2,8 @@
 //!
 //! [`Driver`] is the short list of driver calls that the bridge makes; every method is one call, so
 //! that each can be counted, made to fail, and dropped in a test. [`cuda`] makes them on a real
-//! driver, [`simulated`] on a device that needs no GPU; those that make copies are in [`copies`].
+//! driver, [`simulated`] on a device that needs no GPU; those that make copies are in [`copies`],
+//! those that reach other processes in [`ipc`].
 //! Nothing here decides: [`crate::stream::plan`] says which stream waits for which, and [`crate::order`]
 //! makes the waits.
 
@@ -12,6 +13,7 @@ pub mod cuda;
 pub mod fork;
 mod handle;
 pub mod host;
+pub mod ipc;
 pub mod lent;
 pub mod simulated;
 
@@ -44,7 +46,7 @@ pub struct Event {
 /// A failed call is an error of kind [`crate::error::Kind::DriverCall`] that names the call and CUDA's code. None of
 /// them panics. Those marked *may block* are made with the interpreter lock released: a full launch
 /// queue blocks them, and a host callback in that queue may need the lock.
-pub trait Driver: Copies + Send + Sync + fmt::Debug {
+pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuPointerGetAttributes`: what `pointer` is; `None` where CUDA does not know it. Legal during
     /// any graph capture.
     fn pointer(&self, pointer: u64) -> Result<Option<Pointer>>;

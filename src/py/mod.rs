@@ -57,6 +57,9 @@ mod c;
 mod simulated;
 
 #[cfg(feature = "wheel")]
+mod ipc;
+
+#[cfg(feature = "wheel")]
 use pyo3::prelude::*;
 
 #[cfg(feature = "wheel")]
@@ -148,6 +151,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
         super::c::register(module)?;
         super::simulated::register(module)?;
+        super::ipc::register(module)?;
         set_detach(super::interpreter::unlocked);
         super::table::install_table!(View => ArrayView, py)?;
         super::table::install_table!(View => DLPackView, py)

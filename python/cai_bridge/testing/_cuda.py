@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
@@ -38,9 +40,10 @@ class SimulatedCuda(Queues, Findings):
         """Return the simulated device that is in place, for code that was not given it."""
         return SimulatedCuda._here
 
-    def __init__(self, devices: int, *, check: bool) -> None:
+    def __init__(self, devices: int, *, check: bool, shared: bool) -> None:
         self._devices = _checks.integer("devices", devices, 1, "1 or more")
         self._check = _checks.flag("check", check)
+        self._shared = _checks.flag("shared", shared)
         self._session = _core._Session(self._devices)
         self._entered, self._arrays = False, 0
         self._stream_names: dict[int, str] = {}
@@ -53,9 +56,19 @@ class SimulatedCuda(Queues, Findings):
         if not self._session.enter():
             raise SimulatedError("a simulated device is already in place, for the whole process")
         self._entered = True
+        if self._shared:
+            self._session.share_memory()
         SimulatedCuda._here = self
         _events.stream_names = self._stream_names
+        if self._shared:
+            threading.Thread(target=self._serve, name="simulated device", daemon=True).start()
         return self
+
+    def _serve(self) -> None:
+        """Run what other processes wait for, as a GPU does by itself."""
+        while SimulatedCuda._here is self:
+            self._session.run_needed()
+            time.sleep(0.0005)
 
     def __exit__(self, kind: object, value: BaseException | None, *traceback: object) -> None:
         try:
@@ -284,7 +297,9 @@ class SimulatedCuda(Queues, Findings):
         return f"<SimulatedCuda devices={self.devices}, {place}>"
 
 
-def simulated_cuda(devices: int = 1, *, check: bool = True) -> SimulatedCuda:
+def simulated_cuda(
+    devices: int = 1, *, check: bool = True, shared: bool = False
+) -> SimulatedCuda:
     """Replace the CUDA driver by a simulated one inside a ``with`` block.
 
     At the end of the block all queued work runs, and the real driver comes back. If an exception
@@ -296,6 +311,9 @@ def simulated_cuda(devices: int = 1, *, check: bool = True) -> SimulatedCuda:
         How many devices.
     check : bool, optional
         Whether the end of the block raises `RaceError` if the device has reports.
+    shared : bool, optional
+        Whether other processes with a simulated device can open its memory, as `cai_bridge.share`
+        asks. A thread then runs queued work that such a process waits for. On Linux only.
 
     Returns
     -------
@@ -319,4 +337,4 @@ def simulated_cuda(devices: int = 1, *, check: bool = True) -> SimulatedCuda:
     ...     seen.value
     [1.0, 2.0]
     """
-    return SimulatedCuda(devices, check=check)
+    return SimulatedCuda(devices, check=check, shared=shared)

@@ -14,8 +14,10 @@ use libloading::Library;
 
 use super::sys::{
     self, CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice,
-    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphNode, CUhostFn, CUlaunchConfig, CUmodule,
-    CUpointer_attribute, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
+    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphNode, CUhostFn, CUipcEventHandle,
+    CUipcMemHandle, CUlaunchConfig, CUmemAllocationHandleType, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemoryPool, CUmodule, CUpointer_attribute, CUstream,
+    CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, cuuint64_t,
 };
 use crate::driver::codes::{STUB_LIBRARY, SUCCESS};
 use crate::error::{Error, Kind, Result};
@@ -210,6 +212,50 @@ calls! { LaunchCalls:
         function: CUfunction,
         arguments: *mut *mut c_void,
         extra: *mut *mut c_void
+    );
+}
+
+calls! { IpcCalls:
+    raw {}
+    uuid = cuDeviceGetUuid_v2: fn(uuid: *mut CUuuid, device: CUdevice);
+    name_memory = cuIpcGetMemHandle: fn(name: *mut CUipcMemHandle, pointer: CUdeviceptr);
+    open_memory = cuIpcOpenMemHandle_v2: fn(
+        pointer: *mut CUdeviceptr,
+        name: CUipcMemHandle,
+        flags: c_uint
+    );
+    close_memory = cuIpcCloseMemHandle: fn(pointer: CUdeviceptr);
+    name_event = cuIpcGetEventHandle: fn(name: *mut CUipcEventHandle, event: CUevent);
+    open_event = cuIpcOpenEventHandle: fn(event: *mut CUevent, name: CUipcEventHandle);
+    close_event = cuEventDestroy_v2: fn(event: CUevent);
+    create_stream = cuStreamCreate: fn(stream: *mut CUstream, flags: c_uint);
+    create_pool = cuMemPoolCreate: fn(pool: *mut CUmemoryPool, wanted: *const CUmemPoolProps);
+    export_pool = cuMemPoolExportToShareableHandle: fn(
+        file: *mut c_void,
+        pool: CUmemoryPool,
+        kind: CUmemAllocationHandleType,
+        flags: c_ulonglong
+    );
+    import_pool = cuMemPoolImportFromShareableHandle: fn(
+        pool: *mut CUmemoryPool,
+        file: *mut c_void,
+        kind: CUmemAllocationHandleType,
+        flags: c_ulonglong
+    );
+    allocate_from = cuMemAllocFromPoolAsync: fn(
+        pointer: *mut CUdeviceptr,
+        bytes: usize,
+        pool: CUmemoryPool,
+        stream: CUstream
+    );
+    name_pointer = cuMemPoolExportPointer: fn(
+        name: *mut CUmemPoolPtrExportData,
+        pointer: CUdeviceptr
+    );
+    import_pointer = cuMemPoolImportPointer: fn(
+        pointer: *mut CUdeviceptr,
+        pool: CUmemoryPool,
+        name: *mut CUmemPoolPtrExportData
     );
 }
 

@@ -7,6 +7,7 @@
 mod calls;
 mod copies;
 mod events;
+mod ipc;
 mod launch;
 mod probe;
 mod sys;

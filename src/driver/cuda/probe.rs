@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use super::calls::{Calls, CopyCalls, LaunchCalls, ModuleCalls, NumberCalls, start};
+use super::calls::{Calls, CopyCalls, IpcCalls, LaunchCalls, ModuleCalls, NumberCalls, start};
 use crate::driver::Context;
 use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
@@ -20,6 +20,7 @@ pub struct Cuda {
     pub(super) modules: Option<ModuleCalls>,
     pub(super) copies: Result<CopyCalls>,
     pub(super) launches: Result<LaunchCalls>,
+    pub(super) ipc: Result<IpcCalls>,
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
     pub(super) primary: Box<[OnceLock<Context>]>,
@@ -80,6 +81,7 @@ impl Cuda {
             modules: ModuleCalls::load(library).ok(),
             copies: CopyCalls::load(library),
             launches: LaunchCalls::load(library),
+            ipc: IpcCalls::load(library),
             primary: (0..count).map(|_| OnceLock::new()).collect(),
         })
     }

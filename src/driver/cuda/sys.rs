@@ -9,9 +9,10 @@
 pub(super) use cudarc::driver::sys::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice, CUdeviceptr,
     CUevent, CUevent_flags, CUevent_wait_flags, CUfunction, CUgraph, CUgraphNode, CUhostFn,
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmemorytype,
-    CUmodule, CUpointer_attribute, CUstream, CUstream_flags, CUstreamCaptureMode,
-    CUstreamCaptureStatus, cuuint64_t,
+    CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlaunchConfig, CUmemAllocationHandleType, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemoryPool, CUmemorytype, CUmodule, CUpointer_attribute, CUstream,
+    CUstream_flags, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, cuuint64_t,
 };
 use libloading::Library;
 #[cfg(not(feature = "cudarc-sys"))]
@@ -56,7 +57,7 @@ unsafe fn open(name: &str) -> Option<&'static Library> {
 #[allow(non_camel_case_types, non_snake_case)]
 #[cfg_attr(feature = "cudarc-sys", allow(dead_code))]
 mod own {
-    use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+    use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
     use std::fmt;
 
     pub(crate) type CUdevice = c_int;
@@ -83,6 +84,7 @@ mod own {
         CUgraphNode = CUgraphNode_st;
         CUarray = CUarray_st;
         CUmodule = CUmod_st;
+        CUmemoryPool = CUmemPoolHandle_st;
     }
 
     macro_rules! enumerations {
@@ -108,14 +110,20 @@ mod own {
             CU_POINTER_ATTRIBUTE_CONTEXT = 1,
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
             CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
-            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+            CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
+            CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
+            CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
+            CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
+            CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17
         }
         CUmemorytype {
             CU_MEMORYTYPE_HOST = 1,
             CU_MEMORYTYPE_DEVICE = 2,
             CU_MEMORYTYPE_UNIFIED = 4
         }
-        CUevent_flags { CU_EVENT_DISABLE_TIMING = 2 }
+        CUevent_flags { CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4 }
+        CUipcMem_flags { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 }
         CUevent_wait_flags { CU_EVENT_WAIT_DEFAULT = 0, CU_EVENT_WAIT_EXTERNAL = 1 }
         CUstream_flags { CU_STREAM_NON_BLOCKING = 1 }
         CUstreamCaptureMode { CU_STREAM_CAPTURE_MODE_RELAXED = 2 }
@@ -161,7 +169,19 @@ mod own {
         }
     }
 
+    #[repr(transparent)]
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct CUmemAllocationHandleType(pub(crate) c_uint);
+
+    /// Only a pointer to one is passed.
+    #[repr(C)]
+    pub(crate) struct CUmemPoolProps([u8; 0]);
+
     structures! {
+        CUuuid { bytes: [c_char; 16] }
+        CUipcMemHandle { reserved: [c_char; 64] }
+        CUipcEventHandle { reserved: [c_char; 64] }
+        CUmemPoolPtrExportData { reserved: [c_uchar; 64] }
         CUlaunchAttribute {
             id: CUlaunchAttributeID, pad: [c_char; 4], value: CUlaunchAttributeValue
         }

@@ -13,6 +13,7 @@ use crate::capture::Part;
 use crate::device::MemoryKind;
 use crate::driver::copies::{Copies, Transfer};
 use crate::driver::fork::Process;
+use crate::driver::ipc::Ipc;
 use crate::driver::simulated::{Machine, Span, Task};
 use crate::driver::{Context, Driver, Event, Pointer, codes};
 use crate::error::{Result, caught};
@@ -248,6 +249,9 @@ unsafe extern "C" fn end(data: *mut c_void) {
     // SAFETY: the data that `queue` gave away, ended once.
     drop(unsafe { Box::from_raw(data.cast::<Data>()) });
 }
+
+/// Not lent: an extension hands nothing to other processes.
+impl Ipc for Borrowed {}
 
 impl Machine for Borrowed {
     fn new_stream(&self, ordinal: i32) -> Result<u64> {

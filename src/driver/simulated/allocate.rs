@@ -11,7 +11,9 @@ use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
 use super::history::{Access, Actor, History};
+use super::memory::Export;
 use super::operation::Work;
+use super::processes::take;
 use super::report::{AccessKind, AccessRange, Report, ReportKind, Side};
 use super::stream_table::StreamId;
 use super::{Simulated, State};
@@ -46,10 +48,10 @@ impl State {
         Err(codes::INVALID_VALUE)
     }
 
-    fn free_now(&mut self, start: u64) {
+    pub(super) fn free_now(&mut self, start: u64) {
         let who = self.host_access("free");
         self.mark_freed(start, &who, &Clock::default(), None);
-        self.memory.poison(start);
+        self.poison(start);
     }
 
     fn free_on(&mut self, start: u64, stream: StreamId) {
@@ -62,6 +64,10 @@ impl State {
     pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
+        // What is freed in order is open to nobody here; where it was opened twice, it stays.
+        if self.memory.close(start) == Some(false) {
+            return Ok(());
+        }
         self.refuse_implicit(stream)?;
         self.refuse_capturing(stream)?;
         self.free_on(start, stream);
@@ -102,6 +108,15 @@ impl State {
         }
         let context = (kind != MemoryKind::Managed).then_some(context);
         let pointer = Pointer { ordinal, kind, context };
+        if self.processes.is_shared && kind == MemoryKind::Device {
+            let arena = Arc::clone(self.processes.own()?);
+            let at = take(&arena, nbytes).ok_or(codes::OUT_OF_MEMORY)?;
+            let export = Export::Legacy(arena, at);
+            return self
+                .memory
+                .add_shared(nbytes, pointer, label, export)
+                .ok_or(codes::OUT_OF_MEMORY);
+        }
         self.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
     }
 

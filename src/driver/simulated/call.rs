@@ -62,6 +62,20 @@ calls! {
     Memcpy3DAsync = "cuMemcpy3DAsync", nothing;
     Memcpy3DPeerAsync = "cuMemcpy3DPeerAsync", nothing;
     StreamGetCaptureInfo = "cuStreamGetCaptureInfo", value;
+    DeviceGetUuid = "cuDeviceGetUuid", value;
+    StreamCreate = "cuStreamCreate", value;
+    EventDestroy = "cuEventDestroy", nothing;
+    IpcGetMemHandle = "cuIpcGetMemHandle", value;
+    IpcOpenMemHandle = "cuIpcOpenMemHandle", value;
+    IpcCloseMemHandle = "cuIpcCloseMemHandle", nothing;
+    IpcGetEventHandle = "cuIpcGetEventHandle", value;
+    IpcOpenEventHandle = "cuIpcOpenEventHandle", value;
+    MemPoolCreate = "cuMemPoolCreate", value;
+    MemPoolExportToShareableHandle = "cuMemPoolExportToShareableHandle", value;
+    MemPoolImportFromShareableHandle = "cuMemPoolImportFromShareableHandle", value;
+    MemAllocFromPoolAsync = "cuMemAllocFromPoolAsync", value;
+    MemPoolExportPointer = "cuMemPoolExportPointer", value;
+    MemPoolImportPointer = "cuMemPoolImportPointer", value;
 }
 
 /// How a call ended.

@@ -8,7 +8,8 @@ use super::call::{Arguments, Call};
 use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
-use super::operation::Operation;
+use super::operation::{Operation, Work};
+use super::processes::Slot;
 use super::stream_table::{CaptureId, Role, StreamId};
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
@@ -33,6 +34,11 @@ pub(super) enum EventPoint {
 struct EventState {
     event: Event,
     recorded: EventPoint,
+    /// The event in other processes, where it is one of theirs, too.
+    slot: Option<Slot>,
+    /// Which of its records was this process's last.
+    mine: u64,
+    is_destroyed: bool,
 }
 
 /// All events, and those that the bridge has to spare.
@@ -40,14 +46,61 @@ struct EventState {
 pub(super) struct Events {
     all: Vec<EventState>,
     spare: Vec<Event>,
+    destroyed: Vec<Event>,
 }
 
 impl Events {
     fn create(&mut self, context: Context, life: u64) -> DriverResult<Event> {
+        self.add(context, life, None)
+    }
+
+    /// An event that other processes use, too. One that was destroyed is used again, as its handle is by the driver.
+    pub(super) fn create_shared(
+        &mut self,
+        context: Context,
+        life: u64,
+        slot: Slot,
+    ) -> DriverResult<Event> {
+        let Some(free) = self.destroyed.pop() else { return self.add(context, life, Some(slot)) };
+        let event = Event { context, life, ..free };
+        *self.get_mut(event)? = EventState {
+            event,
+            recorded: EventPoint::Never,
+            slot: Some(slot),
+            mine: 0,
+            is_destroyed: false,
+        };
+        Ok(event)
+    }
+
+    pub(super) fn destroy(&mut self, event: Event) -> DriverResult<()> {
+        let state = self.get_mut(event)?;
+        if std::mem::replace(&mut state.is_destroyed, true) {
+            return Err(codes::INVALID_HANDLE);
+        }
+        state.slot = None;
+        state.recorded = EventPoint::Never;
+        self.destroyed.push(event);
+        Ok(())
+    }
+
+    /// Those that other processes use, too: which record was this process's last, and what it stands for.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (&Slot, u64, &EventPoint)> {
+        self.all
+            .iter()
+            .filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
+    }
+
+    pub(super) fn slot(&mut self, event: Event) -> DriverResult<Option<&Slot>> {
+        Ok(self.get_mut(event)?.slot.as_ref())
+    }
+
+    fn add(&mut self, context: Context, life: u64, slot: Option<Slot>) -> DriverResult<Event> {
         let handle = self.all.len().checked_mul(STEP).and_then(|offset| FIRST.checked_add(offset));
         let handle = handle.ok_or(codes::OUT_OF_MEMORY)?;
         let event = Event { handle, context, life };
-        self.all.push(EventState { event, recorded: EventPoint::Never });
+        let recorded = EventPoint::Never;
+        self.all.push(EventState { event, recorded, slot, mine: 0, is_destroyed: false });
         Ok(event)
     }
 
@@ -84,7 +137,11 @@ impl State {
 
     /// An event that can be touched: of the life that its context is in.
     fn alive_event(&mut self, event: Event) -> DriverResult<&mut EventState> {
-        let known = self.events.get_mut(event)?.event;
+        let state = self.events.get_mut(event)?;
+        if state.is_destroyed {
+            return Err(codes::INVALID_HANDLE);
+        }
+        let known = state.event;
         self.refuse_dead(known)?;
         self.events.get_mut(event)
     }
@@ -100,6 +157,11 @@ impl State {
             EventPoint::Captured(capture, clock)
         } else {
             self.advance(id);
+            if let Some(slot) = self.events.get_mut(event)?.slot.clone() {
+                let record = slot.record();
+                self.events.get_mut(event)?.mine = record;
+                self.enqueue(id, "record for another process", Work::Reach(slot, record));
+            }
             EventPoint::Point(self.streams.get(id).clock.clone())
         };
         self.events.get_mut(event)?.recorded = recorded;
@@ -108,8 +170,18 @@ impl State {
 
     pub(super) fn wait(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
-        let recorded = self.alive_event(event)?.recorded.clone();
+        let known = self.alive_event(event)?;
+        let (recorded, mine, slot) = (known.recorded.clone(), known.mine, known.slot.clone());
         self.refuse_implicit(id)?;
+        if let Some(slot) = slot
+            && slot.records() != mine
+            && self.streams.get(id).member.is_none()
+        {
+            let record = slot.records();
+            self.advance(id);
+            self.enqueue(id, "wait for another process", Work::Await(slot, record));
+            return Ok(());
+        }
         match recorded {
             EventPoint::Captured(capture, clock) => self.join_capture(id, capture, &clock),
             EventPoint::Never | EventPoint::Point(_) if self.streams.get(id).member.is_some() => {

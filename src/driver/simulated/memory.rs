@@ -8,15 +8,30 @@ use std::sync::Arc;
 
 use super::history::{Actor, History};
 use super::operation::Span;
+use super::processes::{Arena, At, memory};
 use super::report::{AccessKind, AccessRange};
 use super::stream_table::StreamId;
 use crate::driver::host::{ALIGNMENT, HostMemory};
+use crate::driver::ipc::Allocation;
 use crate::driver::{Context, Pointer};
 
 /// What fresh memory holds.
 pub const FRESH: u8 = 0xCD;
 /// What freed memory holds, from when the free runs.
 pub const FREED: u8 = 0xDD;
+
+/// How other processes get at a block.
+#[derive(Debug)]
+pub(super) enum Export {
+    /// Not at all.
+    No,
+    /// By the handle of an allocation of `cuMemAlloc`.
+    Legacy(Arc<Arena>, At),
+    /// By the pool of this number.
+    Pool(Arc<Arena>, At, u64),
+    /// It is another process's, opened so many times.
+    Opened(Arc<Arena>, At, u32),
+}
 
 /// An allocation, or one that was.
 #[derive(Debug)]
@@ -30,6 +45,7 @@ pub(super) struct Block {
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
+    pub(super) export: Export,
 }
 
 impl Block {
@@ -98,9 +114,14 @@ impl Memory {
 
     /// Sets the block at `start` to the pattern of freed memory.
     pub(super) fn poison(&mut self, start: u64) {
-        if let Some(block) = self.blocks.get_mut(&start)
-            && let Ok(length) = usize::try_from(block.length)
-        {
+        let Some(block) = self.blocks.get_mut(&start) else { return };
+        if let Export::Opened(arena, at, opened) = &block.export {
+            if *opened == 0 {
+                arena.hold(at.offset, at.length, false);
+            }
+            return;
+        }
+        if let Ok(length) = usize::try_from(block.length) {
             let filled = block.raw.fill(0, length, FREED);
             debug_assert!(filled.is_some(), "a block is at least as long as it says");
         }
@@ -116,6 +137,85 @@ impl Memory {
     ) -> Option<u64> {
         let bytes = usize::try_from(length).ok()?.checked_next_multiple_of(ALIGNMENT)?;
         let raw = HostMemory::filled(bytes, FRESH)?;
+        Some(self.insert(raw, (length, pool), pointer, label, Export::No))
+    }
+
+    /// A fresh block that other processes can open.
+    pub(super) fn add_shared(
+        &mut self,
+        length: u64,
+        pointer: Pointer,
+        label: &str,
+        export: Export,
+    ) -> Option<u64> {
+        let (Export::Legacy(arena, at) | Export::Pool(arena, at, _)) = &export else { return None };
+        let raw = memory(arena, *at)?;
+        raw.fill(0, usize::try_from(at.length).ok()?, FRESH)?;
+        Some(self.insert(raw, (length, None), pointer, label, export))
+    }
+
+    /// A block of another process; the one that was opened before, once more, where it was.
+    pub(super) fn open(
+        &mut self,
+        raw: HostMemory,
+        (arena, at): (Arc<Arena>, At),
+        pointer: Pointer,
+    ) -> Option<u64> {
+        let address = raw.address();
+        if let Some(Block { export: Export::Opened(_, known, opened), .. }) =
+            self.blocks.get_mut(&address)
+            && *known == at
+            && *opened > 0
+        {
+            *opened = opened.checked_add(1)?;
+            return Some(address);
+        }
+        arena.hold(at.offset, at.length, true);
+        let export = Export::Opened(arena, at, 1);
+        Some(self.insert(raw, (at.length, None), pointer, "opened", export))
+    }
+
+    /// Closes a block of another process once: whether that was the last time. `None` where it is none.
+    pub(super) fn close(&mut self, start: u64) -> Option<bool> {
+        match &mut self.blocks.get_mut(&start)?.export {
+            Export::Opened(_, _, opened) => {
+                *opened = opened.checked_sub(1)?;
+                Some(*opened == 0)
+            }
+            _ => None,
+        }
+    }
+
+    /// All of a block that another process has open.
+    pub(super) fn held_elsewhere(&mut self, start: u64) -> Option<AccessRange> {
+        let block = self.blocks.get(&start)?;
+        let (Export::Legacy(arena, at) | Export::Pool(arena, at, _)) = &block.export else {
+            return None;
+        };
+        arena.is_held(at.offset, at.length).then(|| block.whole())
+    }
+
+    /// How the allocation that `address` lies in gets to other processes.
+    pub(super) fn allocation(&mut self, address: u64) -> Option<Allocation> {
+        let (block, offset) = self.find(address)?;
+        if block.freed.is_some() {
+            return None;
+        }
+        Some(Allocation {
+            range: (address - offset, block.length),
+            is_legacy: matches!(block.export, Export::Legacy(..)),
+            pool: if let Export::Pool(_, _, pool) = block.export { Some(pool) } else { None },
+        })
+    }
+
+    fn insert(
+        &mut self,
+        raw: HostMemory,
+        (length, pool): (u64, Option<StreamId>),
+        pointer: Pointer,
+        label: &str,
+        export: Export,
+    ) -> u64 {
         let address = raw.address();
         let label = if label.is_empty() {
             format!("block#{}", self.blocks.len() + 1)
@@ -124,9 +224,9 @@ impl Memory {
         };
         let label = Arc::from(label);
         let history = History::default();
-        self.blocks
-            .insert(address, Block { raw, length, pointer, label, pool, freed: None, history });
-        Some(address)
+        let block = Block { raw, length, pointer, label, pool, freed: None, history, export };
+        self.blocks.insert(address, block);
+        address
     }
 
     /// Forgets the blocks of a context that was reset: nothing is there any more.

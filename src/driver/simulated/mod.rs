@@ -27,9 +27,11 @@ mod events;
 mod faults;
 mod graph;
 mod history;
+mod ipc;
 mod machine;
 mod memory;
 mod operation;
+mod processes;
 mod report;
 mod schedule;
 mod stream_table;
@@ -65,6 +67,7 @@ struct State {
     captures: capture::Captures,
     graphs: Vec<graph::Executable>,
     memory: memory::Memory,
+    processes: ipc::Processes,
     schedule: schedule::Schedule,
     /// What the host, and so whatever it launches next, is ordered after.
     host: clock::Clock,
@@ -98,6 +101,7 @@ impl Simulated {
             captures: capture::Captures::default(),
             graphs: Vec::new(),
             memory: memory::Memory::default(),
+            processes: ipc::Processes::default(),
             schedule: schedule::Schedule::default(),
             host: clock::Clock::default(),
             learned: 0,

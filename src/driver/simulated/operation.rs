@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Simulated;
 use super::clock::{Clock, Lane};
+use super::processes::Slot;
 use crate::driver::Event;
 
 /// What a piece of work does when it runs.
@@ -27,6 +28,17 @@ pub(super) enum Work {
     Poison(u64),
     /// Nothing: a node of a graph that waits for an event.
     External(Event),
+    /// Another process may go on that waits for this record of an event.
+    Reach(Slot, u64),
+    /// Nothing, once another process has reached this record of an event.
+    Await(Slot, u64),
+}
+
+impl Work {
+    /// Whether nothing but its place in the order holds it up.
+    pub(super) fn is_free(&self) -> bool {
+        !matches!(self, Self::Await(slot, record) if !slot.is_reached(*record))
+    }
 }
 
 impl fmt::Debug for Work {
@@ -35,6 +47,8 @@ impl fmt::Debug for Work {
             Self::Run(_) => "Run",
             Self::Poison(_) => "Poison",
             Self::External(_) => "External",
+            Self::Reach(..) => "Reach",
+            Self::Await(..) => "Await",
         })
     }
 }

@@ -65,7 +65,11 @@ impl Schedule {
     }
 
     fn is_ready(&self, own: usize, work: &QueuedWork) -> bool {
-        work.clock.entries().all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
+        work.work.is_free()
+            && work
+                .clock
+                .entries()
+                .all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
     }
 
     /// The piece of work to run next on the way to `target`: of those ready, the one launched last.
@@ -82,6 +86,20 @@ impl Schedule {
         heads.sort_unstable_by_key(|(_, work)| std::cmp::Reverse(work.sequence));
         let ready = heads.into_iter().find(|(lane, work)| self.is_ready(*lane, work))?;
         Some((ready.0, ready.1.work.clone()))
+    }
+
+    /// Whether other processes hold up what `target` is ordered after; those are asked to go on.
+    pub(super) fn awaits(&self, target: &Clock) -> bool {
+        let heads = target.entries().filter_map(|(lane, time)| {
+            self.lanes[lane.index()].front().filter(|work| work.time <= time)
+        });
+        heads.fold(false, |awaits, work| match &work.work {
+            Work::Await(slot, record) => {
+                slot.need(*record);
+                true
+            }
+            _ => awaits,
+        })
     }
 
     /// A clock that is after everything that is queued. What `host`, the host's clock, covers has run, and is left

@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::calls::DriverResult;
 use super::clock::{Clock, Lane};
@@ -20,6 +21,9 @@ use super::stream_table::StreamId;
 use super::{Simulated, State};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
+
+/// How often other processes are looked at that hold work up.
+const ROUND: Duration = Duration::from_micros(200);
 
 impl State {
     pub(super) fn next_sequence(&mut self) -> u64 {
@@ -172,22 +176,37 @@ impl Simulated {
         self.lock().refuse_inside_work().is_err()
     }
 
-    /// Runs what `target` is ordered after.
+    /// Runs what `target` is ordered after, and waits for other processes where they hold that up.
     pub(super) fn run_until(&self, target: &Clock) {
+        loop {
+            self.run_until_blocked(target);
+            if !self.lock().schedule.awaits(target) {
+                return;
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// The same, without waiting for other processes.
+    pub(super) fn run_until_blocked(&self, target: &Clock) {
         let here = Thread::current();
         loop {
             let mut state = self.lock();
             while state.schedule.running.is_some() {
                 state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            let Some((lane, work)) = state.schedule.next(target) else { return };
+            let Some((lane, work)) = state.schedule.next(target) else {
+                state.schedule.awaits(target);
+                return;
+            };
             state.schedule.running = Some((here, lane));
             drop(state);
             let running = Running { simulated: self, lane };
             match work {
                 Work::Run(action) => action(self),
-                Work::Poison(start) => self.lock().memory.poison(start),
-                Work::External(_) => {}
+                Work::Poison(start) => self.lock().poison(start),
+                Work::Reach(slot, record) => slot.reach(record),
+                Work::External(_) | Work::Await(..) => {}
             }
             drop(running);
         }

@@ -231,6 +231,25 @@ impl Session {
         Ok(())
     }
 
+    /// Has other processes open what is allocated from here on.
+    fn share_memory(&self) -> PyResult<()> {
+        Ok(self.0.machine()?.share_memory()?)
+    }
+
+    /// Runs what other processes wait for.
+    fn run_needed<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        run(py, || {
+            self.0.machine()?.run_needed();
+            Ok(())
+        })
+    }
+
+    /// How many bytes are allocated and not freed.
+    #[getter]
+    fn bytes_in_use(&self) -> PyResult<u64> {
+        Ok(self.0.machine()?.bytes_in_use())
+    }
+
     /// The number of the newest operation or host access.
     #[getter]
     fn sequence(&self) -> PyResult<u64> {

@@ -1,0 +1,869 @@
+"""Hand GPU memory to other processes of this machine, without a copy.
+
+The memory stays the sender's. A receiver has a connection to the sender as long as it uses the
+memory, so the kernel tells the sender when a receiver has ended, however that happens. Three
+messages go over it: the token of the handle, ``done`` once an event is recorded behind the
+receiver's work, and ``closed`` once its mapping is gone. Events order both ways: no host waits for
+a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+import os
+import queue
+import secrets
+import select
+import selectors
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from cai_bridge._core import (
+    CaiView,
+    DLPackView,
+    DriverError,
+    _IpcDevice,
+    _IpcEvent,
+    _IpcStream,
+    from_cai,
+    to_cai,
+    to_dlpack,
+)
+
+__all__ = ["Share", "cancel", "open_shared", "share", "shares"]
+
+# A handle: this, the name of the sender's socket, and the token that only its receivers know.
+MAGIC, NAME, TOKEN = b"cai_bridge share 1\0", 16, 16
+# How long one side waits for an answer of the other's thread, which answers at once.
+ANSWER = 20.0
+# A receiver of another pid namespace has no pidfd: its GPU context may outlive its connection so long.
+UNSEEN = 10.0
+# A share that no receiver has opened for so long is in the log.
+FORGOTTEN = 60.0
+WAYS = (
+    "memory of cudaMalloc, as CuPy has without its pool and PyTorch with "
+    "PYTORCH_CUDA_ALLOC_CONF=backend:native; a pool that exports file descriptors, as "
+    "cuda.core's DeviceMemoryResource(ipc_enabled=True); or share(x, copy=True)"
+)
+
+_log = logging.getLogger("cai_bridge")
+_lock = threading.RLock()
+
+
+class Share(NamedTuple):
+    """What waits for receivers, or is open in some.
+
+    Attributes
+    ----------
+    handle : bytes
+        What `share` returned.
+    nbytes : int
+        The size of the array.
+    waiting, opened : int
+        How many receivers may still open it, and how many have it open.
+    seconds : float
+        How long ago it was shared.
+    """
+
+    handle: bytes
+    nbytes: int
+    waiting: int
+    opened: int
+    seconds: float
+
+
+class _Gpu:
+    """Streams, events and pools of ours on a GPU, used again, and what is open of other processes."""
+
+    def __init__(self, device: _IpcDevice) -> None:
+        self.device = device
+        self.lock = threading.Lock()
+        self._streams: list[_IpcStream] = []
+        self._events: list[_IpcEvent] = []
+        self._pool: int | None = None
+        self._imported: dict[str, int] = {}
+        self._opened: dict[tuple[str | None, str], list[int]] = {}
+
+    def take_stream(self) -> _IpcStream:
+        with contextlib.suppress(IndexError):
+            return self._streams.pop()
+        return self.device.stream()
+
+    def give_stream(self, stream: _IpcStream) -> None:
+        self._streams.append(stream)
+
+    def take_event(self) -> _IpcEvent:
+        with contextlib.suppress(IndexError):
+            return self._events.pop()
+        return self.device.event()
+
+    def give_event(self, event: _IpcEvent) -> None:
+        self._events.append(event)
+
+    def pool(self) -> int:
+        """Return the pool that copies are made in; each GPU has one."""
+        with self.lock:
+            if self._pool is None:
+                self._pool = self.device.create_pool()
+            return self._pool
+
+    def open(self, memory: dict[str, Any], files: list[int]) -> int:
+        """Open an allocation of another process; twice is once, and counted."""
+        with self.lock:
+            if known := self._opened.get(_key(memory)):
+                known[1] += 1
+                return known[0]
+            name = bytes.fromhex(memory["name"])
+            if memory["pool"] is None:
+                ptr = self.device.open_memory(name)
+            else:
+                if memory["pool"] not in self._imported:
+                    self._imported[memory["pool"]] = self.device.import_pool(files[0])
+                ptr = self.device.import_pointer(self._imported[memory["pool"]], name)
+            self._opened[_key(memory)] = [ptr, 1]
+            return int(ptr)
+
+    def close(self, memory: dict[str, Any], stream: _IpcStream) -> None:
+        """Close it once. That of a pool is freed in the order of `stream`; else its work is done."""
+        with self.lock:
+            known = self._opened[_key(memory)]
+            if known[1] == 1:
+                if memory["pool"] is None:
+                    _twice(lambda: self.device.close_memory(known[0]))
+                else:
+                    _twice(lambda: stream.free(known[0]))
+                del self._opened[_key(memory)]
+            known[1] -= 1
+
+
+def _key(memory: dict[str, Any]) -> tuple[str | None, str]:
+    return memory["pool"], memory["name"]
+
+
+_gpus: dict[tuple[int, int], _Gpu] = {}
+
+
+def _gpu(ordinal: int) -> _Gpu:
+    device = _IpcDevice(ordinal)
+    with _lock:
+        return _gpus.setdefault(device.key, _Gpu(device))
+
+
+def _twice(call: Callable[[], Any]) -> Any:
+    """Try a call of the driver once more if it fails: an end has nobody to raise to."""
+    try:
+        return call()
+    except DriverError:
+        return call()
+
+
+class _Block:
+    """Memory of the bridge's own pool."""
+
+    def __init__(self, stream: _IpcStream, ptr: int) -> None:
+        self._stream, self._ptr, self._pid = stream, ptr, os.getpid()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():
+            _twice(lambda: self._stream.free(self._ptr))
+
+
+class _Shared:
+    """An array that was shared: its owner, and the streams that go with it."""
+
+    def __init__(self, gpu: _Gpu, view: CaiView | DLPackView, stream: _IpcStream) -> None:
+        self.gpu, self.view, self.stream = gpu, view, stream
+        self.info: dict[str, Any] = {}
+        self.token = secrets.token_bytes(TOKEN)
+        # One view for each receiver: to release it makes the producer's stream wait.
+        self.left: list[CaiView] = []
+        self.opened, self.since, self.told = 0, time.monotonic(), False
+        self.export: Callable[[], int] | None = None
+        self.ready: _IpcEvent | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return not self.left and not self.opened
+
+    def finish(self) -> None:
+        """Let go of the owner."""
+        for one in (*self.left, self.view):
+            _released(one)
+        self.left.clear()
+        if self.ready is not None:
+            self.gpu.give_event(self.ready)
+        self.gpu.give_stream(self.stream)
+
+
+def _released(view: CaiView | DLPackView) -> None:
+    try:
+        view.release()
+    except DriverError:
+        try:
+            view.release()
+        except DriverError as error:
+            _log.warning("share: the owner's end failed: %s", error)
+
+
+class _Lease:
+    """A receiver, as the sender knows it."""
+
+    def __init__(self, peer: socket.socket, pid: int) -> None:
+        self.peer, self.pid = peer, pid
+        self.shared: _Shared | None = None
+        self.view: CaiView | None = None
+        self.done: _IpcEvent | None = None
+        self.alive: int | None = None
+        self.until: float | None = None
+        if pid:
+            with contextlib.suppress(OSError, AttributeError):
+                self.alive = os.pidfd_open(pid)
+
+
+class _Loop(threading.Thread):
+    """The thread that answers receivers, and notices the end of those and of senders."""
+
+    def __init__(self) -> None:
+        super().__init__(name="cai_bridge.share", daemon=True)
+        self.pid = os.getpid()
+        self.address = secrets.token_bytes(NAME)
+        self.server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        self.server.bind(_address(self.address))  # an abstract name: no file is left over
+        self.server.listen(128)
+        self.shares: dict[bytes, _Shared] = {}
+        self.leases: set[_Lease] = set()
+        self.senders = select.epoll()
+        self.opened: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.server, selectors.EVENT_READ, self.accept)
+        self.selector.register(self.senders, selectors.EVENT_READ, self.sender_ended)
+        self.closing: queue.SimpleQueue[_End] = queue.SimpleQueue()
+        self.closer = threading.Thread(target=self.close, name="cai_bridge.share.close", daemon=True)
+
+    def run(self) -> None:
+        while True:
+            for key, _ in self.selector.select(1.0):
+                try:
+                    key.data()
+                except Exception:
+                    _log.exception("share: a receiver was not served")
+            self.look()
+
+    def close(self) -> None:
+        """Close the mappings whose work is done. CUDA waits in that call, so it has a thread."""
+        while True:
+            end = self.closing.get()
+            try:
+                end.close()
+            except Exception:  # the sender keeps the memory for this process's life
+                _log.exception("share: opened memory was not closed")
+            del end
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() in (self, self.closer)
+
+    def look(self) -> None:
+        now = time.monotonic()
+        for lease in [one for one in self.leases if one.until is not None and one.until < now]:
+            self.ended(lease)
+        for shared in list(self.shares.values()):
+            if shared.left and not shared.told and now - shared.since > FORGOTTEN:
+                shared.told = True
+                text = "share: %d bytes wait for %d receivers since %d s; cancel(handle) takes them back"
+                _log.warning(text, shared.view.nbytes, len(shared.left), FORGOTTEN)
+
+    def accept(self) -> None:
+        try:
+            peer, _ = self.server.accept()
+        except BlockingIOError:
+            return
+        pid, uid = _credentials(peer)
+        if uid != os.getuid():
+            _log.warning("share: a process of user %d was refused", uid)
+            peer.close()
+            return
+        lease = _Lease(peer, pid)
+        peer.setblocking(False)
+        self.leases.add(lease)
+        self.selector.register(peer, selectors.EVENT_READ, lambda: self.hear(lease))
+        if lease.alive is not None:
+            self.selector.register(lease.alive, selectors.EVENT_READ, lambda: self.ended(lease))
+
+    def hear(self, lease: _Lease) -> None:
+        try:
+            said = lease.peer.recv(256)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if lease.shared is None and said:
+            return self.greet(lease, said)
+        match said:
+            case b"done":
+                self.done(lease)
+                self.say(lease, b"ok")
+            case b"closed":
+                self.ended(lease)
+            case b"failed":
+                self.ended(lease, again=True)
+            case _:
+                # The connection may end before the process's GPU context does, and the pidfd after it.
+                if lease.shared is None:
+                    return self.ended(lease)
+                self.selector.unregister(lease.peer)
+                if lease.alive is None:
+                    lease.until = time.monotonic() + UNSEEN
+        return None
+
+    def say(self, lease: _Lease, text: bytes, files: list[int] | None = None) -> None:
+        with contextlib.suppress(OSError):
+            socket.send_fds(lease.peer, [text], files or [])
+
+    def greet(self, lease: _Lease, token: bytes) -> None:
+        with _lock:
+            found = (one for one in self.shares.values() if hmac.compare_digest(one.token, token))
+            shared = next(found, None)
+            if shared is None or not shared.left:
+                why = "it was opened as often as share(receivers=) allows, or taken back"
+                self.say(lease, json.dumps({"refused": why}).encode())
+                return self.ended(lease)
+            lease.shared, lease.view = shared, shared.left.pop()
+            shared.opened += 1
+        files: list[int] = []
+        try:
+            done = lease.done = _twice(shared.gpu.take_event)
+            answer = {**shared.info, "done": _twice(lambda: done.name).hex()}
+            if shared.export is not None:
+                files.append(_twice(shared.export))
+        except DriverError as error:
+            self.say(lease, json.dumps({"refused": f"the sender's driver failed: {error}"}).encode())
+            return self.ended(lease, again=True)
+        self.say(lease, json.dumps(answer).encode(), files)
+        for file in files:
+            os.close(file)
+        return None
+
+    def done(self, lease: _Lease) -> None:
+        """Make what is queued behind the array wait for the receiver's work."""
+        if lease.view is not None and lease.shared is not None:
+            shared = lease.shared
+            _twice(lambda: shared.stream.wait(lease.done))
+            view, lease.view = lease.view, None
+            _released(view)
+
+    def ended(self, lease: _Lease, *, again: bool = False) -> None:
+        if lease not in self.leases:
+            return
+        self.leases.discard(lease)
+        for file in (lease.peer, lease.alive):
+            if file is not None:
+                with contextlib.suppress(KeyError, ValueError):
+                    self.selector.unregister(file)
+        lease.peer.close()
+        if lease.alive is not None:
+            os.close(lease.alive)
+        shared = lease.shared
+        if shared is None:
+            return
+        with _lock:
+            shared.opened -= 1
+            if again and lease.view is not None and shared.token in self.shares:
+                shared.left.append(lease.view)
+                lease.view = None
+            is_over = shared.is_over and self.shares.pop(shared.token, None) is not None
+        if lease.view is not None:
+            _released(lease.view)
+        if lease.done is not None:
+            shared.gpu.give_event(lease.done)
+        if is_over:
+            shared.finish()
+
+    def sender_ended(self) -> None:
+        for file, _ in self.senders.poll(0):
+            with contextlib.suppress(OSError):
+                self.senders.unregister(file)
+            if known := self.opened.pop(file, None):
+                known[1]()
+
+
+_loop: _Loop | None = None
+
+
+def _started() -> _Loop:
+    global _loop  # noqa: PLW0603
+    with _lock:
+        if _loop is None:
+            _loop = _Loop()
+            _loop.start()
+            _loop.closer.start()
+        return _loop
+
+
+def _forked() -> None:
+    """Leave the connections to the parent: a copy of one would keep it open after the parent's end."""
+    global _loop, _lock  # noqa: PLW0603
+    loop, _loop, _lock = _loop, None, threading.RLock()
+    _gpus.clear()
+    if loop is not None:
+        loop.server.close()
+        loop.selector.close()
+        loop.senders.close()
+        for lease in loop.leases:
+            lease.peer.close()
+            if lease.alive is not None:
+                os.close(lease.alive)
+        for peer, _ in loop.opened.values():
+            peer.close()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _address(name: bytes) -> bytes:
+    return b"\0cai_bridge/" + name.hex().encode()
+
+
+def _credentials(peer: socket.socket) -> tuple[int, int]:
+    pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+def _exported(gpu: _Gpu, view: CaiView | DLPackView, *, is_own: bool) -> tuple[dict[str, Any], Any]:
+    """Say how a receiver opens the memory of a view, and what makes the file that it needs."""
+    start, nbytes, is_legacy, pool = gpu.device.allocation(view.ptr)
+    first = view.ptr + min(0, _reach(view))
+    if not start <= first < start + nbytes:
+        raise BufferError(f"x: got memory in several allocations; allowed: {WAYS}")
+    if is_legacy and not is_own:
+        try:
+            name = gpu.device.name_memory(start)
+        except DriverError as error:
+            text = f"x: got memory that the driver does not hand on ({error}; MIG has none of it); "
+            raise BufferError(f"{text}allowed: {WAYS}") from error
+        return {"name": name.hex(), "pool": None, "offset": view.ptr - start}, None
+    if pool is None:
+        text = "x: got memory of a pool that exports no handle, as cudaMallocAsync and JAX have"
+        raise BufferError(f"{text}; allowed: {WAYS}")
+    name = gpu.device.name_pointer(start)
+    memory = {"name": name.hex(), "pool": f"{pool:x}", "offset": view.ptr - start}
+    return memory, lambda: gpu.device.export_pool(pool)
+
+
+def _reach(view: CaiView | DLPackView) -> int:
+    """Return how far before its first item an array begins: negative strides."""
+    if view.strides is None or 0 in view.shape:
+        return 0
+    steps = zip(view.shape, view.strides, strict=True)
+    return sum((extent - 1) * min(0, stride) for extent, stride in steps)
+
+
+def _copied(gpu: _Gpu, view: CaiView, stream: _IpcStream) -> DLPackView:
+    """Copy into the bridge's own pool, which every process can open."""
+    source = to_cai(view, stream=stream)
+    block = _Block(stream, stream.allocate(gpu.pool(), view.nbytes))
+    stream.copy(source, block._ptr)
+    entries = {
+        "shape": view.shape,
+        "typestr": view.typestr,
+        "data": (block._ptr, view.readonly),
+        "strides": None,
+        "version": 3,
+    }
+    made = from_cai(entries, stream=stream, owner=block, dtype=_dtype(view))
+    source.release(stream)
+    view.release()
+    return made
+
+
+def _dtype(view: CaiView | DLPackView) -> str | None:
+    """Return the name of a type that its typestr does not say."""
+    return view._dtype_name if view.typestr[1] == "V" else None
+
+
+def share(
+    x: object,
+    *,
+    receivers: int = 1,
+    stream: object = None,
+    readonly: bool | None = None,
+    copy: bool | None = None,
+) -> bytes:
+    """Let other processes of this machine open an array, without a copy.
+
+    The owner is kept until every receiver has closed its array or has ended. A receiver's work
+    waits for what is pending on `x` now; what is queued on the producer's stream after a
+    receiver's end waits for that receiver's work. The host waits for neither. Until then nobody
+    may write the memory whom a receiver does not expect.
+
+    Parameters
+    ----------
+    x : array
+        Of any library, or a view. Its memory is of ``cudaMalloc`` or of a pool that exports file
+        descriptors; other memory is shared by ``copy=True``.
+    receivers : int, optional
+        How many times it is opened.
+    stream : stream, optional
+        The stream that the array is used on here, as for `to_cai`.
+    readonly : bool, optional
+        Whether the receivers get it read-only; by default as `x` is.
+    copy : bool, optional
+        Whether to share a copy, in a pool of the bridge's own. A handle of ``cudaMalloc``'s memory
+        shows a receiver the whole allocation, neighbours included; a copy's shows no other array.
+
+    Returns
+    -------
+    bytes
+        The handle, which goes to the other process by any way: a queue, a pipe, Dask, Ray. It is
+        for processes of the same user. `cancel` takes it back.
+
+    Raises
+    ------
+    BufferError
+        The memory cannot be handed on; the message names the ways out.
+    DriverError
+        During a graph capture of the array's stream, in a fork, or as the driver fails.
+
+    Examples
+    --------
+    The sender, and then the receiver in another process::
+
+        queue.put(cai_bridge.share(x))
+
+        with cai_bridge.open_shared(queue.get()) as view:
+            y = cai_bridge.convert(view, "cupy")
+    """
+    if isinstance(receivers, bool) or not isinstance(receivers, int):
+        raise TypeError(f"receivers: got {receivers!r}; allowed: an integer, 1 or more")
+    if receivers < 1:
+        raise ValueError(f"receivers: got {receivers}; allowed: 1 or more")
+    if copy not in (None, True, False):
+        raise TypeError(f"copy: got {copy!r}; allowed: None, True, False")
+    view: CaiView | DLPackView
+    view = taken = to_cai(x, stream=stream, readonly=readonly)
+    kind, ordinal = view.device
+    if kind != 2 and not copy:
+        raise BufferError(f"x: got memory of DLPack's device type {kind}; allowed: {WAYS}")
+    loop, gpu = _started(), _gpu(ordinal)
+    gpu.device.refuse_capture(taken)
+    uuid = gpu.device.uuid.hex()
+    own = gpu.take_stream()
+    shared = _Shared(gpu, view, own)
+    try:
+        memory = None
+        if view.nbytes:
+            if copy:
+                shared.view = view = _copied(gpu, taken, own)
+            memory, shared.export = _exported(gpu, view, is_own=bool(copy))
+        for _ in range(receivers):
+            shared.left.append(to_cai(view, stream=own))
+        shared.ready = gpu.take_event()
+        own.record(shared.ready)
+        shared.info = {
+            "uuid": uuid,
+            "memory": memory,
+            "shape": view.shape,
+            "strides": view.strides,
+            "typestr": view.typestr,
+            "dtype": _dtype(view),
+            "readonly": view.readonly,
+            "ready": shared.ready.name.hex(),
+        }
+    except BaseException:
+        shared.finish()
+        raise
+    if memory and memory["pool"]:
+        memory["pool"] = f"{loop.address.hex()}/{uuid}/{memory['pool']}"
+    with _lock:
+        loop.shares[shared.token] = shared
+    return MAGIC + loop.address + shared.token
+
+
+def _parsed(handle: object) -> tuple[bytes, bytes]:
+    if not isinstance(handle, bytes | bytearray | memoryview):
+        raise TypeError(f"handle: got {type(handle).__name__}; allowed: the bytes of share()")
+    handle = bytes(handle)
+    if not handle.startswith(MAGIC) or len(handle) != len(MAGIC) + NAME + TOKEN:
+        raise ValueError(f"handle: got {len(handle)} bytes of another kind; allowed: those of share()")
+    return handle[len(MAGIC) : -TOKEN], handle[-TOKEN:]
+
+
+def cancel(handle: bytes) -> None:
+    """Take a handle back: no receiver opens it any more. Those that have it open keep it.
+
+    Parameters
+    ----------
+    handle : bytes
+        What `share` returned in this process. One that is over, or was taken back, does nothing.
+
+    Raises
+    ------
+    ValueError
+        It is another process's.
+    """
+    address, token = _parsed(handle)
+    loop = _loop
+    if loop is None or address != loop.address:
+        raise ValueError("handle: got that of another process; allowed: what share() returned here")
+    with _lock:
+        shared = loop.shares.get(token)
+        if shared is None:
+            return
+        left, shared.left = shared.left, []
+        if is_over := shared.is_over:
+            del loop.shares[token]
+    for view in left:
+        _released(view)
+    if is_over:
+        shared.finish()
+
+
+def shares() -> list[Share]:
+    """Return what this process has shared and still keeps, oldest first.
+
+    Returns
+    -------
+    list of Share
+        Each with its handle, its size, how many receivers may still open it and how many have it
+        open, and its age. One that nobody has opened for a minute is also in the log.
+    """
+    loop = _loop
+    if loop is None:
+        return []
+    now = time.monotonic()
+    with _lock:
+        return [
+            Share(
+                MAGIC + loop.address + one.token,
+                one.view.nbytes,
+                len(one.left),
+                one.opened,
+                now - one.since,
+            )
+            for one in loop.shares.values()
+        ]
+
+
+class _Opened:
+    """The owner of an opened array: its end tells the sender."""
+
+    def __init__(self, gpu: _Gpu, stream: _IpcStream, peer: socket.socket) -> None:
+        self.gpu, self.stream, self.peer, self.pid = gpu, stream, peer, os.getpid()
+        self.memory: dict[str, Any] | None = None
+        self.done: _IpcEvent | None = None
+
+    def __del__(self) -> None:
+        if self.pid != os.getpid() or self.done is None:
+            return
+        loop = _loop
+        if loop is None:
+            return
+        loop.opened.pop(self.peer.fileno(), None)
+        end = _End(self, self.done)
+        end.order()
+        if loop.is_current:
+            loop.closing.put(end)
+        else:
+            try:
+                end.tell()
+            finally:
+                loop.closing.put(end)
+
+
+class _End:
+    """What is left to be done of an opened array: `order`, `tell`, `close`, once each."""
+
+    def __init__(self, opened: _Opened, done: _IpcEvent) -> None:
+        self.gpu, self.stream, self.peer = opened.gpu, opened.stream, opened.peer
+        self.memory, self.done, self.is_told = opened.memory, done, False
+
+    def order(self) -> None:
+        """Record the event behind all work on the array, which is ordered before the stream."""
+        if self.memory is not None and self.memory["pool"] is not None:
+            self.gpu.close(self.memory, self.stream)
+            self.memory = None
+        _twice(lambda: self.stream.record(self.done))
+
+    def tell(self) -> None:
+        """Have the sender's stream wait. Its answer comes first, so that who is told next may write."""
+        self.is_told = True
+        with contextlib.suppress(OSError):
+            self.peer.send(b"done")
+            self.peer.recv(16)
+
+    def close(self) -> None:
+        if not self.is_told:
+            self.tell()
+        if self.memory is not None:
+            _twice(self.done.wait)
+            self.gpu.close(self.memory, self.stream)
+        _twice(self.done.close)
+        with contextlib.suppress(OSError):
+            self.peer.send(b"closed")
+        self.peer.close()
+        self.gpu.give_stream(self.stream)
+
+
+def _ordinal(uuid: str) -> int:
+    """Return which of this process's GPUs has that UUID."""
+    for ordinal in _ordinals():
+        if _IpcDevice(ordinal).uuid.hex() == uuid:
+            return ordinal
+    text = f"handle: got memory of GPU {uuid}, which this process does not see; allowed: a GPU of "
+    raise BufferError(f"{text}CUDA_VISIBLE_DEVICES; or send a copy: convert(x, 'numpy')")
+
+
+def _ordinals() -> Iterator[int]:
+    ordinal = 0
+    while True:
+        try:
+            _ = _IpcDevice(ordinal).uuid
+        except DriverError as error:
+            if error.code == 101:  # CUDA_ERROR_INVALID_DEVICE
+                return
+            raise
+        yield ordinal
+        ordinal += 1
+
+
+def open_shared(handle: bytes) -> DLPackView:
+    """Open an array that another process of this machine shared.
+
+    Parameters
+    ----------
+    handle : bytes
+        What `share` returned there.
+
+    Returns
+    -------
+    DLPackView
+        A view of the sender's memory, as any other: `convert` makes an array of it, ``with`` or
+        `release` ends it, and the sender learns of the end of the last user. After ``release()``
+        the sender may be told to write: its stream waits already. If the sender ends, the view
+        refuses to be read.
+
+    Raises
+    ------
+    BufferError
+        The sender has ended, or has taken the handle back; it was opened as often as it may be; or
+        this process does not see the GPU.
+    DriverError
+        In a fork, or as the driver fails. The handle may be opened again then.
+    """
+    address, token = _parsed(handle)
+    _IpcDevice(0)  # a fork is refused before it says anything to the sender
+    loop = _started()
+    if address == loop.address:
+        return _open_here(loop, token)
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    files: list[int] = []
+    try:
+        peer.settimeout(ANSWER)
+        answer, files = _asked(peer, address, token)
+        view = _opened(loop, peer, answer, files)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            peer.send(b"failed")
+        peer.close()
+        raise
+    finally:
+        for file in files:
+            os.close(file)
+    return view
+
+
+def _asked(
+    peer: socket.socket, address: bytes, token: bytes
+) -> tuple[dict[str, Any], list[int]]:
+    ended = "handle: got that of a process that has ended; allowed: one of a process that runs"
+    try:
+        peer.connect(_address(address))
+        if _credentials(peer)[1] != os.getuid():
+            raise BufferError("handle: got that of another user; allowed: one of the same user")
+        peer.send(token)
+        said, files, _, _ = socket.recv_fds(peer, 1 << 16, 1)
+    except OSError as error:
+        raise BufferError(ended) from error
+    if not said:
+        raise BufferError(ended)
+    answer = json.loads(said)
+    if why := answer.get("refused"):
+        raise BufferError(f"handle: got one that the sender refuses: {why}; allowed: a new share()")
+    return answer, files
+
+
+def _opened(
+    loop: _Loop, peer: socket.socket, answer: dict[str, Any], files: list[int]
+) -> DLPackView:
+    gpu = _gpu(_ordinal(answer["uuid"]))
+    device, stream, memory = gpu.device, gpu.take_stream(), answer["memory"]
+    owner, ptr, undo = _Opened(gpu, stream, peer), 0, contextlib.ExitStack()
+    with undo:
+        undo.callback(gpu.give_stream, stream)
+        ready = device.open_event(bytes.fromhex(answer["ready"]))
+        undo.callback(ready.close)
+        stream.wait(ready)
+        done = device.open_event(bytes.fromhex(answer["done"]))
+        undo.callback(done.close)
+        if memory is not None:
+            ptr = gpu.open(memory, files) + memory["offset"]
+            owner.memory = memory
+            undo.callback(done.wait)
+            undo.callback(stream.record, done)
+            undo.callback(gpu.close, memory, stream)
+        entries = {
+            "shape": tuple(answer["shape"]),
+            "typestr": answer["typestr"],
+            "data": (ptr, answer["readonly"]),
+            "strides": None if answer["strides"] is None else tuple(answer["strides"]),
+            "version": 3,
+        }
+        view = from_cai(entries, stream=stream, owner=owner, dtype=answer["dtype"])
+        undo.pop_all()
+    owner.done = done
+    # A wait that is queued keeps what it needs of the event.
+    _twice(ready.close)
+    _watch(loop, peer, view)
+    return view
+
+
+def _watch(loop: _Loop, peer: socket.socket, view: DLPackView) -> None:
+    """Release the view once the sender has ended: nobody keeps the memory then."""
+    known = weakref.ref(view)
+
+    def ended() -> None:
+        with contextlib.suppress(BlockingIOError):
+            if peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                return
+        _log.warning("open_shared: the sender has ended, and its array with it")
+        if found := known():
+            _released(found)
+
+    loop.opened[peer.fileno()] = peer, ended
+    loop.senders.register(peer.fileno(), select.EPOLLRDHUP)
+
+
+def _open_here(loop: _Loop, token: bytes) -> DLPackView:
+    """Open an array in the process that shared it: a view like any other."""
+    with _lock:
+        shared = loop.shares.get(token)
+        if shared is None or not shared.left:
+            raise BufferError(
+                "handle: got one that was opened as often as share(receivers=) allows, or taken "
+                "back; allowed: a new share()"
+            )
+        view = shared.left.pop()
+        if is_over := shared.is_over:
+            del loop.shares[token]
+    opened = to_dlpack(view)
+    if is_over:
+        shared.finish()
+    return opened

@@ -1,0 +1,222 @@
+//! Memory and events that other processes open, on CUDA's own driver.
+//!
+//! A driver that lacks one of these entry points, as those before CUDA 11.4 do, hands nothing on, and does all else.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+use super::sys::{
+    CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUipcEventHandle, CUipcMem_flags,
+    CUipcMemHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool,
+    CUpointer_attribute, CUstream, CUstream_flags, CUuuid,
+};
+use super::{Cuda, native};
+use crate::driver::ipc::{Allocation, Ipc, Name};
+use crate::driver::{Context, Event};
+use crate::error::{Error, Kind, Result};
+use crate::stream::Alive;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the one kind of exported handle.
+const FILE: CUmemAllocationHandleType = CUmemAllocationHandleType(1);
+
+/// `CUmemPoolProps`, of which later versions use more of what is reserved here.
+#[repr(C)]
+struct PoolProps {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED` is 1.
+    allocation: c_uint,
+    handles: c_uint,
+    /// `CU_MEM_LOCATION_TYPE_DEVICE` is 1.
+    location: c_uint,
+    ordinal: c_int,
+    security: *mut c_void,
+    reserved: [u64; 8],
+}
+
+#[cfg(feature = "cudarc-sys")]
+const _: () = assert!(size_of::<PoolProps>() == size_of::<super::sys::CUmemPoolProps>());
+
+fn signed(name: &Name) -> [c_char; 64] {
+    name.map(|byte| c_char::from_ne_bytes([byte]))
+}
+
+fn unsigned<const N: usize>(name: [c_char; N]) -> [u8; N] {
+    name.map(|byte| byte.to_ne_bytes()[0])
+}
+
+impl Ipc for Cuda {
+    fn uuid(&self, ordinal: i32) -> Result<[u8; 16]> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let (mut device, mut uuid): (CUdevice, _) = (0, CUuuid { bytes: [0; 16] });
+        // SAFETY: `device` outlives the call.
+        unsafe { self.calls.device_get(&raw mut device, ordinal) }?;
+        // SAFETY: `device` is the driver's own answer; `uuid` outlives the call.
+        unsafe { calls.uuid(&raw mut uuid, device) }?;
+        Ok(unsigned(uuid.bytes))
+    }
+
+    fn allocation(&self, pointer: u64) -> Result<Allocation> {
+        let mut names = [
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+        ];
+        // Each is zeroed, and as large as the largest of the five.
+        let mut found = [0_u64; 5];
+        let mut values = found.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
+        // SAFETY: five names and five places of eight bytes; what the driver's table of attributes gives them is a
+        // CUdeviceptr, a size, a boolean, an unsigned long long and a pointer. All of them outlive the call.
+        unsafe {
+            let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
+            self.calls.pointer_attributes(5, names, values, pointer)
+        }?;
+        let [start, bytes, legacy, handles, pool] = found;
+        let is_exportable = pool != 0 && handles & u64::from(FILE.0) != 0;
+        Ok(Allocation {
+            range: (start, bytes),
+            is_legacy: legacy & 0xFF != 0,
+            pool: is_exportable.then_some(pool),
+        })
+    }
+
+    fn name_memory(&self, pointer: u64) -> Result<Name> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let mut name = CUipcMemHandle { reserved: [0; 64] };
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: the driver knows what is an allocation's address; `name` outlives the call.
+        unsafe { calls.name_memory(&raw mut name, pointer) }?;
+        Ok(unsigned(name.reserved))
+    }
+
+    fn open_memory(&self, name: &Name) -> Result<u64> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let (mut pointer, name): (CUdeviceptr, _) = (0, CUipcMemHandle { reserved: signed(name) });
+        let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: `name` is what another process was given for it, which the driver checks; `pointer` outlives the call.
+        unsafe { calls.open_memory(&raw mut pointer, name, flags) }?;
+        Ok(pointer)
+    }
+
+    fn close_memory(&self, pointer: u64) -> Result<()> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: the driver knows what was opened.
+        unsafe { calls.close_memory(pointer) }
+    }
+
+    fn create_shared_event(&self, context: Context) -> Result<Event> {
+        let life = crate::driver::Driver::life(self, context)?;
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint
+            | CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
+        let mut event: CUevent = ptr::null_mut();
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: `event` outlives the call.
+        unsafe { self.calls.event_create(&raw mut event, flags) }?;
+        Ok(Event { handle: event as usize, context, life })
+    }
+
+    fn name_event(&self, event: Event) -> Result<Name> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        self.check_life("cuIpcGetEventHandle", event)?;
+        let mut name = CUipcEventHandle { reserved: [0; 64] };
+        // SAFETY: no event of this process is destroyed but with its context, which lives, by the check above.
+        unsafe { calls.name_event(&raw mut name, event.handle as CUevent) }?;
+        Ok(unsigned(name.reserved))
+    }
+
+    fn open_event(&self, name: &Name, context: Context) -> Result<Event> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let life = crate::driver::Driver::life(self, context)?;
+        let (mut event, name): (CUevent, _) =
+            (ptr::null_mut(), CUipcEventHandle { reserved: signed(name) });
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: `name` is what another process was given for it, which the driver checks; `event` outlives the call.
+        unsafe { calls.open_event(&raw mut event, name) }?;
+        Ok(Event { handle: event as usize, context, life })
+    }
+
+    fn close_event(&self, event: Event) -> Result<()> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        self.check_life("cuEventDestroy", event)?;
+        // SAFETY: its one owner, who opened it, closes it once; its context lives, by the check above.
+        unsafe { calls.close_event(event.handle as CUevent) }
+    }
+
+    fn create_own_stream(&self) -> Result<u64> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let mut stream: CUstream = ptr::null_mut();
+        let _relaxed = self.calls.relaxed()?;
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: `stream` outlives the call.
+        unsafe { calls.create_stream(&raw mut stream, flags) }?;
+        Ok(stream as u64)
+    }
+
+    fn create_pool(&self, ordinal: i32) -> Result<u64> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let wanted = PoolProps {
+            allocation: 1,
+            handles: FILE.0,
+            location: 1,
+            ordinal,
+            security: ptr::null_mut(),
+            reserved: [0; 8],
+        };
+        let mut pool: CUmemoryPool = ptr::null_mut();
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: `wanted` is laid out as `CUmemPoolProps`, which the wheel's build compares by size; both outlive the
+        // call.
+        unsafe { calls.create_pool(&raw mut pool, (&raw const wanted).cast()) }?;
+        Ok(pool as u64)
+    }
+
+    fn export_pool(&self, pool: u64) -> Result<i32> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let mut file: c_int = -1;
+        // SAFETY: the driver gave the pool; a handle of this kind is an int, which outlives the call.
+        unsafe { calls.export_pool((&raw mut file).cast(), pool as CUmemoryPool, FILE, 0) }?;
+        Ok(file)
+    }
+
+    fn import_pool(&self, file: i32) -> Result<u64> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let at = usize::try_from(file).map_err(|_| Error::new(Kind::DriverMissing, "no file"))?;
+        let mut pool: CUmemoryPool = ptr::null_mut();
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: a handle of this kind is passed as the number in the pointer; `pool` outlives the call.
+        unsafe { calls.import_pool(&raw mut pool, at as *mut c_void, FILE, 0) }?;
+        Ok(pool as u64)
+    }
+
+    fn allocate_from(&self, pool: u64, bytes: u64, stream: Alive<'_>) -> Result<u64> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let size = usize::try_from(bytes)
+            .map_err(|_| Error::new(Kind::ExtentOverflow, bytes.to_string()))?;
+        let mut pointer: CUdeviceptr = 0;
+        let (pool, _relaxed) = (pool as CUmemoryPool, self.calls.relaxed()?);
+        // SAFETY: `create_pool` gave the pool; `pointer` outlives the call; `Alive` is the proof for the stream.
+        unsafe { calls.allocate_from(&raw mut pointer, size, pool, native(stream)) }?;
+        Ok(pointer)
+    }
+
+    fn name_pointer(&self, pointer: u64) -> Result<Name> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let mut name = CUmemPoolPtrExportData { reserved: [0; 64] };
+        // SAFETY: the driver knows what is an allocation of a pool; `name` outlives the call.
+        unsafe { calls.name_pointer(&raw mut name, pointer) }?;
+        Ok(name.reserved)
+    }
+
+    fn import_pointer(&self, pool: u64, name: &Name) -> Result<u64> {
+        let calls = self.ipc.as_ref().map_err(Clone::clone)?;
+        let (mut pointer, mut name): (CUdeviceptr, _) =
+            (0, CUmemPoolPtrExportData { reserved: *name });
+        let (pool, _relaxed) = (pool as CUmemoryPool, self.calls.relaxed()?);
+        // SAFETY: `import_pool` gave the pool; `pointer` and `name` outlive the call.
+        unsafe { calls.import_pointer(&raw mut pointer, pool, &raw mut name) }?;
+        Ok(pointer)
+    }
+}

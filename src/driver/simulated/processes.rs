@@ -1,0 +1,304 @@
+//! What simulated devices of several processes have in common: files in memory, with the allocations and events that one
+//! of them lets the others open.
+//!
+//! Each device has one file at most, which it maps once, and it maps each other one's once. A block that is open in
+//! another process is locked in the file by that process, so the kernel lets go of it when the process ends, however
+//! that happens.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(target_os = "linux")]
+pub(super) use linux::Arena;
+#[cfg(not(target_os = "linux"))]
+pub(super) use nowhere::Arena;
+
+use crate::driver::host::{ALIGNMENT, HostMemory};
+use crate::driver::ipc::Name;
+
+/// Room for an event: how often it was recorded, which of these is reached, which is asked for, and who recorded it.
+const SLOT: u64 = 64;
+
+/// Where something is in a file, and how another process finds that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct At {
+    /// The file's own number, which is random.
+    pub(super) file: u64,
+    pub(super) process: u64,
+    pub(super) descriptor: u64,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+impl At {
+    pub(super) fn name(self) -> Name {
+        let mut name = [0; 64];
+        let parts = [self.file, self.process, self.descriptor, self.offset, self.length];
+        for (place, part) in name.chunks_exact_mut(8).zip(parts) {
+            place.copy_from_slice(&part.to_le_bytes());
+        }
+        name
+    }
+
+    pub(super) fn of(name: &Name) -> Self {
+        let mut parts = name.chunks_exact(8).map(|part| {
+            part.iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte))
+        });
+        let mut next = || parts.next().unwrap_or(0);
+        let (file, process, descriptor) = (next(), next(), next());
+        Self { file, process, descriptor, offset: next(), length: next() }
+    }
+}
+
+/// Room in a file of this process.
+pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
+    let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
+    let offset = arena.taken.fetch_add(bytes, Ordering::Relaxed);
+    (offset.checked_add(bytes)? <= arena.length()).then(|| At {
+        file: arena.number(),
+        process: u64::from(std::process::id()),
+        descriptor: arena.descriptor(),
+        offset,
+        length: bytes,
+    })
+}
+
+/// The memory there, which stays mapped as long as it is held.
+pub(super) fn memory(arena: &Arc<Arena>, at: At) -> Option<HostMemory> {
+    let (start, length) = (arena.at(at.offset, at.length)?, usize::try_from(at.length).ok()?);
+    // SAFETY: `at` has checked that the bytes are of the mapping, which the arena keeps; all that use it copy.
+    Some(unsafe { HostMemory::kept(start, length, Box::new(Arc::clone(arena))) })
+}
+
+/// An event that several processes use.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    arena: Arc<Arena>,
+    pub(super) at: At,
+}
+
+impl Slot {
+    pub(super) fn new(arena: &Arc<Arena>) -> Option<Self> {
+        Some(Self { at: take(arena, SLOT)?, arena: Arc::clone(arena) })
+    }
+
+    pub(super) fn open(arena: &Arc<Arena>, at: At) -> Option<Self> {
+        arena.at(at.offset, SLOT)?;
+        Some(Self { at, arena: Arc::clone(arena) })
+    }
+
+    fn number(&self, index: u64) -> &AtomicU64 {
+        let Some(place) = self.arena.at(self.at.offset + 8 * index, 8) else { unreachable!() };
+        // SAFETY: `new` and `open` have checked that the slot is of the mapping, which `arena` keeps; it is aligned to
+        // more than eight bytes, and every process touches it by atomic operations alone.
+        unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }
+    }
+
+    /// Counts a record of this process.
+    pub(super) fn record(&self) -> u64 {
+        self.number(3).store(u64::from(std::process::id()), Ordering::SeqCst);
+        self.number(0).fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.number(0).load(Ordering::SeqCst)
+    }
+
+    pub(super) fn reach(&self, record: u64) {
+        self.number(1).fetch_max(record, Ordering::SeqCst);
+    }
+
+    /// Whether that record is reached, or never will be, since the process that made it has ended.
+    pub(super) fn is_reached(&self, record: u64) -> bool {
+        self.number(1).load(Ordering::SeqCst) >= record
+            || !is_running(self.number(3).load(Ordering::SeqCst))
+    }
+
+    pub(super) fn need(&self, record: u64) {
+        self.number(2).fetch_max(record, Ordering::SeqCst);
+    }
+
+    /// Whether another process waits for a record that is not reached.
+    pub(super) fn is_needed(&self) -> bool {
+        self.number(2).load(Ordering::SeqCst) > self.number(1).load(Ordering::SeqCst)
+    }
+}
+
+/// Whether a process runs: one that ended and was not waited for does not.
+fn is_running(process: u64) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs::{File, OpenOptions};
+    use std::hash::{BuildHasher, Hasher};
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    /// Bytes of a file, of which only those that are used take memory.
+    const LENGTH: usize = 1 << 30;
+
+    /// A file in memory, mapped.
+    #[derive(Debug)]
+    pub(in super::super) struct Arena {
+        file: File,
+        start: NonNull<u8>,
+        pub(super) taken: AtomicU64,
+    }
+
+    // SAFETY: the mapping is this value's alone in this process, and is touched by copies and atomic operations only.
+    unsafe impl Send for Arena {}
+    // SAFETY: as above.
+    unsafe impl Sync for Arena {}
+
+    impl Arena {
+        /// A new file.
+        pub(in super::super) fn new() -> Option<Arc<Self>> {
+            // SAFETY: a static name that ends with NUL.
+            let made = unsafe { libc::memfd_create(c"cai_bridge".as_ptr(), libc::MFD_CLOEXEC) };
+            // SAFETY: a descriptor that was made just now, and that nothing else has.
+            let made = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) })?;
+            let file = File::from(made);
+            file.set_len(u64::try_from(LENGTH).ok()?).ok()?;
+            let arena = Self::mapped(file)?;
+            let number = std::hash::RandomState::new().build_hasher().finish() | 1;
+            let start = arena.start.as_ptr().cast::<u64>();
+            // SAFETY: the mapping begins there, aligned to a page, and no other process knows of it yet.
+            unsafe { start.write(number) };
+            Some(Arc::new(arena))
+        }
+
+        /// The file that `path` names, opened for itself.
+        pub(in super::super) fn open(path: &str) -> Option<Arc<Self>> {
+            let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+            let is_whole = file.metadata().ok()?.len() == u64::try_from(LENGTH).ok()?;
+            if is_whole { Self::mapped(file).map(Arc::new) } else { None }
+        }
+
+        fn mapped(file: File) -> Option<Self> {
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+            let (none, file_number) = (std::ptr::null_mut(), file.as_raw_fd());
+            // SAFETY: a new mapping of a file that is as long, wherever there is room.
+            let start = unsafe { libc::mmap(none, LENGTH, access, flags, file_number, 0) };
+            let start = (start != libc::MAP_FAILED).then_some(start)?;
+            // The first page is the file's number.
+            Some(Self { file, start: NonNull::new(start.cast())?, taken: AtomicU64::new(4096) })
+        }
+
+        pub(in super::super) fn number(&self) -> u64 {
+            // SAFETY: the mapping begins there, aligned to a page; `new` wrote it before any other process knew of it.
+            unsafe { self.start.as_ptr().cast::<u64>().read() }
+        }
+
+        pub(super) fn length(&self) -> u64 {
+            u64::try_from(LENGTH).unwrap_or(0)
+        }
+
+        pub(super) fn descriptor(&self) -> u64 {
+            u64::try_from(self.file.as_raw_fd()).unwrap_or(0)
+        }
+
+        /// A descriptor of the file for another process, which is the caller's to close.
+        pub(in super::super) fn exported(&self) -> Option<i32> {
+            use std::os::fd::IntoRawFd;
+            Some(self.file.try_clone().ok()?.into_raw_fd())
+        }
+
+        /// The address of `length` bytes of the mapping.
+        pub(super) fn at(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
+            let end = usize::try_from(offset.checked_add(length)?).ok()?;
+            let offset = usize::try_from(offset).ok().filter(|_| end <= LENGTH)?;
+            NonNull::new(self.start.as_ptr().wrapping_add(offset))
+        }
+
+        fn lock(&self, command: i32, kind: i32, offset: u64, length: u64) -> Option<libc::flock> {
+            let mut lock = libc::flock {
+                l_type: i16::try_from(kind).ok()?,
+                l_whence: i16::try_from(libc::SEEK_SET).ok()?,
+                l_start: i64::try_from(offset).ok()?,
+                l_len: i64::try_from(length).ok()?,
+                l_pid: 0,
+            };
+            let file = self.file.as_raw_fd();
+            // SAFETY: the structure that these commands take, which outlives the call.
+            (unsafe { libc::fcntl(file, command, &raw mut lock) } == 0).then_some(lock)
+        }
+
+        /// Notes that this process has a block of another one's file open, or not any more.
+        pub(in super::super) fn hold(&self, offset: u64, length: u64, is_open: bool) {
+            let kind = if is_open { libc::F_RDLCK } else { libc::F_UNLCK };
+            let _ = self.lock(libc::F_OFD_SETLK, kind, offset, length);
+        }
+
+        /// Whether another process has a block of this file open.
+        pub(in super::super) fn is_held(&self, offset: u64, length: u64) -> bool {
+            let found = self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, offset, length);
+            found.is_some_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
+        }
+    }
+
+    impl Drop for Arena {
+        fn drop(&mut self) {
+            // SAFETY: the mapping of `mapped`, which nothing uses any more: its users hold the arena.
+            let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), LENGTH) };
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod nowhere {
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    /// Other systems have none of this.
+    #[derive(Debug)]
+    pub(in super::super) struct Arena {
+        never: std::convert::Infallible,
+        pub(super) taken: AtomicU64,
+    }
+
+    impl Arena {
+        pub(in super::super) fn new() -> Option<Arc<Self>> {
+            None
+        }
+
+        pub(in super::super) fn open(_path: &str) -> Option<Arc<Self>> {
+            None
+        }
+
+        pub(in super::super) fn number(&self) -> u64 {
+            match self.never {}
+        }
+
+        pub(super) fn length(&self) -> u64 {
+            match self.never {}
+        }
+
+        pub(super) fn descriptor(&self) -> u64 {
+            match self.never {}
+        }
+
+        pub(in super::super) fn exported(&self) -> Option<i32> {
+            match self.never {}
+        }
+
+        pub(super) fn at(&self, _offset: u64, _length: u64) -> Option<NonNull<u8>> {
+            match self.never {}
+        }
+
+        pub(in super::super) fn hold(&self, _offset: u64, _length: u64, _is_open: bool) {
+            match self.never {}
+        }
+
+        pub(in super::super) fn is_held(&self, _offset: u64, _length: u64) -> bool {
+            match self.never {}
+        }
+    }
+}

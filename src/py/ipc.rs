@@ -1,0 +1,273 @@
+//! What `cai_bridge.share` asks of the driver: one class for a GPU, one for a stream of our own there, and one for an event
+//! that two processes use.
+//!
+//! Nothing here decides who keeps what; `cai_bridge._share` does. Each method is one call of the driver, made in the GPU's
+//! primary context and with the interpreter's lock released.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::interpreter::{Answer, act, detach, entry};
+use super::source::ready_streams;
+use super::views::View;
+use crate::buffer::copy_to;
+use crate::capture::{Route, host_route};
+use crate::device::{Context, Place};
+use crate::driver::ipc::{Name, OwnStream};
+use crate::driver::{Driver, Event, Handle, prepared};
+use crate::error::{Error, Result};
+use crate::order::within;
+use crate::stream::Alive;
+
+/// A GPU.
+#[pyclass(frozen, module = "cai_bridge._core", name = "_IpcDevice")]
+#[derive(Debug)]
+pub(super) struct IpcDevice {
+    driver: Handle,
+    place: Place,
+}
+
+/// A stream of our own there.
+#[pyclass(frozen, module = "cai_bridge._core", name = "_IpcStream")]
+#[derive(Debug)]
+pub(super) struct IpcStream {
+    driver: Handle,
+    place: Place,
+    stream: OwnStream,
+}
+
+/// An event that two processes use.
+#[pyclass(frozen, module = "cai_bridge._core", name = "_IpcEvent")]
+#[derive(Debug)]
+pub(super) struct IpcEvent {
+    driver: Handle,
+    place: Place,
+    event: Event,
+}
+
+/// Sets the private classes, which `__all__` is not to list.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.setattr("_IpcDevice", py.get_type::<IpcDevice>())?;
+    module.setattr("_IpcStream", py.get_type::<IpcStream>())?;
+    module.setattr("_IpcEvent", py.get_type::<IpcEvent>())
+}
+
+/// Runs `call` in the primary context of `place`, with the interpreter's lock released.
+fn call<R: Send>(
+    py: Python<'_>,
+    (driver, place): (&Handle, Place),
+    call: impl FnOnce(&dyn Driver, Context) -> Result<R> + Send,
+) -> Result<R> {
+    detach(py, || {
+        let driver = driver.get()?;
+        within(driver, place, |context| call(driver, context))
+    })
+}
+
+fn named(name: &[u8]) -> PyResult<Name> {
+    name.try_into()
+        .map_err(|_| PyValueError::new_err(format!("name: got {} bytes; allowed: 64", name.len())))
+}
+
+impl IpcDevice {
+    fn call<R: Send>(
+        &self,
+        py: Python<'_>,
+        made: impl FnOnce(&dyn Driver, Context) -> Result<R> + Send,
+    ) -> Result<R> {
+        call(py, (&self.driver, self.place), made)
+    }
+}
+
+#[pymethods]
+impl IpcDevice {
+    #[new]
+    fn new(py: Python<'_>, ordinal: i32) -> PyResult<Self> {
+        let driver = prepared(|call| detach(py, call))?;
+        Ok(Self { driver, place: Place::gpu(ordinal) })
+    }
+
+    /// The GPU, among those of all drivers of this process.
+    #[getter]
+    fn key(&self) -> (usize, i32) {
+        let driver = match &self.driver {
+            Handle::Cuda => 0,
+            Handle::Simulated(machine) => Arc::as_ptr(machine).addr(),
+            Handle::Borrowed(machine) => Arc::as_ptr(machine).addr(),
+        };
+        (driver, self.place.ordinal)
+    }
+
+    /// Its name, which is the same in every process. Makes no context.
+    #[getter]
+    fn uuid<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            let ordinal = self.place.ordinal;
+            let uuid = detach(py, || self.driver.get()?.uuid(ordinal))?;
+            Ok(PyBytes::new(py, &uuid))
+        })
+    }
+
+    /// Refuses an array whose stream is being captured.
+    fn refuse_capture<'py>(&self, view: &Bound<'py, View>) -> Answer<'py> {
+        let py = view.py();
+        act(py, || {
+            let view = view.get();
+            let holding = view.share(py)?;
+            let ready = ready_streams(py, "share", &holding, (view.ready(), view.place))?;
+            let Some((ready, also)) = ready else { return Ok(()) };
+            let check = |stream: Alive<'_>| {
+                let driver = view.driver.get()?;
+                let part = within(driver, stream.place(), |_| driver.part(stream))?;
+                match host_route(part) {
+                    Route::Refused(kind) => Err(Error::new(kind, "an array that is captured")),
+                    _ => Ok(()),
+                }
+            };
+            check(ready)?;
+            Ok(also.map_or(Ok(()), check)?)
+        })
+    }
+
+    /// The range of the allocation at `ptr`, whether it has a handle of its own, and the pool that can be exported.
+    fn allocation<'py>(&self, py: Python<'py>, ptr: u64) -> Answer<'py> {
+        entry(py, || {
+            let found = self.call(py, |driver, _| driver.allocation(ptr))?;
+            Ok((found.range.0, found.range.1, found.is_legacy, found.pool))
+        })
+    }
+
+    fn name_memory<'py>(&self, py: Python<'py>, ptr: u64) -> Answer<'py> {
+        entry(py, || Ok(PyBytes::new(py, &self.call(py, |driver, _| driver.name_memory(ptr))?)))
+    }
+
+    fn open_memory<'py>(&self, py: Python<'py>, name: &[u8]) -> Answer<'py> {
+        entry(py, || {
+            let name = named(name)?;
+            Ok(self.call(py, |driver, _| driver.open_memory(&name))?)
+        })
+    }
+
+    fn close_memory<'py>(&self, py: Python<'py>, ptr: u64) -> Answer<'py> {
+        act(py, || Ok(self.call(py, |driver, _| driver.close_memory(ptr))?))
+    }
+
+    fn create_pool<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        let ordinal = self.place.ordinal;
+        entry(py, || Ok(self.call(py, |driver, _| driver.create_pool(ordinal))?))
+    }
+
+    /// A file descriptor, which is the caller's to close.
+    fn export_pool<'py>(&self, py: Python<'py>, pool: u64) -> Answer<'py> {
+        entry(py, || Ok(self.call(py, |driver, _| driver.export_pool(pool))?))
+    }
+
+    fn import_pool<'py>(&self, py: Python<'py>, file: i32) -> Answer<'py> {
+        entry(py, || Ok(self.call(py, |driver, _| driver.import_pool(file))?))
+    }
+
+    fn name_pointer<'py>(&self, py: Python<'py>, ptr: u64) -> Answer<'py> {
+        entry(py, || Ok(PyBytes::new(py, &self.call(py, |driver, _| driver.name_pointer(ptr))?)))
+    }
+
+    fn import_pointer<'py>(&self, py: Python<'py>, pool: u64, name: &[u8]) -> Answer<'py> {
+        entry(py, || {
+            let name = named(name)?;
+            Ok(self.call(py, |driver, _| driver.import_pointer(pool, &name))?)
+        })
+    }
+
+    fn stream(&self, py: Python<'_>) -> PyResult<IpcStream> {
+        let place = self.place;
+        let stream = detach(py, || OwnStream::new(self.driver.get()?, place))?;
+        Ok(IpcStream { driver: self.driver.clone(), place, stream })
+    }
+
+    fn event(&self, py: Python<'_>) -> PyResult<IpcEvent> {
+        let event = self.call(py, |driver, context| driver.create_shared_event(context))?;
+        Ok(IpcEvent { driver: self.driver.clone(), place: self.place, event })
+    }
+
+    fn open_event(&self, py: Python<'_>, name: &[u8]) -> PyResult<IpcEvent> {
+        let name = named(name)?;
+        let event = self.call(py, |driver, context| driver.open_event(&name, context))?;
+        Ok(IpcEvent { driver: self.driver.clone(), place: self.place, event })
+    }
+}
+
+impl IpcStream {
+    fn call<R: Send>(
+        &self,
+        py: Python<'_>,
+        made: impl FnOnce(&dyn Driver, Alive<'_>) -> Result<R> + Send,
+    ) -> Result<R> {
+        call(py, (&self.driver, self.place), |driver, _| made(driver, self.stream.alive(driver)?))
+    }
+}
+
+#[pymethods]
+impl IpcStream {
+    fn __cuda_stream__(&self) -> (i32, u64) {
+        (0, self.stream.native())
+    }
+
+    fn record<'py>(&self, py: Python<'py>, event: &Bound<'py, IpcEvent>) -> Answer<'py> {
+        let event = event.get().event;
+        act(py, || Ok(self.call(py, |driver, stream| driver.record_event(event, stream))?))
+    }
+
+    fn wait<'py>(&self, py: Python<'py>, event: &Bound<'py, IpcEvent>) -> Answer<'py> {
+        let event = event.get().event;
+        act(py, || Ok(self.call(py, |driver, stream| driver.wait_event(stream, event))?))
+    }
+
+    fn allocate<'py>(&self, py: Python<'py>, pool: u64, bytes: u64) -> Answer<'py> {
+        entry(py, || {
+            Ok(self.call(py, |driver, stream| {
+                let made = driver.allocate_from(pool, bytes, stream);
+                made.map_err(|error| error.of_memory(bytes))
+            })?)
+        })
+    }
+
+    fn free<'py>(&self, py: Python<'py>, ptr: u64) -> Answer<'py> {
+        act(py, || Ok(self.call(py, |driver, stream| driver.free_on(ptr, stream))?))
+    }
+
+    /// Makes a compact copy of an array at `target`, on the GPU.
+    fn copy<'py>(&self, view: &Bound<'py, View>, target: u64) -> Answer<'py> {
+        let (py, view) = (view.py(), view.get());
+        act(py, || {
+            view.check_leased()?;
+            Ok(self.call(py, |driver, stream| copy_to(driver, &view.array, target, stream))?)
+        })
+    }
+}
+
+#[pymethods]
+impl IpcEvent {
+    /// What another process opens it by.
+    #[getter]
+    fn name<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            let made = |driver: &dyn Driver, _: Context| driver.name_event(self.event);
+            Ok(PyBytes::new(py, &call(py, (&self.driver, self.place), made)?))
+        })
+    }
+
+    /// The host waits for what was recorded last.
+    fn wait<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        let made = |driver: &dyn Driver, _: Context| driver.wait_until(self.event);
+        act(py, || Ok(call(py, (&self.driver, self.place), made)?))
+    }
+
+    /// Destroys an event that was opened. It is not used again.
+    fn close<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        let made = |driver: &dyn Driver, _: Context| driver.close_event(self.event);
+        act(py, || Ok(call(py, (&self.driver, self.place), made)?))
+    }
+}

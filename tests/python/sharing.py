@@ -1,0 +1,86 @@
+"""Another process with a simulated device, which runs what a test tells it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def serve(pipe: Connection) -> None:
+    """Run code until the pipe ends."""
+    import logging  # noqa: PLC0415
+
+    import cai_bridge  # noqa: PLC0415
+    from cai_bridge.testing import simulated_cuda  # noqa: PLC0415
+
+    logging.getLogger("cai_bridge").setLevel(logging.CRITICAL)
+    with simulated_cuda(shared=True) as cuda:
+        names: dict[str, Any] = {"cuda": cuda, "cb": cai_bridge, "os": os}
+        while True:
+            try:
+                code = pipe.recv()
+            except EOFError:
+                break
+            try:
+                try:
+                    answer = eval(code, names)  # noqa: S307
+                except SyntaxError:
+                    exec(code, names)  # noqa: S102
+                    answer = None
+                pipe.send((True, answer))
+            except BaseException as error:  # noqa: BLE001
+                traceback.clear_frames(error.__traceback__)
+                pipe.send((False, f"{type(error).__name__}: {error}"))
+        names.clear()
+
+
+class Peer:
+    """The process."""
+
+    def __init__(self) -> None:
+        self.pipe, theirs = SPAWN.Pipe()
+        self.process = SPAWN.Process(target=serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def send(self, code: str) -> None:
+        """Have it run code; `receive` gives the answer."""
+        self.pipe.send(code)
+
+    def receive(self, seconds: float = 20.0) -> Any:
+        """Give the answer, or raise what it raised."""
+        assert self.pipe.poll(seconds), "no answer"
+        worked, answer = self.pipe.recv()
+        if not worked:
+            raise RuntimeError(answer)
+        return answer
+
+    def __call__(self, code: str) -> Any:
+        self.send(code)
+        return self.receive()
+
+    def kill(self) -> None:
+        """End it by SIGKILL, and wait for that."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
+
+    def end(self) -> None:
+        """End it as a program ends; its device's reports are its exit."""
+        self.pipe.close()
+        self.process.join(20)
+        assert self.process.exitcode in {0, -signal.SIGKILL}, self.process.exitcode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if reason[0] is not None:
+            self.process.kill()
+        self.end()
