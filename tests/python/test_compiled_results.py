@@ -60,6 +60,14 @@ def test_a_result_in_memory_of_an_argument_is_refused(case: str, backend: Any, x
         (program if backend is None else compiled(program, backend))(x)
 
 
+def test_a_result_behind_a_sliced_arguments_first_elements_is_refused() -> None:
+    base = torch.rand(2, 4)
+    rest = base.view(-1)[4:].view(2, 2)
+    f = adapt(lambda x: rest, "torch", op="cai_test::rest(Tensor x) -> Tensor")
+    with pytest.raises(BufferError, match="got memory of the argument x"):
+        f(base[:, ::2])
+
+
 def reusing(alias: Callable[..., Any]) -> Callable[..., Any]:
     """A program in which inductor has another use for the argument's memory."""
 
