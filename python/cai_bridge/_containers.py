@@ -214,9 +214,9 @@ def _reset(x: Any, keys: Iterable[Any], parts: list[Any]) -> Any:
     return made
 
 
-_ITERATORS = (
-    *(GeneratorType, zip, map, filter, enumerate, reversed),
-    *(type(iter(one)) for one in ((), [], {}, {}.values(), {}.items(), set())),
+_ITERATORS: tuple[type, ...] = (
+    *(GeneratorType, zip, map, filter, enumerate, reversed, type(iter(())), type(iter([]))),
+    *(type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set()))),
 )
 
 
