@@ -14,7 +14,7 @@ from timing import Pair, Row
 
 IMPORT_RUNS = 10
 IMPORT_BUDGET_MS = 12.0
-# The profile makes the extension larger by a tenth: 2.7 MB (2026-11-28) of 3.2 that it may have.
+# The profile makes the extension larger by a sixth: 2.8 MB (2026-11-28) of 3.2 that it may have.
 # Compressed half of that is left, and all else in a wheel takes 0.4 MB.
 EXTENSION_BUDGET_KIB = 3125.0
 WHEEL_BUDGET_KIB = 1920.0
