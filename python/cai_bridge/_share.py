@@ -246,7 +246,9 @@ class _Loop(threading.Thread):
         self.selector.register(self.server, selectors.EVENT_READ, self.accept)
         self.selector.register(self.senders, selectors.EVENT_READ, self.sender_ended)
         self.closing: queue.SimpleQueue[_End] = queue.SimpleQueue()
-        self.closer = threading.Thread(target=self.close, name="cai_bridge.share.close", daemon=True)
+        self.closer = threading.Thread(
+            target=self.close, name="cai_bridge.share.close", daemon=True
+        )
 
     def run(self) -> None:
         while True:
@@ -345,7 +347,9 @@ class _Loop(threading.Thread):
             if shared.export is not None:
                 files.append(_twice(shared.export))
         except DriverError as error:
-            self.say(lease, json.dumps({"refused": f"the sender's driver failed: {error}"}).encode())
+            self.say(
+                lease, json.dumps({"refused": f"the sender's driver failed: {error}"}).encode()
+            )
             return self.ended(lease, again=True)
         self.say(lease, json.dumps(answer).encode(), files)
         for file in files:
@@ -592,7 +596,9 @@ def _parsed(handle: object) -> tuple[bytes, bytes]:
         raise TypeError(f"handle: got {type(handle).__name__}; allowed: the bytes of share()")
     handle = bytes(handle)
     if not handle.startswith(MAGIC) or len(handle) != len(MAGIC) + NAME + TOKEN:
-        raise ValueError(f"handle: got {len(handle)} bytes of another kind; allowed: those of share()")
+        raise ValueError(
+            f"handle: got {len(handle)} bytes of another kind; allowed: those of share()"
+        )
     return handle[len(MAGIC) : -TOKEN], handle[-TOKEN:]
 
 
@@ -780,9 +786,7 @@ def open_shared(handle: bytes) -> DLPackView:
     return view
 
 
-def _asked(
-    peer: socket.socket, address: bytes, token: bytes
-) -> tuple[dict[str, Any], list[int]]:
+def _asked(peer: socket.socket, address: bytes, token: bytes) -> tuple[dict[str, Any], list[int]]:
     ended = "handle: got that of a process that has ended; allowed: one of a process that runs"
     try:
         peer.connect(_address(address))

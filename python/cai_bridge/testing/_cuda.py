@@ -297,9 +297,7 @@ class SimulatedCuda(Queues, Findings):
         return f"<SimulatedCuda devices={self.devices}, {place}>"
 
 
-def simulated_cuda(
-    devices: int = 1, *, check: bool = True, shared: bool = False
-) -> SimulatedCuda:
+def simulated_cuda(devices: int = 1, *, check: bool = True, shared: bool = False) -> SimulatedCuda:
     """Replace the CUDA driver by a simulated one inside a ``with`` block.
 
     At the end of the block all queued work runs, and the real driver comes back. If an exception

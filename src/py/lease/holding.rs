@@ -325,16 +325,21 @@ impl Holding {
     /// The same in a capsule, for the consumer that it is for now. It says nothing of the stream that it is ready on.
     pub(crate) fn hand_out_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
+        let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.used.consumer {
-            Consumer::On(kept) => Some(kept),
-            Consumer::OnProducer(_) => self.home.producer.as_ref(),
+            Consumer::On(kept) => Some(clone(kept)),
+            Consumer::OnProducer(_) => self.home.producer.as_ref().map(clone),
             // Nothing was ordered for it.
-            Consumer::Declined => self.ready.stream().and_then(|ready| self.home.keeper_of(ready)),
+            Consumer::Declined => self.ready.stream().and_then(|ready| {
+                let default = || Alive::default_stream(ready, self.home.place);
+                let kept = self.home.keeper_of(ready).map(clone);
+                kept.or_else(|| default().and_then(StreamRef::of_default))
+            }),
             _ => None,
         };
-        let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.home.place));
-        let ready_on = kept.map(|kept| KnownStream::Kept(kept.clone_ref(py)));
-        self.known = self.known_as(py, array, ready_on);
+        // Without a word it is taken for ready on that of the GPU that it is handed out on.
+        let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.used.at));
+        self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
 
     /// The same of what it is itself, which goes in no tensor of ours.

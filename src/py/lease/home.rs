@@ -52,6 +52,11 @@ impl Home {
         self.ready_on.as_ref().or_else(|| self.producer.as_ref().filter(own))
     }
 
+    /// Where the stream `ready` of the array is.
+    pub(crate) fn ready_place(&self, ready: Stream) -> Place {
+        self.keeper_of(ready).map_or(self.place, StreamRef::place)
+    }
+
     fn keeper(&self, ready: Ready) -> Option<&StreamRef> {
         ready.stream().and_then(|stream| self.keeper_of(stream))
     }
@@ -116,9 +121,9 @@ impl Home {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// Whether the same keeps the producer's stream.
+    /// Whether the same keeps the stream of an array that is ready there.
     pub(crate) fn is_kept_by(&self, kept: &StreamRef) -> bool {
-        self.producer.as_ref().is_some_and(|producer| producer.is_same(kept))
+        self.keeper_of(kept.stream()).is_some_and(|own| own.is_same(kept))
     }
 
     /// Whether the producer's stream may be closed, or the producer move to another one.

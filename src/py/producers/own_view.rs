@@ -50,7 +50,7 @@ fn declare(
 ) -> PyResult<()> {
     let (ready, at) = ((view.ready, view.home.place), alive.place());
     if let Some(named) = view.ready.stream()
-        && !alive.is_at(named, view.home.place)
+        && !alive.is_at(named, view.home.ready_place(named))
     {
         hand_over(py, options.door, view, ready, (options.stream, at))?;
     }

@@ -40,7 +40,8 @@ class Ends(Model):
             if self.arrays[view.array].says("cai") == LATE:
                 return None
             pending = self.arrays[view.array].pending
-            wants(pending is None or self.lanes[pending].device == view.place, "of another GPU")
+            own = {view.place, self.arrays[view.array].device}
+            wants(pending is None or own == {self.lanes[pending].device}, "of another GPU")
             return pending
         return kept.stream if self._alive(kept.stream) else None
 

@@ -107,7 +107,8 @@ class HandOvers(Lives):
         ready = None if array.empty else f"L{place}"
         on = None if ready is None else StreamRef(ready)
         # A capsule says nothing of its stream; the bridge knows for which it was made.
-        known = {"on": view.user.kept, "home": view.home, "declined": view.on}.get(view.user.kind)
+        declined = None if view.ready is None else view.on
+        known = {"on": view.user.kept, "home": view.home, "declined": declined}.get(view.user.kind)
         own = None if array.empty else self.confirmed(known, view)
         if known is not None and own is not None:
             ready, on = own, known
