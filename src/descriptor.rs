@@ -235,8 +235,7 @@ impl Descriptor {
         }
     }
 
-    /// The bytes of an item: of a scalar, of an element that only DLPack has, or of an item that only the CUDA Array
-    /// Interface has.
+    /// The bytes of a dict's item: of one lane. Of a type that only one of the protocols has, the bytes of a whole element.
     pub fn cai_itemsize(&self) -> i64 {
         match self.dtype {
             dtype if dtype.is_shared() => dtype.itemsize(),

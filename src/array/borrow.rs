@@ -17,9 +17,18 @@ use super::users::{Lent, Span};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
-/// A [`View`] that is lent to cudarc, which gives cudarc's [`CudaView`]. If cudarc uses it on another stream of the same context,
-/// that stream waits for the scope's, and the scope's for it when this is dropped, or else when the scope ends: by
-/// cudarc's events, if it tracks any.
+/// A [`View`] that is lent to cudarc, which gives cudarc's [`CudaView`].
+///
+/// cudarc may use it on another stream, too, which it orders by its events if both are so:
+///
+/// - the stream is of the same `Arc<CudaContext>` as the scope's: make it by `stream.context().new_stream()`. A second
+///   `CudaContext::new` is equal, but counts its streams and tracks its events by itself;
+/// - [`is_managing_stream_synchronization`](cudarc::driver::CudaContext::is_managing_stream_synchronization) is true: the
+///   context has a stream of its own, and nobody has called `disable_event_tracking`.
+///
+/// Then the other stream waits for the scope's, and the scope's for it when this is dropped, or else when the scope ends.
+/// Otherwise nobody waits, and the crate cannot see it: call `other.join(&stream)` before the work and
+/// `stream.join(&other)` after it, on the way of an error, too.
 ///
 /// While the borrow lives, other work on the same elements is refused ([`Borrowed`](Kind::Borrowed)), in this scope too,
 /// unless both only read: the crate does not see what cudarc queues. It does not leave its scope:
@@ -51,6 +60,24 @@ use crate::error::{Error, Kind, Result};
 ///         // SAFETY: the function takes the address of floats that it reads.
 ///         unsafe { stream.launch_builder(f).arg(&x.view()).launch(LaunchConfig::for_num_elems(1)) }?;
 ///         Ok(())
+///     })
+/// }
+///
+/// /// Copies on a second stream: cudarc orders it, or else the joins do.
+/// fn copied(stream: &std::sync::Arc<CudaStream>, x: &Array) -> Result<Vec<f32>, Error> {
+///     let other = stream.context().new_stream()?;
+///     let is_ordered = stream.context().is_managing_stream_synchronization();
+///     scope(stream, |s| {
+///         let x = x.on(s)?.view::<f32>()?;
+///         let x = x.cuda(s)?;
+///         if !is_ordered {
+///             other.join(stream)?;
+///         }
+///         let copied = other.clone_dtoh(&x.view());
+///         if !is_ordered {
+///             stream.join(&other)?;
+///         }
+///         Ok(copied?)
 ///     })
 /// }
 /// ```

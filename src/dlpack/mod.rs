@@ -31,7 +31,7 @@
 //! # Ok::<(), cai_bridge::Error>(())
 //! ```
 //!
-//! With the feature `dlpack`, [`decode`] reads the structures of C, and [`encode`] makes managed tensors, over
+//! With the feature `dlpack`, `decode` reads the structures of C, and `encode` makes managed tensors, over
 //! [dlpark](https://docs.rs/dlpark). Neither orders anything: a tensor does not say on which stream it is ready.
 //!
 #![cfg_attr(feature = "dlpack", doc = "```")]

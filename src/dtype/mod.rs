@@ -21,9 +21,8 @@
 //! The typestr is [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html)
 //! one. It has no letters for bfloat16 and the 8-bit floats, which travel as `<V2` and `|V1` (what
 //! torch and CuPy export): from there the type's name has to come from elsewhere, and is never
-//! guessed. What DLPack alone can say, such as elements narrower than a byte, goes from DLPack to DLPack as it came, and
-//! what the CUDA Array Interface alone can say, such as dates, structured types and the other byte order, from that to
-//! that. Both are refused where the other protocol comes in.
+//! guessed. Elements narrower than a byte are DLPack's alone, and dates, structured types and the other byte order the CUDA
+//! Array Interface's. They go on in their own protocol as they came, and the other protocol refuses them.
 
 mod table;
 mod typestr;

@@ -38,11 +38,11 @@ macro_rules! kinds {
         /// ```
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum Kind {
+        pub enum ErrorKind {
             $($(#[$doc])* $name,)+
         }
 
-        impl Kind {
+        impl ErrorKind {
             /// Every kind, for the test that each has a row in the contract tables.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 

@@ -13,7 +13,9 @@ mod kinds;
 #[cfg(feature = "arrays")]
 mod panics;
 
-pub use kinds::{Class, Kind};
+#[doc(no_inline)]
+pub use kinds::ErrorKind as Kind;
+pub use kinds::{Class, ErrorKind};
 #[cfg(feature = "arrays")]
 pub(crate) use panics::{caught, said};
 
@@ -97,13 +99,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `kind` about the field that the kind names.
     #[cold]
-    pub fn new(kind: Kind, got: impl Into<String>) -> Self {
+    pub fn new(kind: ErrorKind, got: impl Into<String>) -> Self {
         Self::at(kind, kind.field(), got)
     }
 
     /// An error of `kind` about a nearer field, such as `strides[1]`.
     #[cold]
-    pub fn at(kind: Kind, field: impl Into<Cow<'static, str>>, got: impl Into<String>) -> Self {
+    pub fn at(
+        kind: ErrorKind,
+        field: impl Into<Cow<'static, str>>,
+        got: impl Into<String>,
+    ) -> Self {
         Self(Box::new(Inner {
             kind,
             field: field.into(),
@@ -168,7 +174,7 @@ impl Error {
     }
 
     /// The kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 

@@ -211,7 +211,7 @@ impl Layout {
         self.lists.both().1
     }
 
-    /// The number of dimensions, [`MAX_NDIM`] at most, and one more of the bytes of items.
+    /// The number of dimensions, [`MAX_NDIM`] at most. Where the items are bytes without a type there is one more.
     pub fn ndim(&self) -> u8 {
         u8::try_from(self.shape().len()).unwrap_or(u8::MAX)
     }
@@ -221,7 +221,8 @@ impl Layout {
         self.size
     }
 
-    /// Whether it is compact in some order of its axes: without gaps, and no element is there twice.
+    /// Whether it is compact in some order of its axes: there are no gaps, no element is there twice, and no stride is
+    /// negative.
     pub fn is_compact(&self) -> bool {
         let (shape, strides) = self.lists.both();
         let mut axes: Vec<_> =
@@ -236,14 +237,15 @@ impl Layout {
             })
     }
 
-    /// Whether an axis along which no element is reached has another stride than in a compact array.
+    /// Whether an axis of one element, or any axis of an array without elements, has another stride than a compact array's.
+    /// Such a stride changes nothing, but some consumers refuse it.
     pub fn has_odd_unused(&self) -> bool {
         let (shape, strides) = self.lists.both();
         let odd = |axis| !is_used(shape, axis) && strides[axis] != compact(shape, axis);
         (0..shape.len()).any(odd)
     }
 
-    /// Gives the axes along which no element is reached the strides of a compact array: any others are as right.
+    /// Gives the axes that [`Self::has_odd_unused`] finds the strides of a compact array.
     pub fn compact_unused(&mut self) {
         let (shape, strides) = self.lists.both_mut();
         for (axis, stride) in strides.iter_mut().enumerate() {

@@ -1,9 +1,9 @@
 //! Streams: the integers that name them, the proof that one is alive, and the plan of the waits.
 //!
 //! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that
-//! nothing is pending; in [DLPack's Python protocol] `None` means the legacy default stream and -1
-//! that the consumer wants no order; the driver itself calls the legacy default stream 0. In the
-//! first two 0 is refused, since it says neither legacy nor per-thread.
+//! nothing is pending. In [DLPack's Python protocol] `None` means the legacy default stream, and -1
+//! that the consumer wants no order. The driver calls the legacy default stream 0. The two
+//! protocols refuse 0, which may be the legacy default stream or the calling thread's.
 //!
 //! A [`Stream`] is a name, which nothing here touches.
 //!

@@ -293,7 +293,7 @@ def test_work_that_is_queued_before_a_refused_export_is_given_back(cuda, rows):
 def test_what_fails_in_a_deleter_is_told_with_its_name(cuda, rows, monkeypatch):
     theirs, work = cuda.stream("theirs"), cuda.stream("the extension's")
     told = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda said: told.append(said))
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
     x = cuda.array([1.0] * 4, speaks="cai", stream=theirs)
     out = rows(x, 1, 3, work.handle)
     cuda.fail("cuStreamWaitEvent")
