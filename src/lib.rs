@@ -14,9 +14,9 @@
 //!
 //! A [`Descriptor`] is what a dict and a tensor have in common.
 //!
-#![cfg_attr(feature = "python", doc = include_str!("front/kernel.md"))]
+#![cfg_attr(feature = "python", doc = include_str!("front_kernel.md"))]
 //!
-#![cfg_attr(feature = "arrays", doc = include_str!("front/arrays.md"))]
+#![cfg_attr(feature = "arrays", doc = include_str!("front_arrays.md"))]
 //!
 //! # Errors
 //!

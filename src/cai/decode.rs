@@ -77,7 +77,14 @@ impl Fields<'_> {
         let here = Thread::current();
         let dialect = Dialect { here, unnamed: None, declared: false, goes_on: false, dtype: None };
         let mut layout = Layout::EMPTY;
-        let decoded = decode(self, dialect, || type_name.map(str::to_owned), &mut layout)?;
+        let decoded = decode(self, dialect, || type_name.map(str::to_owned), &mut layout);
+        let decoded = decoded.map_err(|error| match (error.kind(), type_name) {
+            (Kind::DtypeAmbiguous, None) => {
+                let got = format!("{:?} without a type_name", self.typestr);
+                Error::new(Kind::DtypeAmbiguous, got)
+            }
+            _ => error,
+        })?;
         if type_name.is_some() {
             // A typestr that is exact needed no name, and has not looked at it.
             Typestr::parse(self.typestr)?.resolve(self.typestr, type_name)?;
@@ -131,10 +138,11 @@ fn shared(
 
 #[inline(always)]
 fn by_typestr(fields: &Fields<'_>, type_name: impl FnOnce() -> Option<String>) -> Result<Dtype> {
-    let typestr = Typestr::parse(fields.typestr)?;
-    if fields.structured {
-        return Err(Error::at(Kind::Dtype, "descr", "a structured type"));
-    }
+    let typestr = match Typestr::parse(fields.typestr) {
+        Err(error) if !fields.structured || error.kind() != Kind::Dtype => return Err(error),
+        _ if fields.structured => return Err(Error::at(Kind::Dtype, "descr", "a structured type")),
+        typestr => typestr?,
+    };
     match typestr {
         Typestr::Exact(dtype) => Ok(dtype),
         Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref()),

@@ -71,6 +71,6 @@ pub struct Fields<'a> {
     pub version: i64,
     /// `stream`: `None` where it is absent or `None`.
     pub stream: Option<i128>,
-    /// Whether `descr` names fields.
+    /// Whether `descr` names fields: it is there, and other than `[("", typestr)]`.
     pub structured: bool,
 }

@@ -263,7 +263,7 @@ kinds! {
     Released: Buffer, "view", "a view that has not been released";
 
     /// The stream's runtime cannot do this: a feature of the crate, or the kernel's `on_host`, is missing.
-    NoBackend: Driver, "stream", "a cudarc stream with the feature \"cudarc\", or a simulated stream and a kernel with on_host";
+    NoBackend: Driver, "stream", "a cudarc stream with the feature \"cudarc\"; for Scope::launch also a simulated stream and a kernel with on_host";
     /// The simulated device found an error.
     Misuse: Driver, "simulated device", "work that waits for the work it depends on";
     /// Python code that the bridge asked for a stream was interrupted.

@@ -66,6 +66,9 @@ impl Drop for Checked {
         if let Err(error) = done {
             panic!("{error}, which the test did not check");
         }
+        if let Some(unused) = self.0.take_unused() {
+            panic!("{unused}");
+        }
     }
 }
 
@@ -108,9 +111,9 @@ impl SimulatedCuda {
     ///
     /// See [`SimulatedCuda`].
     pub fn check(&self) -> Result<()> {
-        match self.reports()?.first() {
+        match self.reports()?.into_iter().next() {
             None => Ok(()),
-            Some(report) => Err(Error::new(Kind::Misuse, report.clone())),
+            Some(report) => Err(Error::new(Kind::Misuse, report)),
         }
     }
 
@@ -128,7 +131,8 @@ impl SimulatedCuda {
     /// See [`suppress`](SimulatedCuda::suppress).
     pub fn reports(&self) -> Result<Vec<String>> {
         self.0.0.run_all()?;
-        Ok(self.0.0.take_reports().into_iter().map(|report| report.message).collect())
+        let found = self.0.0.take_reports().into_iter().map(|report| report.message);
+        Ok(found.chain(self.0.0.take_unused()).collect())
     }
 
     /// Has the `nth` next call of the driver's entry point `call` fail with `code`, a `CUresult`; the first is 1.
@@ -157,7 +161,8 @@ impl SimulatedCuda {
     }
 
     /// Has the `nth` next call of the driver's entry point `call` do nothing, and say that it succeeded; the first is 1. With
-    /// a wait (`cuStreamWaitEvent`) left out, a test shows that the wait is needed.
+    /// a wait (`cuStreamWaitEvent`) left out, a test shows that the wait is needed. If the call has not come by then, the
+    /// next [`reports`](SimulatedCuda::reports) say so, and it is left out no more.
     ///
     /// # Errors
     ///

@@ -18,6 +18,7 @@ import pytest
 
 import cai_bridge
 from cai_bridge import _core, to_cai
+from cai_bridge.testing import RaceError
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = sysconfig.get_path("include")
@@ -191,9 +192,8 @@ def test_the_test_that_the_page_shows_passes_and_notices_a_missing_wait(module, 
     test = runpy.run_path(str(path))["test_rows_are_ready_and_given_back_in_order"]
     test()
     monkeypatch.setattr(module, "rows", Unordered)
-    with pytest.raises(AssertionError) as failed:
+    with pytest.raises(RaceError):
         test()
-    assert "race" in failed.value.__notes__[0]
 
 
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
@@ -339,7 +339,7 @@ REFUSED = [
     ({"data": 0x1000}, ValueError, "data: got 0x1000, which CUDA does not know"),
     ({"ndim": -1}, ValueError, "ndim: got -1"),
     ({"ndim": 65}, ValueError, "ndim: got 65"),
-    ({"shape": None}, ValueError, "shape: got NULL"),
+    ({"shape": None}, ValueError, "shape: got NULL for 1 dim.*; allowed: a pointer to"),
     ({"shape": (ctypes.c_int64 * 1)(-2)}, ValueError, r"shape\[0\]: got -2"),
     ({"code": 2, "bits": 33}, BufferError, "dtype"),
     ({"device_type": 1}, BufferError, "CPU memory"),

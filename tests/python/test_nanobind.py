@@ -116,6 +116,37 @@ def test_an_extension_by_the_table_is_in_order_and_raises(
     assert [one.value for one in seen] == [[float(value)] * 4 for value in range(3)]
 
 
+def test_new_memory_of_an_extension_is_ready_and_freed_in_order(
+    by_nanobind: Any, cuda: Any
+) -> None:
+    page = module_of("with_nanobind", by_nanobind)
+    theirs, work, mine = (cuda.stream(name) for name in ("theirs", "the extension's", "mine"))
+    with cuda.current_stream(theirs):
+        x = cuda.array([0.0] * 4, speaks="exchange", stream=theirs, memory="pool")
+        theirs.fill(x, 3.0)
+        allocate = lambda: cuda.array(shape=4, speaks=(), stream=work, memory="pool")  # noqa: E731
+        read = []
+
+        def launch(_: int, out: Any) -> None:
+            read.append(work.read(x))
+            work.fill(out, 6.0)
+
+        view = to_cai(page.doubled(x, work.handle, allocate, launch), stream=mine)
+        seen = mine.read(view)
+        with pytest.raises(ZeroDivisionError):
+            page.doubled(x, work.handle, lambda: 1 / 0, launch)
+        with pytest.raises(AttributeError):
+            page.doubled(x, work.handle, list, lambda *_: None)
+        theirs.fill(x, 9.0)
+        view.release()
+        del view
+        gc.collect()
+        again = allocate()
+        work.fill(again, 1.0)
+        cuda.synchronize()
+    assert ([one.value for one in read], seen.value) == ([[3.0] * 4], [6.0] * 4)
+
+
 def test_what_was_pending_is_there_whichever_stream_it_was_on(made: Any, cuda: Any) -> None:
     x, theirs, mine = cuda.array([0.0] * 4, speaks=()), cuda.stream("theirs"), cuda.stream("mine")
     theirs.fill(x, 7.0)

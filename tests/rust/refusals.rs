@@ -131,6 +131,10 @@ fn a_name_of_another_type_than_the_typestrs_is_refused() {
     for name in ["int32", "float64", "no type"] {
         assert_eq!(named("<f4", Some(name)), Err(Kind::DtypeDiffers), "{name}");
     }
+    let unnamed = Fields { typestr: "<V2", ..two_floats(3, None) }.decode(None).unwrap_err();
+    assert_eq!(unnamed.got(), "\"<V2\" without a type_name");
+    let records = Fields { typestr: "|V8", structured: true, ..two_floats(3, None) };
+    assert_eq!(records.decode(None).unwrap_err().field(), "descr");
     assert_eq!(named("<V2", Some("bfloat16")), Ok("bfloat16"));
     assert_eq!(named("<V2", Some("float16")), Err(Kind::DtypeAmbiguous));
 }

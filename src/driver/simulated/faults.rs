@@ -27,7 +27,11 @@ impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownCall(name) => {
-                write!(f, "call: got {name:?}; allowed: ")?;
+                write!(f, "call: got {name:?}")?;
+                if let Some(near) = near(name) {
+                    write!(f, ", perhaps for {}", near.name())?;
+                }
+                f.write_str("; allowed: ")?;
                 list(f, Call::ALL.iter().copied())
             }
             Self::ZerothCall => {
@@ -44,6 +48,18 @@ impl fmt::Display for FaultError {
     }
 }
 
+/// The call whose name has most in common with `name`: half of it at least.
+fn near(name: &str) -> Option<Call> {
+    let common = |call: &Call| {
+        let parts = (0..name.len()).flat_map(|from| (from..=name.len()).map(move |to| from..to));
+        let found = |part: &str| !part.is_empty() && call.name().contains(part);
+        parts.filter(|part| name.get(part.clone()).is_some_and(found)).map(|part| part.len()).max()
+    };
+    let calls = Call::ALL.iter().copied().filter_map(|call| Some((common(&call)?, call)));
+    let (most, call) = calls.max_by_key(|(most, _)| *most)?;
+    (2 * most > call.name().len()).then_some(call)
+}
+
 fn list(f: &mut fmt::Formatter<'_>, calls: impl Iterator<Item = Call>) -> fmt::Result {
     for (at, call) in calls.enumerate() {
         write!(f, "{}{}", if at == 0 { "" } else { ", " }, call.name())?;
@@ -57,6 +73,7 @@ impl std::error::Error for FaultError {}
 #[derive(Debug)]
 pub(super) struct Fault {
     call: Call,
+    nth: u32,
     left: u32,
     pub(super) code: Option<u32>,
 }
@@ -111,8 +128,19 @@ impl Simulated {
         if code.is_none() && !call.is_effect_only() {
             return Err(FaultError::ResultNeeded(call));
         }
-        self.lock().calls.faults.0.push(Fault { call, left: nth, code });
+        self.lock().calls.faults.0.push(Fault { call, nth, left: nth, code });
         Ok(())
+    }
+
+    /// Takes back the calls that were to do nothing and have not come; says so of the first.
+    pub(crate) fn take_unused(&self) -> Option<String> {
+        let faults = &mut self.lock().calls.faults.0;
+        let unused: Vec<Fault> = faults.extract_if(.., |fault| fault.code.is_none()).collect();
+        unused.first().map(|Fault { call, nth, left, .. }| {
+            let made = nth - left;
+            let name = call.name();
+            format!("the call number {nth} of {name}, which suppress leaves out, did not come: {made} were made since")
+        })
     }
 
     /// Takes back the faults that have not come yet; returns how many there were.

@@ -133,7 +133,7 @@ impl Exported {
             _ => unsafe { std::slice::from_raw_parts(numbers, ndim) }.to_vec(),
         };
         if ndim > 0 && from.shape.is_null() {
-            return Err(Error::at(Kind::Ndim, "shape", "NULL"));
+            return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
         }
         let device = Device::from_dlpack(from.device_type.cast_unsigned(), from.device_id)?;
         // DLPack's header asks for 0 where every GPU reaches the memory.

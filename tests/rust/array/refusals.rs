@@ -150,3 +150,16 @@ fn a_stand_in_that_panics_is_reported() {
     );
     cuda.check().unwrap();
 }
+
+#[test]
+fn a_call_that_was_to_be_left_out_and_does_not_come_is_reported_once() {
+    let cuda = SimulatedCuda::new(1);
+    let (mine, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let x = Array::from_host(&mine, &[1.0_f32], &[1]).unwrap();
+    cuda.suppress("cuStreamWaitEvent", 7).unwrap();
+    assert_eq!(x.to_vec::<f32>(&theirs).unwrap(), [1.0]);
+    let found = cuda.check().unwrap_err();
+    assert!(found.got().starts_with("the call number 7 of cuStreamWaitEvent, which"), "{found}");
+    assert!(found.got().ends_with("2 were made since"), "{found}");
+    cuda.check().unwrap();
+}

@@ -321,6 +321,19 @@ fn a_fault_that_cannot_be_is_refused() {
     for call in Call::ALL {
         assert!(unknown.to_string().contains(call.name()), "the message lists what is known");
     }
+    for (name, near) in
+        [("cudaStreamWaitEvent", "cuStreamWaitEvent"), ("EventRecord", "cuEventRecord")]
+    {
+        let said = cuda.fail(name, 1, 2).unwrap_err().to_string();
+        assert!(
+            said.starts_with(&format!("call: got {name:?}, perhaps for {near}; allowed: ")),
+            "{said}"
+        );
+    }
+    for name in ["sleep", "", "é"] {
+        let said = cuda.fail(name, 1, 2).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("call: got {name:?}; allowed: ")), "{said}");
+    }
     assert_eq!(cuda.fail("cuEventRecord", 0, 2), Err(FaultError::ZerothCall));
     assert_eq!(cuda.fail("cuEventRecord", 1, 0), Err(FaultError::SuccessCode));
     let needed = cuda.suppress("cuEventCreate", 1).unwrap_err();
