@@ -173,8 +173,8 @@ impl fmt::Display for Stream {
 pub enum Ready<S = Stream> {
     /// Nothing is pending: usable on any stream at once.
     Nothing,
-    /// The producer names no stream, and nothing says that it means it: work may be pending on the legacy default
-    /// stream, where work goes that names no stream.
+    /// The producer names no stream, and it is not known that this means "nothing": work may be pending on the legacy
+    /// default stream, but on no other.
     Unsaid,
     /// Usable for work queued on this stream, or on one that waits for it.
     On(S),
