@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cai_bridge::cudarc::driver::CudaStream;
+use cai_bridge::cudarc::driver::{CudaContext, CudaStream};
 use cai_bridge::{Array, Error, ErrorKind, Grid, scope};
 
 use super::{KERNEL, Test, launch};
@@ -38,7 +38,7 @@ fn borrow(stream: &Arc<CudaStream>, x: &Array, forgets: bool) -> Result<(), Erro
     })
 }
 
-pub(super) const TESTS: [(&str, Test); 9] = [
+pub(super) const TESTS: [(&str, Test); 10] = [
     ("two threads that borrow one memory", |mine, other| {
         let x: Array = Array::empty::<f32>(mine, &[4])?.into();
         let many = |stream: &Arc<CudaStream>| {
@@ -86,6 +86,25 @@ pub(super) const TESTS: [(&str, Test); 9] = [
             other.memcpy_dtod(&one.view_mut().as_view(), &mut two.view_mut())?;
             Ok::<_, Error>(())
         })?;
+        Ok(())
+    }),
+    ("a borrow that is used on a stream of another context object, which is joined", |mine, _| {
+        let apart = CudaContext::new(0)?;
+        assert!(apart == *mine.context() && !Arc::ptr_eq(&apart, mine.context()));
+        // SAFETY: that context has no slice.
+        unsafe { apart.disable_event_tracking() };
+        let apart = apart.new_stream()?;
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        launch(mine, &mut x)?;
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let mut borrowed = x.cuda_mut(s)?;
+            apart.join(mine)?;
+            let queued = apart.memset_zeros(&mut borrowed.view_mut());
+            mine.join(&apart)?;
+            Ok::<_, Error>(queued?)
+        })?;
+        launch(mine, &mut x)?;
         Ok(())
     }),
     ("a borrow that is forgotten", |mine, other| {
