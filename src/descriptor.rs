@@ -29,6 +29,7 @@ use crate::stream::Ready;
 /// assert_eq!(array.cai_extents().zip(array.cai_steps()).last(), Some((2, 4))); // the same without a list
 /// assert_eq!((array.cai_size(), array.cai_itemsize(), array.nbytes()), (8, 4, 32));
 /// assert_eq!((array.ptr(), array.span(), array.readonly()), (0x7f00_0000, (0x7f00_0000, 32), true));
+/// assert!(array.is_aligned(16) && array.check_aligned(16).is_err(), "its lanes are 4 bytes apart");
 /// assert!(!array.with_readonly(Some(false)).on(Device::cuda(1)).readonly());
 /// # Ok::<(), cai_bridge::Error>(())
 /// ```

@@ -47,6 +47,10 @@ pub const MAX_NDIM: usize = 64;
 /// assert!(rows.is_without_overlap() && !twice.is_without_overlap());
 /// let (columns, _) = Layout::from_bytes(&[2, 3], Some(&[8, 16]), 8)?;
 /// assert!(rows.is_contiguous() && columns.is_compact() && !columns.is_contiguous());
+/// let (mut row, _) = Layout::from_elements(&[1, 3], Some(&[7, 1]), 8)?; // of one row, whose stride changes nothing
+/// assert!(row.has_odd_unused() && row.is_contiguous());
+/// row.compact_unused();
+/// assert_eq!(row.strides(), [3, 1]);
 /// assert!(Layout::from_elements(&[1; MAX_NDIM + 1], None, 8).is_err());
 /// assert_eq!(Layout::EMPTY.size(), 0);
 /// # Ok::<(), cai_bridge::Error>(())
