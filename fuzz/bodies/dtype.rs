@@ -71,14 +71,44 @@ enum Meant {
     Malformed,
 }
 
-/// `[<>|]`, a letter, a size; a unit in brackets after a date's or a difference's only.
+/// The types that a character alone names, in the order of the characters below.
+const NAMED: [(char, i64); 14] = [
+    ('b', 1),
+    ('i', 1),
+    ('i', 2),
+    ('i', 4),
+    ('i', 8),
+    ('u', 1),
+    ('u', 2),
+    ('u', 4),
+    ('u', 8),
+    ('f', 2),
+    ('f', 4),
+    ('f', 8),
+    ('c', 8),
+    ('c', 16),
+];
+
+/// `[<>|=]` or nothing, and a letter and a size, or one character that stands for them; a unit in brackets after a date's or
+/// a difference's only.
 fn meant(text: &str) -> Meant {
-    let mut letters = text.chars();
-    let (Some(order), Some(letter)) = (letters.next(), letters.next()) else {
-        return Meant::Malformed;
+    let (order, rest) = match text.chars().next() {
+        Some(order @ ('<' | '>' | '|')) => (order, &text[1..]),
+        Some('=') => ('<', &text[1..]),
+        _ => ('<', text),
     };
+    let mut letters = rest.chars();
+    let Some(letter) = letters.next() else { return Meant::Malformed };
     let mut size = letters.as_str();
-    if !"<>|".contains(order) || !"biufcVSaUOmMt".contains(letter) {
+    if let Some(at) = "?bhiqBHIQefdFD".find(letter).filter(|_| size.is_empty()) {
+        return match (order, NAMED[at]) {
+            (_, (letter, 1)) => Meant::Native(letter, 1),
+            ('>', _) => Meant::BigEndian,
+            ('|', _) => Meant::Malformed,
+            (_, (letter, size)) => Meant::Native(letter, size),
+        };
+    }
+    if !"biufcVSaUOmMt".contains(letter) {
         return Meant::Malformed;
     }
     if matches!(letter, 'm' | 'M') {
