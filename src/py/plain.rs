@@ -68,12 +68,11 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     for part in parts.try_iter()? {
         let part = part?;
-        let is_constant = match is_builtin_container(&part) {
-            // A container in its own parts ends here, too.
-            true => {
-                part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
-            }
-            false => is_constant(&part)?,
+        // A container in its own parts ends here, too.
+        let is_constant = if is_builtin_container(&part) {
+            part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
+        } else {
+            is_constant(&part)?
         };
         if !is_constant {
             return Ok(false);

@@ -91,7 +91,7 @@ impl ByDict {
         }
         let stream = match decoded.claim {
             Claim::Stated(ready) => ready.stream(),
-            _ => None,
+            Claim::Silent => None,
         };
         Ok(Self { stream, readonly: decoded.readonly })
     }

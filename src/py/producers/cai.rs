@@ -191,10 +191,7 @@ fn readiness(
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
         (_, Claim::Stated(Ready::On(stream))) => {
-            let before = match ordered {
-                true => work.precede_by_owner(py, door, stream)?,
-                false => None,
-            };
+            let before = if ordered { work.precede_by_owner(py, door, stream)? } else { None };
             return Ok((work.exported(py, door, stream)?, before));
         }
         (Request::Unspecified, Claim::Silent) => {
