@@ -12,7 +12,36 @@ from typing import Any, Self
 SPAWN = multiprocessing.get_context("spawn")
 
 
-def serve(pipe: Connection) -> None:
+WORDS = """
+import gc, logging, socket, threading, time
+from cai_bridge import _share
+
+def share(**options):
+    # An array of a stream's, of which only the bridge has a reference.
+    stream = options.pop("stream", None) or cuda.stream()
+    how = {name: options.pop(name) for name in ("receivers", "copy", "readonly") if name in options}
+    return stream, cb.share(cuda.array([1.0, 2.0], stream=stream, **options), **how)
+
+def read(view, stream=None):
+    # What the view holds, once the host asks.
+    stream = stream or cuda.stream()
+    return stream.read(cb.to_cai(view, stream=stream))
+
+def settled(condition, seconds=2.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
+
+def is_over():
+    # All work has run by then: an owner may have to outlive some.
+    return settled(lambda: not cb.shares()) and settled(
+        lambda: cuda.synchronize() or not cuda._session.bytes_in_use
+    )
+"""
+
+
+def serve(pipe: Connection, devices: int) -> None:
     """Run code until the pipe ends."""
     import logging  # noqa: PLC0415
 
@@ -20,12 +49,13 @@ def serve(pipe: Connection) -> None:
     from cai_bridge.testing import simulated_cuda  # noqa: PLC0415
 
     logging.getLogger("cai_bridge").setLevel(logging.CRITICAL)
-    with simulated_cuda(shared=True) as cuda:
+    with simulated_cuda(devices, shared=True) as cuda:
         names: dict[str, Any] = {"cuda": cuda, "cb": cai_bridge, "os": os}
+        exec(WORDS, names)  # noqa: S102
         while True:
             try:
                 code = pipe.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 break
             try:
                 try:
@@ -43,9 +73,9 @@ def serve(pipe: Connection) -> None:
 class Peer:
     """The process."""
 
-    def __init__(self) -> None:
+    def __init__(self, devices: int = 1) -> None:
         self.pipe, theirs = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=serve, args=(theirs,), daemon=True)
+        self.process = SPAWN.Process(target=serve, args=(theirs, devices), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -53,7 +83,7 @@ class Peer:
         """Have it run code; `receive` gives the answer."""
         self.pipe.send(code)
 
-    def receive(self, seconds: float = 20.0) -> Any:
+    def receive(self, seconds: float = 8.0) -> Any:
         """Give the answer, or raise what it raised."""
         assert self.pipe.poll(seconds), "no answer"
         worked, answer = self.pipe.recv()
@@ -74,7 +104,7 @@ class Peer:
     def end(self) -> None:
         """End it as a program ends; its device's reports are its exit."""
         self.pipe.close()
-        self.process.join(20)
+        self.process.join(8)
         assert self.process.exitcode in {0, -signal.SIGKILL}, self.process.exitcode
 
     def __enter__(self) -> Self:

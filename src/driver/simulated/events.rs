@@ -47,6 +47,8 @@ pub(super) struct Events {
     all: Vec<EventState>,
     spare: Vec<Event>,
     destroyed: Vec<Event>,
+    /// Records of destroyed events that other processes may still wait for.
+    leaving: Vec<(Slot, u64, EventPoint)>,
 }
 
 impl Events {
@@ -78,17 +80,23 @@ impl Events {
         if std::mem::replace(&mut state.is_destroyed, true) {
             return Err(codes::INVALID_HANDLE);
         }
-        state.slot = None;
-        state.recorded = EventPoint::Never;
+        let recorded = std::mem::replace(&mut state.recorded, EventPoint::Never);
+        let (slot, mine) = (state.slot.take(), state.mine);
+        if let Some(slot) = slot
+            && mine > 0
+        {
+            self.leaving.retain(|(slot, mine, _)| !slot.is_reached(*mine));
+            self.leaving.push((slot, mine, recorded));
+        }
         self.destroyed.push(event);
         Ok(())
     }
 
     /// Those that other processes use, too: which record was this process's last, and what it stands for.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&Slot, u64, &EventPoint)> {
-        self.all
-            .iter()
-            .filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
+        let all = self.all.iter();
+        all.filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
+            .chain(self.leaving.iter().map(|(slot, mine, recorded)| (slot, *mine, recorded)))
     }
 
     pub(super) fn slot(&mut self, event: Event) -> DriverResult<Option<&Slot>> {

@@ -256,8 +256,9 @@ impl View {
         entry(slf.py(), || {
             let name = slf.get_type().name()?;
             let text = format!(
-                "cannot pickle a {name}: it refers to memory of this process; convert(x, 'numpy') copies it to the \
-                 host, and import cai_bridge.dask lets Dask send it"
+                "cannot pickle a {name}: it refers to memory of this process; cai_bridge.share(x) makes bytes that \
+                 another process of this machine opens, convert(x, 'numpy') copies it to the host, and \
+                 import cai_bridge.dask lets Dask send it"
             );
             Err::<(), _>(PyTypeError::new_err(text))
         })
