@@ -44,10 +44,12 @@ __all__ = ["Share", "cancel", "open_shared", "share", "shares"]
 MAGIC, NAME, TOKEN = b"cai_bridge share 1\0", 16, 16
 # How long one side waits for an answer of the other's thread, which answers at once.
 ANSWER = 20.0
-# A receiver of another pid namespace has no pidfd: its GPU context may outlive its connection so long.
+# A receiver of another pid namespace has no pidfd: its GPU context may outlive its connection.
 UNSEEN = 10.0
 # A share that no receiver has opened for so long is in the log.
 FORGOTTEN = 60.0
+# CUDA_ERROR_INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED: memory without a handle, as under MIG.
+REFUSALS = {1, 800, 801}
 WAYS = (
     "memory of cudaMalloc, as CuPy has without its pool and PyTorch with "
     "PYTORCH_CUDA_ALLOC_CONF=backend:native; a pool that exports file descriptors, as "
@@ -81,7 +83,7 @@ class Share(NamedTuple):
 
 
 class _Gpu:
-    """Streams, events and pools of ours on a GPU, used again, and what is open of other processes."""
+    """Streams, events and pools of ours on a GPU, and what is open of other processes there."""
 
     def __init__(self, device: _IpcDevice) -> None:
         self.device = device
@@ -132,7 +134,7 @@ class _Gpu:
             return int(ptr)
 
     def close(self, memory: dict[str, Any], stream: _IpcStream) -> None:
-        """Close it once. That of a pool is freed in the order of `stream`; else its work is done."""
+        """Close it once: a pool's in the order of `stream`; of another all work is done."""
         with self.lock:
             known = self._opened[_key(memory)]
             if known[1] == 1:
@@ -186,6 +188,7 @@ class _Shared:
         # One view for each receiver: to release it makes the producer's stream wait.
         self.left: list[CaiView] = []
         self.opened, self.since, self.told = 0, time.monotonic(), False
+        self.is_cancelled = False
         self.export: Callable[[], int] | None = None
         self.ready: _IpcEvent | None = None
 
@@ -223,6 +226,8 @@ class _Lease:
         self.done: _IpcEvent | None = None
         self.alive: int | None = None
         self.until: float | None = None
+        # Whether the process has ended, and whether each copy of its connection is closed.
+        self.is_dead, self.is_silent = False, False
         if pid:
             with contextlib.suppress(OSError, AttributeError):
                 self.alive = os.pidfd_open(pid)
@@ -280,7 +285,7 @@ class _Loop(threading.Thread):
         for shared in list(self.shares.values()):
             if shared.left and not shared.told and now - shared.since > FORGOTTEN:
                 shared.told = True
-                text = "share: %d bytes wait for %d receivers since %d s; cancel(handle) takes them back"
+                text = "share: %d bytes wait for %d receivers since %d s; see cancel(handle)"
                 _log.warning(text, shared.view.nbytes, len(shared.left), FORGOTTEN)
 
     def accept(self) -> None:
@@ -298,13 +303,13 @@ class _Loop(threading.Thread):
         self.leases.add(lease)
         self.selector.register(peer, selectors.EVENT_READ, lambda: self.hear(lease))
         if lease.alive is not None:
-            self.selector.register(lease.alive, selectors.EVENT_READ, lambda: self.ended(lease))
+            self.selector.register(lease.alive, selectors.EVENT_READ, lambda: self.died(lease))
 
     def hear(self, lease: _Lease) -> None:
         try:
             said = lease.peer.recv(256)
         except BlockingIOError:
-            return
+            return None
         except OSError:
             said = b""
         if lease.shared is None and said:
@@ -318,13 +323,25 @@ class _Loop(threading.Thread):
             case b"failed":
                 self.ended(lease, again=True)
             case _:
-                # The connection may end before the process's GPU context does, and the pidfd after it.
-                if lease.shared is None:
-                    return self.ended(lease)
                 self.selector.unregister(lease.peer)
-                if lease.alive is None:
+                lease.is_silent = True
+                if lease.shared is None or lease.is_dead:
+                    self.ended(lease)
+                elif lease.alive is None:
                     lease.until = time.monotonic() + UNSEEN
         return None
+
+    def died(self, lease: _Lease) -> None:
+        """Note that a process has ended.
+
+        Its GPU context goes with the last copy of its files: a child that it forked has them, and
+        the connection, too. And the connection alone may end before the context does.
+        """
+        if lease.alive is not None:
+            self.selector.unregister(lease.alive)
+        lease.is_dead = True
+        if lease.is_silent or lease.shared is None:
+            self.ended(lease)
 
     def say(self, lease: _Lease, text: bytes, files: list[int] | None = None) -> None:
         with contextlib.suppress(OSError):
@@ -360,7 +377,8 @@ class _Loop(threading.Thread):
         """Make what is queued behind the array wait for the receiver's work."""
         if lease.view is not None and lease.shared is not None:
             shared = lease.shared
-            _twice(lambda: shared.stream.wait(lease.done))
+            if (done := lease.done) is not None:
+                _twice(lambda: shared.stream.wait(done))
             view, lease.view = lease.view, None
             _released(view)
 
@@ -380,7 +398,7 @@ class _Loop(threading.Thread):
             return
         with _lock:
             shared.opened -= 1
-            if again and lease.view is not None and shared.token in self.shares:
+            if again and lease.view is not None and not shared.is_cancelled:
                 shared.left.append(lease.view)
                 lease.view = None
             is_over = shared.is_over and self.shares.pop(shared.token, None) is not None
@@ -413,8 +431,11 @@ def _started() -> _Loop:
 
 
 def _forked() -> None:
-    """Leave the connections to the parent: a copy of one would keep it open after the parent's end."""
-    global _loop, _lock  # noqa: PLW0603
+    """Leave the connections to receivers to the parent, whose end they are to tell.
+
+    Those to senders stay open: this process has a copy of what the GPU context is kept by.
+    """
+    global _loop, _lock
     loop, _loop, _lock = _loop, None, threading.RLock()
     _gpus.clear()
     if loop is not None:
@@ -425,8 +446,6 @@ def _forked() -> None:
             lease.peer.close()
             if lease.alive is not None:
                 os.close(lease.alive)
-        for peer, _ in loop.opened.values():
-            peer.close()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -451,7 +470,9 @@ def _exported(gpu: _Gpu, view: CaiView | DLPackView, *, is_own: bool) -> tuple[d
         try:
             name = gpu.device.name_memory(start)
         except DriverError as error:
-            text = f"x: got memory that the driver does not hand on ({error}; MIG has none of it); "
+            if error.code not in REFUSALS:
+                raise
+            text = f"x: got memory that the driver does not hand on ({error}; MIG may be why); "
             raise BufferError(f"{text}allowed: {WAYS}") from error
         return {"name": name.hex(), "pool": None, "offset": view.ptr - start}, None
     if pool is None:
@@ -494,10 +515,10 @@ def _dtype(view: CaiView | DLPackView) -> str | None:
 
 
 def share(
-    x: object,
+    x: Any,
     *,
     receivers: int = 1,
-    stream: object = None,
+    stream: Any = None,
     readonly: bool | None = None,
     copy: bool | None = None,
 ) -> bytes:
@@ -623,7 +644,7 @@ def cancel(handle: bytes) -> None:
         shared = loop.shares.get(token)
         if shared is None:
             return
-        left, shared.left = shared.left, []
+        left, shared.left, shared.is_cancelled = shared.left, [], True
         if is_over := shared.is_over:
             del loop.shares[token]
     for view in left:
@@ -699,7 +720,7 @@ class _End:
         _twice(lambda: self.stream.record(self.done))
 
     def tell(self) -> None:
-        """Have the sender's stream wait. Its answer comes first, so that who is told next may write."""
+        """Have the sender's stream wait, before anybody is told that he may write."""
         self.is_told = True
         with contextlib.suppress(OSError):
             self.peer.send(b"done")

@@ -225,11 +225,11 @@ impl IpcStream {
         act(py, || Ok(self.call(py, |driver, stream| driver.wait_event(stream, event))?))
     }
 
-    fn allocate<'py>(&self, py: Python<'py>, pool: u64, bytes: u64) -> Answer<'py> {
+    fn allocate<'py>(&self, py: Python<'py>, pool: u64, nbytes: u64) -> Answer<'py> {
         entry(py, || {
             Ok(self.call(py, |driver, stream| {
-                let made = driver.allocate_from(pool, bytes, stream);
-                made.map_err(|error| error.of_memory(bytes))
+                let made = driver.allocate_from(pool, nbytes, stream);
+                made.map_err(|error| error.of_memory(nbytes))
             })?)
         })
     }

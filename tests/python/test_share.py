@@ -1,4 +1,4 @@
-"""`share` and `open_shared`: memory of one process in another, in order, and no longer than it lasts.
+"""`share` and `open_shared`: memory of one process in another, in order, while it lasts.
 
 Each process has a simulated device; what one waits for, the other runs. A peer's exit fails where
 its device has reports: work on memory that is freed, or freed while another process has it open.
@@ -7,6 +7,7 @@ its device has reports: work on memory that is freed, or freed while another pro
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -37,7 +38,7 @@ def pair(lasting: Pair) -> Iterator[Pair]:
     assert sender("is_over()")
 
 
-# --- the rules, each as a function that fails where it does not hold --------------------------------
+# --- the rules, each as a function that fails where it does not hold ------------------------------
 
 
 def order_there(sender: Peer, receiver: Peer) -> None:
@@ -172,6 +173,13 @@ MUTANTS = {
 }
 
 
+def checked(rule: str, peers: Pair) -> None:
+    """See that a rule holds, and what the devices have to say."""
+    RULES[rule](*peers)
+    for peer in peers:
+        peer("gc.collect(); cuda.synchronize(); cuda.check()")
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_each_rule_notices_its_mutant(mutant: str) -> None:
     rule, where, code = MUTANTS[mutant]
@@ -179,15 +187,13 @@ def test_each_rule_notices_its_mutant(mutant: str) -> None:
     try:
         peers[where](code)
         with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
-            RULES[rule](*peers)
-            for peer in peers:
-                peer("gc.collect(); cuda.synchronize(); cuda.check()")
+            checked(rule, peers)
     finally:
         for peer in peers:
             peer.kill()
 
 
-# --- what is shared ---------------------------------------------------------------------------------
+# --- what is shared -------------------------------------------------------------------------------
 
 ARRAYS = {
     "plain": "cuda.array([1.0, 2.0])",
@@ -220,7 +226,9 @@ def test_an_array_arrives_as_it_was(pair: Pair, array: str, copy: bool | None) -
 def test_copy_shares_what_cannot_be_exported(pair: Pair, memory: str) -> None:
     sender, receiver = pair
     sender(f"s = cuda.stream(); x = cuda.array([1.0, 2.0], memory={memory!r}, stream=s)")
-    with pytest.raises(RuntimeError, match=r"BufferError: x: got memory of .*share\(x, copy=True\)"):
+    with pytest.raises(
+        RuntimeError, match=r"BufferError: x: got memory of .*share\(x, copy=True\)"
+    ):
         sender("cb.share(x)")
     handle = sender("cb.share(x, stream=s, copy=True)")
     sender("s.fill(x, 9.0); cuda.synchronize(); del x")
@@ -247,7 +255,7 @@ def test_the_pickling_refusal_names_share(pair: Pair) -> None:
         pair[0]("import pickle; pickle.dumps(cb.to_cai(cuda.array([1.0])))")
 
 
-# --- what is refused --------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 REFUSED = {
     "receivers=0": "ValueError: receivers: got 0; allowed: 1 or more",
@@ -287,12 +295,14 @@ def test_a_capture_is_refused_and_goes_on(pair: Pair) -> None:
     sender, _ = pair
     sender(
         "s = cuda.stream(); x = cuda.array([1.0], stream=s, speaks='exchange'); said = []\n"
+        "cuda.synchronize()\n"
         "with cuda.current_stream(s), cuda.capture(s) as graph:\n"
         "    try:\n"
         "        cb.share(x)\n"
         "    except cb.DriverError as error:\n"
         "        said.append(str(error))\n"
-        "    s.fill(x, 2.0)"
+        "    s.fill(x, 2.0)\n"
+        "cuda.synchronize(); del graph"
     )
     assert "graph capture: got an array that is captured" in sender("said[0]")
     assert sender("cb.shares()") == []
@@ -328,14 +338,13 @@ def test_another_user_is_refused(pair: Pair) -> None:
         # Who does not look himself is not answered.
         with pytest.raises(RuntimeError, match="BufferError"):
             stranger(
-                "_share._credentials = lambda peer: (0, os.getuid())\n"
-                f"cb.open_shared({handle!r})"
+                f"_share._credentials = lambda peer: (0, os.getuid())\ncb.open_shared({handle!r})"
             )
         stranger.kill()
     assert sender("[one.waiting for one in cb.shares()]") == [1]
 
 
-# --- the end of either process, at each step --------------------------------------------------------
+# --- the end of either process, at each step ------------------------------------------------------
 
 ASKED = (
     "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
@@ -354,7 +363,14 @@ STEPS = {
         "v = cb.open_shared(h); seen = read(v); del v; gc.collect(); time.sleep(0.05)",
         0,
     ),
-    "failed": ("cuda.fail('cuIpcOpenMemHandle')\ntry:\n    cb.open_shared(h)\nexcept cb.DriverError:\n    pass", 1),
+    "failed": (
+        "cuda.fail('cuIpcOpenMemHandle')\n"
+        "try:\n"
+        "    cb.open_shared(h)\n"
+        "except cb.DriverError:\n"
+        "    pass",
+        1,
+    ),
 }
 
 
@@ -380,16 +396,17 @@ def test_a_receiver_that_is_killed_gives_the_memory_back(survivor: Peer, step: s
     assert survivor("cuda.synchronize()") is None, "no wait for what will never come"
 
 
-def test_a_receiver_that_is_forked_is_not_kept_by_its_child(survivor: Peer) -> None:
+def test_a_receivers_forked_child_keeps_the_memory(survivor: Peer) -> None:
+    """A GPU context goes with the last copy of its files, which a child has."""
     handle = survivor("s, h = share()") or survivor("h")
     receiver = Peer()
     receiver(f"v = cb.open_shared({handle!r})")
     child = receiver("os.fork() or time.sleep(60) or os._exit(0)")
     receiver.kill()
-    try:
-        assert survivor("is_over()")
-    finally:
-        os.kill(child, 9)
+    time.sleep(0.05)
+    assert survivor("[one.opened for one in cb.shares()]") == [1]
+    os.kill(child, 9)
+    assert survivor("is_over()")
 
 
 @pytest.mark.parametrize("forks", [False, True])
@@ -439,9 +456,9 @@ def test_cancel_takes_a_handle_back(pair: Pair) -> None:
     sender("cb.cancel(h)")
     with pytest.raises(RuntimeError, match="taken back"):
         receiver(f"cb.open_shared({handle!r})")
-    assert sender("[(one.handle == h, one.nbytes, one.waiting, one.opened) for one in cb.shares()]") == [
-        (True, 8, 0, 1)
-    ]
+    assert sender(
+        "[(one.handle == h, one.nbytes, one.waiting, one.opened) for one in cb.shares()]"
+    ) == [(True, 8, 0, 1)]
     receiver("del v")
     assert sender("is_over()")
     assert sender("cb.cancel(h)") is None, "one that is over"
@@ -467,8 +484,10 @@ def test_a_share_that_is_forgotten_is_in_the_log(pair: Pair) -> None:
 
 LEFT = (
     "(len(os.listdir('/proc/self/fd')), threading.active_count(), "
-    "cuda._session.bytes_in_use, len(cb.shares()), "
-    "sum(one.call in ('cuStreamCreate', 'cuMemPoolCreate', 'cuMemPoolImportFromShareableHandle') for one in cuda.calls))"
+    "cuda._session.bytes_in_use, len(cb.shares()))"
+)
+MADE = (
+    "sum(one.call in ('cuStreamCreate', 'cuEventCreate', 'cuMemPoolCreate') for one in cuda.calls)"
 )
 
 
@@ -485,10 +504,12 @@ def test_nothing_is_left_after_a_thousand(pair: Pair, copy: bool | None) -> None
             receiver(f"for h in {handles!r}: cb.open_shared(h).release()")
             assert sender("is_over()")
     assert (sender(LEFT), receiver(LEFT)) == before
-    assert sender("sum(one.call == 'cuEventCreate' and one.outcome == 'done' for one in cuda.calls)") <= 20
+    # As many as are in use at once, however many there were.
+    assert sender(MADE) <= 70
+    assert receiver(MADE) <= 40
 
 
-# --- each call of the driver fails once ---------------------------------------------------------------
+# --- each call of the driver fails once -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("copy", [None, True])
@@ -517,8 +538,8 @@ def test_each_call_of_the_driver_may_fail(pair: Pair, copy: bool | None) -> None
                     handle = sender(trip[0])
                     receiver(trip[1].format(handle=handle))
                 except RuntimeError as error:
-                    assert "DriverError" in str(error) or "driver failed" in str(error), call
-                    assert attempt < 2, call
+                    if not re.search("DriverError|driver failed", str(error)) or attempt == 2:
+                        raise
                     sender("for one in cb.shares(): cb.cancel(one.handle)")
                 else:
                     break
@@ -527,7 +548,9 @@ def test_each_call_of_the_driver_may_fail(pair: Pair, copy: bool | None) -> None
             assert sender("settled(lambda: not cb.shares())"), call
             faulty("cuda.clear_faults()")
         sender("del x; gc.collect()")
-    assert {"cuEventCreate", "cuIpcGetEventHandle", "cuDeviceGetUuid"} - set(calls[0]) <= {"cuEventCreate"}
+    assert {"cuEventCreate", "cuIpcGetEventHandle", "cuDeviceGetUuid"} - set(calls[0]) <= {
+        "cuEventCreate"
+    }
     assert {"cuIpcOpenEventHandle", "cuEventDestroy"} <= set(calls[1])
     assert ("cuIpcOpenMemHandle" in calls[1]) is not bool(copy)
     assert ("cuMemPoolImportPointer" in calls[1]) is bool(copy)
