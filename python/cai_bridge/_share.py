@@ -51,9 +51,8 @@ FORGOTTEN = 60.0
 # CUDA_ERROR_INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED: memory without a handle, as under MIG.
 REFUSALS = {1, 800, 801}
 WAYS = (
-    "memory of cudaMalloc, as CuPy has without its pool and PyTorch with "
-    "PYTORCH_CUDA_ALLOC_CONF=backend:native; a pool that exports file descriptors, as "
-    "cuda.core's DeviceMemoryResource(ipc_enabled=True); or share(x, copy=True)"
+    "memory of cudaMalloc, as the default allocators of PyTorch and CuPy have; a pool that exports "
+    "file descriptors, as cuda.core's DeviceMemoryResource with ipc_enabled; or share(x, copy=True)"
 )
 
 _log = logging.getLogger("cai_bridge")
@@ -476,7 +475,7 @@ def _exported(gpu: _Gpu, view: CaiView | DLPackView, *, is_own: bool) -> tuple[d
             raise BufferError(f"{text}allowed: {WAYS}") from error
         return {"name": name.hex(), "pool": None, "offset": view.ptr - start}, None
     if pool is None:
-        text = "x: got memory of a pool that exports no handle, as cudaMallocAsync and JAX have"
+        text = "x: got memory of a pool that exports no handle, as cudaMallocAsync's"
         raise BufferError(f"{text}; allowed: {WAYS}")
     name = gpu.device.name_pointer(start)
     memory = {"name": name.hex(), "pool": f"{pool:x}", "offset": view.ptr - start}
@@ -578,7 +577,7 @@ def share(
     if kind != 2 and not copy:
         raise BufferError(f"x: got memory of DLPack's device type {kind}; allowed: {WAYS}")
     loop, gpu = _started(), _gpu(ordinal)
-    gpu.device.refuse_capture(taken)
+    _IpcDevice.refuse_capture(taken)
     uuid = gpu.device.uuid.hex()
     own = gpu.take_stream()
     shared = _Shared(gpu, view, own)

@@ -113,7 +113,8 @@ impl IpcDevice {
     }
 
     /// Refuses an array whose stream is being captured.
-    fn refuse_capture<'py>(&self, view: &Bound<'py, View>) -> Answer<'py> {
+    #[staticmethod]
+    fn refuse_capture<'py>(view: &Bound<'py, View>) -> Answer<'py> {
         let py = view.py();
         act(py, || {
             let view = view.get();

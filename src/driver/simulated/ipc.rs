@@ -116,7 +116,9 @@ impl Simulated {
     /// Runs what other processes wait for, as far as it can be run now.
     pub fn run_needed(&self) {
         let needed = self.lock().needed();
-        needed.iter().for_each(|point| self.run_until_blocked(point));
+        for point in &needed {
+            self.run_until_blocked(point);
+        }
     }
 }
 

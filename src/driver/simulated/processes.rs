@@ -20,6 +20,9 @@ use crate::driver::ipc::Name;
 /// Room for an event: how often it was recorded, which of these is reached, which is asked for, and who recorded it.
 const SLOT: u64 = 64;
 
+/// Bytes of a file, of which only those that are used take memory.
+const LENGTH: u64 = 1 << 30;
+
 /// Where something is in a file, and how another process finds that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
@@ -55,7 +58,7 @@ impl At {
 pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
     let offset = arena.taken.fetch_add(bytes, Ordering::Relaxed);
-    (offset.checked_add(bytes)? <= arena.length()).then(|| At {
+    (offset.checked_add(bytes)? <= LENGTH).then(|| At {
         file: arena.number(),
         process: u64::from(std::process::id()),
         descriptor: arena.descriptor(),
@@ -133,6 +136,7 @@ fn is_running(process: u64) -> bool {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::ffi::c_void;
     use std::fs::{File, OpenOptions};
     use std::hash::{BuildHasher, Hasher};
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -140,14 +144,18 @@ mod linux {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// Bytes of a file, of which only those that are used take memory.
-    const LENGTH: usize = 1 << 30;
+    /// The same for a mapping.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "2^30 fits the 64 bits of each platform of CUDA's"
+    )]
+    const LENGTH: usize = super::LENGTH as usize;
 
     /// A file in memory, mapped.
     #[derive(Debug)]
     pub(in super::super) struct Arena {
         file: File,
-        start: NonNull<u8>,
+        start: NonNull<c_void>,
         pub(super) taken: AtomicU64,
     }
 
@@ -164,7 +172,7 @@ mod linux {
             // SAFETY: a descriptor that was made just now, and that nothing else has.
             let made = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) })?;
             let file = File::from(made);
-            file.set_len(u64::try_from(LENGTH).ok()?).ok()?;
+            file.set_len(super::LENGTH).ok()?;
             let arena = Self::mapped(file)?;
             let number = std::hash::RandomState::new().build_hasher().finish() | 1;
             let start = arena.start.as_ptr().cast::<u64>();
@@ -176,7 +184,7 @@ mod linux {
         /// The file that `path` names, opened for itself.
         pub(in super::super) fn open(path: &str) -> Option<Arc<Self>> {
             let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
-            let is_whole = file.metadata().ok()?.len() == u64::try_from(LENGTH).ok()?;
+            let is_whole = file.metadata().ok()?.len() == super::LENGTH;
             if is_whole { Self::mapped(file).map(Arc::new) } else { None }
         }
 
@@ -188,16 +196,12 @@ mod linux {
             let start = unsafe { libc::mmap(none, LENGTH, access, flags, file_number, 0) };
             let start = (start != libc::MAP_FAILED).then_some(start)?;
             // The first page is the file's number.
-            Some(Self { file, start: NonNull::new(start.cast())?, taken: AtomicU64::new(4096) })
+            Some(Self { file, start: NonNull::new(start)?, taken: AtomicU64::new(4096) })
         }
 
         pub(in super::super) fn number(&self) -> u64 {
             // SAFETY: the mapping begins there, aligned to a page; `new` wrote it before any other process knew of it.
             unsafe { self.start.as_ptr().cast::<u64>().read() }
-        }
-
-        pub(super) fn length(&self) -> u64 {
-            u64::try_from(LENGTH).unwrap_or(0)
         }
 
         pub(super) fn descriptor(&self) -> u64 {
@@ -214,7 +218,7 @@ mod linux {
         pub(super) fn at(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
             let end = usize::try_from(offset.checked_add(length)?).ok()?;
             let offset = usize::try_from(offset).ok().filter(|_| end <= LENGTH)?;
-            NonNull::new(self.start.as_ptr().wrapping_add(offset))
+            NonNull::new(self.start.as_ptr().cast::<u8>().wrapping_add(offset))
         }
 
         fn lock(&self, command: i32, kind: i32, offset: u64, length: u64) -> Option<libc::flock> {
@@ -246,7 +250,7 @@ mod linux {
     impl Drop for Arena {
         fn drop(&mut self) {
             // SAFETY: the mapping of `mapped`, which nothing uses any more: its users hold the arena.
-            let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), LENGTH) };
+            let _ = unsafe { libc::munmap(self.start.as_ptr(), LENGTH) };
         }
     }
 }
@@ -274,10 +278,6 @@ mod nowhere {
         }
 
         pub(in super::super) fn number(&self) -> u64 {
-            match self.never {}
-        }
-
-        pub(super) fn length(&self) -> u64 {
             match self.never {}
         }
 
