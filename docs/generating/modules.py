@@ -26,7 +26,7 @@ STEPS = {
 # And what stands around it.
 AROUND = {
     "what is called": ("#a8497e", "py/doors py/rust py/c array"),
-    "the driver": ("#9a6b1f", "driver py/simulated testing"),
+    "the driver": ("#9a6b1f", "driver py/simulated py/ipc testing"),
     "what all use": (
         "#6e7781",
         "py/errors py/local py/native py/by_type py/interpreter py/imported py/plain py/text "

@@ -6,14 +6,12 @@
 //!
 //! [Interprocess Communication]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication
 //! [Stream-Ordered Memory Allocator]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication-support
-#![allow(unsafe_code)]
 
-use super::codes::{CONTEXT_IS_DESTROYED, NOT_SUPPORTED, failed};
-use super::{Context, Driver, Event};
-use crate::device::Place;
+use super::codes::{NOT_SUPPORTED, failed};
+use super::event::Event;
+use crate::device::Context;
 use crate::error::Result;
-use crate::order::within;
-use crate::stream::{Alive, Stream, Thread};
+use crate::stream::Alive;
 
 /// What the driver calls memory or an event in another process: bytes that only it reads.
 pub type Name = [u8; 64];
@@ -29,7 +27,7 @@ pub struct Allocation {
     pub pool: Option<u64>,
 }
 
-/// The part of [`Driver`] that reaches other processes. Each method is one call, made in the current context.
+/// The part of [`Driver`](super::Driver) that reaches other processes. Each method is one call, made in the current context.
 /// A driver that does not say otherwise has none of them.
 #[allow(unused_variables, reason = "what refuses a call looks at nothing")]
 pub trait Ipc {
@@ -111,40 +109,5 @@ pub trait Ipc {
     /// `cuMemPoolImportPointer`, of a pool that was imported. The importer frees it as its own memory.
     fn import_pointer(&self, pool: u64, name: &Name) -> Result<u64> {
         Err(failed("cuMemPoolImportPointer", NOT_SUPPORTED))
-    }
-}
-
-/// A stream that this library made in a GPU's primary context, and never destroys.
-#[derive(Debug, Clone, Copy)]
-pub struct OwnStream {
-    native: u64,
-    place: Place,
-    context: Context,
-    life: u64,
-}
-
-impl OwnStream {
-    /// A new one of the GPU at `place`.
-    pub fn new(driver: &dyn Driver, place: Place) -> Result<Self> {
-        within(driver, place, |context| {
-            let life = driver.life(context)?;
-            Ok(Self { native: driver.create_own_stream()?, place, context, life })
-        })
-    }
-
-    /// Its handle.
-    pub const fn native(&self) -> u64 {
-        self.native
-    }
-
-    /// The stream, unless it went with its context.
-    pub fn alive(&self, driver: &dyn Driver) -> Result<Alive<'_>> {
-        if driver.life(self.context)? != self.life {
-            return Err(failed("cuStreamGetCtx", CONTEXT_IS_DESTROYED));
-        }
-        let stream = Stream::from_native(self.native, Thread::current());
-        // SAFETY: `new` made the stream, nothing destroys it, and its context is in the life that it was made in, by the
-        // check above.
-        Ok(unsafe { Alive::kept(stream, self.place) })
     }
 }

@@ -10,36 +10,24 @@
 pub mod codes;
 pub mod copies;
 pub mod cuda;
+mod event;
 pub mod fork;
 mod handle;
 pub mod host;
 pub mod ipc;
 pub mod lent;
+pub mod own_stream;
 pub mod simulated;
 
 use std::fmt;
 
 use self::copies::Copies;
+pub use self::event::Event;
 pub use self::handle::{Call, Handle, borrow, current, install, prepared};
 use crate::capture::Part;
 pub use crate::device::{Context, Pointer};
 use crate::error::Result;
 use crate::stream::Alive;
-
-/// An event of the driver, `CUevent`, in whatever context it was made.
-///
-/// Contexts end, and their addresses are used again (`cuDevicePrimaryCtxReset`, `cuCtxDestroy`), so an
-/// event notes which life of its context it belongs to: to touch one of an earlier life ends the process
-/// (SIGSEGV on `cuEventQuery`, H200, driver 580, 2026-11).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    /// `CUevent`.
-    pub handle: usize,
-    /// The context that it was made in.
-    pub context: Context,
-    /// The context's number then, which no other context of the process has.
-    pub life: u64,
-}
 
 /// The calls that the bridge makes. Each is one call of the CUDA driver API, named in its text.
 ///

@@ -16,7 +16,8 @@ use super::views::View;
 use crate::buffer::copy_to;
 use crate::capture::{Route, host_route};
 use crate::device::{Context, Place};
-use crate::driver::ipc::{Name, OwnStream};
+use crate::driver::ipc::Name;
+use crate::driver::own_stream::OwnStream;
 use crate::driver::{Driver, Event, Handle, prepared};
 use crate::error::{Error, Result};
 use crate::order::within;
@@ -184,7 +185,7 @@ impl IpcDevice {
 
     fn stream(&self, py: Python<'_>) -> PyResult<IpcStream> {
         let place = self.place;
-        let stream = detach(py, || OwnStream::new(self.driver.get()?, place))?;
+        let stream = self.call(py, |driver, context| OwnStream::new(driver, place, context))?;
         Ok(IpcStream { driver: self.driver.clone(), place, stream })
     }
 

@@ -9,6 +9,7 @@ mod copies;
 mod driver;
 mod memory;
 mod order;
+mod processes;
 mod random;
 mod reset;
 mod work;

@@ -6,6 +6,7 @@ use std::thread;
 use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::copies::{Copies, Route};
 use cai_bridge::driver::host::HostMemory;
+use cai_bridge::driver::ipc::Ipc;
 use cai_bridge::driver::simulated::{
     Arguments, Call, CaptureMode, FaultError, LOGGED, Outcome, ReportKind, Simulated, codes,
 };
@@ -13,6 +14,7 @@ use cai_bridge::driver::{Context, Driver, Event};
 use cai_bridge::stream::{Stream, Thread};
 
 use super::copies::{bytes, rows};
+use super::processes::Other;
 use super::{LENGTH, Machine, code};
 use crate::alive::alive;
 
@@ -199,6 +201,12 @@ fn every_call_can_be_made_to_fail_without_effect() {
     // Relaxed and of another context: whatever is called meanwhile does not end it.
     let captured = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
     m.cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
+    let other = Other::new();
+    m.cuda.share_memory().unwrap();
+    let (own, shared) = (m.alloc("own"), m.cuda.create_shared_event(context).unwrap());
+    let pool = m.cuda.create_pool(0).unwrap();
+    let pooled = m.cuda.allocate_from(pool, 8, alive(s)).unwrap();
+    let imported = m.cuda.import_pool(other.file).unwrap();
     let make = |call: Call| match call {
         Call::PointerGetAttributes => m.cuda.pointer(m.x).map(drop),
         Call::PrimaryCtxRetain => m.cuda.primary_context(1).map(drop),
@@ -240,6 +248,20 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, Route::Device), alive(s)),
         Call::Memcpy3DPeerAsync => m.cuda.copy(rows(m.x, far, 1, peers), alive(s)),
         Call::StreamGetCaptureInfo => m.cuda.capture_number(captured).map(drop),
+        Call::DeviceGetUuid => m.cuda.uuid(0).map(drop),
+        Call::StreamCreate => m.cuda.create_own_stream().map(drop),
+        Call::EventDestroy => m.cuda.close_event(m.cuda.open_event(&other.event, context).unwrap()),
+        Call::IpcGetMemHandle => m.cuda.name_memory(own).map(drop),
+        Call::IpcOpenMemHandle => m.cuda.open_memory(&other.memory).map(drop),
+        Call::IpcCloseMemHandle => m.cuda.close_memory(m.cuda.open_memory(&other.memory).unwrap()),
+        Call::IpcGetEventHandle => m.cuda.name_event(shared).map(drop),
+        Call::IpcOpenEventHandle => m.cuda.open_event(&other.event, context).map(drop),
+        Call::MemPoolCreate => m.cuda.create_pool(0).map(drop),
+        Call::MemPoolExportToShareableHandle => m.cuda.export_pool(pool).map(drop),
+        Call::MemPoolImportFromShareableHandle => m.cuda.import_pool(other.file).map(drop),
+        Call::MemAllocFromPoolAsync => m.cuda.allocate_from(pool, 8, alive(s)).map(drop),
+        Call::MemPoolExportPointer => m.cuda.name_pointer(pooled).map(drop),
+        Call::MemPoolImportPointer => m.cuda.import_pointer(imported, &other.pointer).map(drop),
     };
     for call in Call::ALL {
         m.cuda.fail(call.name(), 1, codes::OUT_OF_MEMORY).unwrap();
