@@ -24,7 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from cai_bridge._core import (
     CaiView,
@@ -37,6 +37,7 @@ from cai_bridge._core import (
     to_cai,
     to_dlpack,
 )
+from cai_bridge._protocols import SupportsCudaStream
 
 __all__ = ["Share", "cancel", "open_shared", "share", "shares"]
 
@@ -514,10 +515,10 @@ def _dtype(view: CaiView | DLPackView) -> str | None:
 
 
 def share(
-    x: Any,
+    x: object,
     *,
     receivers: int = 1,
-    stream: Any = None,
+    stream: int | SupportsCudaStream | None = None,
     readonly: bool | None = None,
     copy: bool | None = None,
 ) -> bytes:
@@ -572,11 +573,11 @@ def share(
     if copy not in (None, True, False):
         raise TypeError(f"copy: got {copy!r}; allowed: None, True, False")
     view: CaiView | DLPackView
-    view = taken = to_cai(x, stream=stream, readonly=readonly)
+    view = taken = to_cai(cast("Any", x), stream=stream, readonly=readonly)
     kind, ordinal = view.device
     if kind != 2 and not copy:
         raise BufferError(f"x: got memory of DLPack's device type {kind}; allowed: {WAYS}")
-    loop, gpu = _started(), _gpu(ordinal)
+    gpu = _gpu(ordinal)
     _IpcDevice.refuse_capture(taken)
     uuid = gpu.device.uuid.hex()
     own = gpu.take_stream()
@@ -604,6 +605,7 @@ def share(
     except BaseException:
         shared.finish()
         raise
+    loop = _started()
     if memory and memory["pool"]:
         memory["pool"] = f"{loop.address.hex()}/{uuid}/{memory['pool']}"
     with _lock:

@@ -66,6 +66,7 @@ def test_a_wrong_argument_is_refused_in_these_words(row, cuda, tmp_path):
     x = cuda.array([1.0, 2.0])
     names = {
         **vars(cai_bridge),
+        "cai_bridge": cai_bridge,
         "x": x,
         "interface": cai_bridge.to_cai(x).__cuda_array_interface__,
         "path": tmp_path / "trace.json",

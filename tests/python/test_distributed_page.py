@@ -26,7 +26,11 @@ from cai_bridge.testing import SimulatedCuda
 PAGE = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 # Run elsewhere: by a word in each.
-ELSEWHERE = {"register_serializer": "test_ray.py", "LocalCluster": "test_dask.py"}
+ELSEWHERE = {
+    "register_serializer": "test_ray.py",
+    "LocalCluster": "test_dask.py",
+    "open_shared": "test_share.py",
+}
 
 
 def memory(view: Any) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from sharing import Peer
+from test_distributed_page import BLOCKS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets and pidfd")
 
@@ -253,6 +254,18 @@ def test_it_opens_where_it_was_shared(pair: Pair) -> None:
 def test_the_pickling_refusal_names_share(pair: Pair) -> None:
     with pytest.raises(RuntimeError, match=r"cannot pickle a CaiView.*cai_bridge\.share"):
         pair[0]("import pickle; pickle.dumps(cb.to_cai(cuda.array([1.0])))")
+
+
+def test_the_pages_code_runs(pair: Pair) -> None:
+    sender, receiver = pair
+    (code,) = [block for block in BLOCKS if "open_shared" in block]
+    for peer in pair:
+        peer("import cai_bridge; convert = lambda view, library: cb.convert(view, 'numpy')")
+        peer(code)
+    sender("import types; out = []; queue = types.SimpleNamespace(put=out.append)")
+    sender("s = cuda.stream(); x = cuda.array([1.0, 2.0], stream=s); sender(x, queue)")
+    receiver(f"import types; queue = types.SimpleNamespace(get=lambda: {sender('out[0]')!r})")
+    assert receiver("receiver(queue)") == 1.5
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -22,10 +22,14 @@ from cai_bridge import (
     SupportsCudaStream,
     SupportsDLPack,
     adapt,
+    cancel,
     convert,
     from_cai,
     get_include,
+    open_shared,
     register,
+    share,
+    shares,
     to_cai,
     to_dlpack,
     trace,
@@ -145,6 +149,14 @@ def viewed(x: SupportsDLPack, y: SupportsCudaArrayInterface, stream: SupportsCud
     owner: SupportsCudaArrayInterface = back.owner
     name = str(back.dtype)  # type: ignore[misc]
     print(owner, name)
+
+
+def shared(stream: SupportsCudaStream) -> None:
+    handle = share(Array(), receivers=2, stream=stream, readonly=True, copy=True)
+    assert_type(handle, bytes)
+    assert_type(open_shared(handle), DLPackView)
+    assert_type([one.waiting for one in shares()], list[int])
+    assert_type(cancel(handle), None)
 
 
 def registered(path: Path) -> None:
