@@ -1,12 +1,13 @@
 """`python -m tests.gpu.kit_run`: what the kit finds of each library on this GPU, as one small file.
 
-    python -m tests.gpu.kit_run --out FOLDER [--seconds 540] [--workers N] [--only NAME ...]
+    python -m tests.gpu.kit_run --out FILE [--seconds 540] [--workers N] [--only NAME ...]
 
 First the kit judges its own library, which shows what the lab of this GPU gets wrong; then each
 library that is there, as a producer and as a consumer, then the bridge's views of them. A worker
 has a GPU of its own where there are several: side by side on one, what is timed is often not
-judged. What is done is in FOLDER/kit.json; a later call with the same folder goes on from there.
-The last lines say, for each, what fails that `known/xfails.toml` does not list, and the reverse.
+judged. What is done is in FILE, as JSON; a later call with the same file goes on from there.
+The last lines say, for each, what fails that `known/xfails.toml` does not list, and the reverse;
+of views, what `tests/data/views.toml` does not let fail.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ def judged(subject: str, role: Any, only: list[str] | None, where: Any = "gpu") 
     """Judge one library, and tell what came of it in few words."""
     from cai_bridge.conformance import check_consumer, check_producer, open_lab
     from cai_bridge.conformance.isolated import check_isolated
-    from cai_bridge.conformance.judging import LAB_FAILS
+    from cai_bridge.conformance.judging import LAB_FAILS, SOMETIMES
     from cai_bridge.conformance.reference import reference_of
 
     begin = time.monotonic()
@@ -72,17 +74,30 @@ def judged(subject: str, role: Any, only: list[str] | None, where: Any = "gpu") 
         "lab": {
             one.name: one.evidence[:500] for one in report.verdicts if LAB_FAILS in one.evidence
         },
+        "once": {
+            one.name: one.evidence[one.evidence.index(SOMETIMES) :][:300]
+            for one in report.verdicts
+            if SOMETIMES in one.evidence
+        },
         "skipped": skipped,
         "passed": [one.name for one in report.verdicts if one.outcome == "passed"],
     }
 
 
-def listed(subject: str) -> set[str]:
-    """Tell what a library is known not to meet, or what one behind a view is."""
+def left_to(view: str) -> set[str]:
+    """Tell what a view may fail in, such as ``"to_cai(torch)"``."""
+    rows = tomllib.loads((HERE.parent / "data" / "views.toml").read_text(encoding="utf-8"))
+    return {*rows[view.partition("(")[2][:-1]]["may-fail"]}
+
+
+def listed(subject: str) -> tuple[set[str], set[str]]:
+    """Tell what a library is known not to meet, and what it may meet or not."""
     from cai_bridge.conformance.known import known
 
-    inner = subject.partition("(")[2][:-1] or subject
-    return {*known("xfails").get(inner, {}), *known("skips").get(inner, {})}
+    if "(" in subject:
+        return set(), left_to(subject)
+    fails = {*known("xfails").get(subject, {}), *known("skips").get(subject, {})}
+    return fails, {*known("varies").get(subject, {})}
 
 
 def told(key: str, found: dict[str, Any]) -> list[str]:
@@ -92,14 +107,26 @@ def told(key: str, found: dict[str, Any]) -> list[str]:
     failed, every = {*found["failed"]}, {*found["failed"], *found["passed"]}
     every |= {name for names in found["skipped"].values() for name in names}
     subject = key.rpartition(" as ")[0]
-    known = listed(subject) & every
+    fails, may = listed(subject)
     lines = [f"{found['summary']} in {found['seconds']} s"]
-    new = sorted(failed - known)
-    lines += [f"  new: {name}: {found['failed'][name]['evidence'][:110]}" for name in new]
-    if gone := sorted(known - failed):
+    for name in sorted(failed - fails - may):
+        one = found["failed"][name]
+        after = f" (follows {one['follows']})" if one["follows"] else ""
+        lines.append(f"  new: {name}{after}: {' '.join(one['evidence'].split())[:400]}")
+        lines.append(f"    cases: {'; '.join(map(said_of, one['cases'][:4]))}"[:400])
+    if gone := sorted((fails & every) - failed - may):
         lines.append(f"  listed, and did not fail: {', '.join(gone)}")
-    lines += [f"  lab: {name}: {text[-200:]}" for name, text in found["lab"].items()]
+    if did := sorted(failed & may):
+        lines.append(f"  may fail, and did: {', '.join(did)}")
+    lines += [
+        f"  lab: {name}: {' '.join(text.split())[:400]}" for name, text in found["lab"].items()
+    ]
+    lines += [f"  once: {name}: {' '.join(text.split())}" for name, text in found["once"].items()]
     return lines
+
+
+def said_of(case: dict[str, str]) -> str:
+    return ", ".join(f"{axis} {value!r}" for axis, value in case.items()) or "the plain one"
 
 
 def run_child(key: str, gpu: int, gpus: int, seconds: float, asked: Any) -> dict[str, Any]:
@@ -150,8 +177,8 @@ def main() -> None:
         where = "simulated" if asked.simulated else "gpu"
         print(json.dumps(judged(*asked.child, asked.only or None, where)))
         return
-    asked.out.mkdir(parents=True, exist_ok=True)
-    file, end = asked.out / "kit.json", time.monotonic() + asked.seconds
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    file, end = asked.out, time.monotonic() + asked.seconds
     done: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     tasks = [(one, role) for one in (OWN, "simulated") for role in ("producer", "consumer")]
     keys = [f"{subject} as {role}" for subject, role in (tasks if asked.simulated else TASKS)]
@@ -168,7 +195,7 @@ def main() -> None:
             with lock:
                 if found:
                     done[key] = found
-                    file.write_text(json.dumps(done, indent=0))
+                    file.write_text(json.dumps(done, separators=(",", ":")))
 
     workers = [threading.Thread(target=work, args=(n,)) for n in range(asked.workers or gpus)]
     for one in workers:

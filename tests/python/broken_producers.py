@@ -120,7 +120,7 @@ broken(
     doors=("cai",),
     interface=saying(strides=lambda _, strides: strides and tuple(map(abs, strides))),
 )
-broken("cai-version", interface=saying(version=lambda *_: 3.0))
+broken("cai-version", interface=saying(version=lambda *_: 2))
 broken("cai-mask", doors=("cai",), interface=lambda self: {**Array.interface(self), "mask": [True]})
 broken("cai-descr", interface=saying(descr=lambda *_: [("", "<f8")]))
 broken("cai-readonly", interface=saying(data=lambda _, data: (data[0], False)))

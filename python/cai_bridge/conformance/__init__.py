@@ -65,6 +65,7 @@ from .producer.arrays import (
     expect_unwritten,
     export,
     has_table,
+    has_versioned,
     is_int,
     is_readable,
     is_typestr,
@@ -76,6 +77,7 @@ from .producer.arrays import (
     table_of,
 )
 from .producer.dlpack import fields_by
+from .producer.dlpack_arguments import has_legacy
 from .producer.dlpack_lifetimes import asked
 from .producer.doors import by_default, tensor_of
 from .producer.exchange import _exported_or_null
@@ -91,6 +93,7 @@ from .producer.exchange_import import (
     lazy,
     part_of,
 )
+from .producer.items import BIG
 from .producer.pending import (
     by_capsule,
     by_dict,
@@ -136,6 +139,7 @@ from .surroundings import elsewhere, in_another_thread, surrounded
 __all__ = [
     "ACCIDENTS",
     "BEFORE",
+    "BIG",
     "CPU",
     "CPU_DEVICE",
     "FAILURES",
@@ -224,7 +228,9 @@ __all__ = [
     "given",
     "handed",
     "handle_of",
+    "has_legacy",
     "has_table",
+    "has_versioned",
     "held",
     "imported",
     "in_another_thread",

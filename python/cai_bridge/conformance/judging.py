@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .cases import PLAIN, Case, combined_cases, shared, single_cases, with_dtypes
+from .cases import AXES, PLAIN, Case, combined_cases, shared, single_cases, with_dtypes
 from .lab import CaiArray, DLPackArray
 from .place import expect_judged
 from .reference import Consumer, Producer, reference_of
@@ -94,7 +95,27 @@ def _seen_of(requirement: Requirement, adapter: Any, lab: Any) -> list[_Seen]:
     for case in combined_cases(_passing(over, seen), thorough=lab.thorough):
         with _rounds(lab, 1):
             seen.append(_trusted(requirement, case, adapter, lab))
+    for case in _left_out(over, seen):
+        with _rounds(lab, 1):
+            seen.append(_trusted(requirement, case, adapter, lab))
     return seen
+
+
+def _left_out(over: dict[str, tuple[str, ...]], seen: list[_Seen]) -> list[Case]:
+    """List the pairs that are together in no case but those that were not judged, for others."""
+    plain = seen[0].case
+    told = {pair for one in seen if one.outcome != "skipped" for pair in _pairs(plain, one.case)}
+    alone = {one.case for one in seen}
+    left = {
+        pair: None for one in seen if one.outcome == "skipped" for pair in _pairs(plain, one.case)
+    }
+    cases = (plain.but(**dict(pair)) for pair in left if pair not in told)
+    return [one for one in cases if one not in alone and {*one.odd} & {*over}]
+
+
+def _pairs(plain: Case, case: Case) -> list[tuple[tuple[str, str], ...]]:
+    odd = [(axis, case.at(axis)) for axis in AXES if case.at(axis) != plain.at(axis)]
+    return list(itertools.combinations(odd, 2))
 
 
 def _trusted(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _Seen:
@@ -163,6 +184,7 @@ def _failure(
 
 def _count(judged: list[_Seen], seen: list[_Seen]) -> str:
     left = [one for one in seen if one.outcome == "skipped"]
+    left.sort(key=lambda one: not one.evidence.startswith((LAB_FAILS, SOMETIMES)))
     told = f"{len(judged)} cases"
     if left:
         told += f"; {len(left)} more not judged, such as {left[0].case}: {left[0].evidence}"

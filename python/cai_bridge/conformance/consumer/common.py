@@ -9,7 +9,7 @@ from typing import Any
 
 from ..adapter import ConsumerAdapter
 from ..cases import Case
-from ..lab import Lab, flat
+from ..lab import DLPackArray, Lab, flat
 from ..producer.arrays import collect
 from ..refusals import Refusal, attempt
 from ..requirement import expect, needs
@@ -21,6 +21,7 @@ from .arrays import (
     taken,
     takes,
 )
+from .dlpack_lifetime import expect_deleted
 from .layouts import Handed, expect_gaps_kept, expect_others_refused, handed
 
 _cai, _dlpack = takes("cai"), takes("dlpack")
@@ -78,7 +79,11 @@ def takes_readonly(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed])
 @_of_cais("columns", rests_on=(*_TYPES, "fortran"))
 @_of_cais("fortran", rests_on=_TYPES)
 def takes_layout(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
-    return expect_read_or_refused(c, lab, handed(kind, lab, case), case)
+    x = handed(kind, lab, case)
+    told = expect_read_or_refused(c, lab, x, case)
+    if isinstance(x, DLPackArray):
+        expect_deleted(lab, x, f"it is {told}; " if told.startswith("refused") else "")
+    return told
 
 
 @_of_dlpacks("writable")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import DLPackArray, Lab
+from ..producer.arrays import is_int
 from ..refusals import attempt
 from ..requirement import NotApplicableError, expect
 from .arrays import expect_read, prepared, taken, takes
@@ -31,7 +32,7 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     lab.synchronize()  # it may look at what it takes, at once
     for wishes in x.asked:
         stream = wishes.get("stream")
-        expect(stream is None or type(stream) is int, f"stream is {stream!r}")
+        expect(stream is None or is_int(stream), f"stream is {stream!r}")
         expect(stream != 0 and (stream or 1) >= -1, f"stream is {stream!r}")
     return " and ".join(f"{wishes.get('stream')}" for wishes in x.asked)
 

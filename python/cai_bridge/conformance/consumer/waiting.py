@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,12 +215,14 @@ def expect_given_back(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Hande
         held_by, again = [y], handle_of(streams.theirs)
         if isinstance(x, DLPackArray):
             # The producer may be quick.
-            x.at_end = lambda x=x, again=again, value=value: lab.write(again, x.region, -value)
+            x.at_end = functools.partial(lab.write, again, x.region, -value)
         del kept, y
         elsewhere(lab, case, "the end", held_by.clear)
         collect()
-        if kind is DLPackArray and not all(x.deleted):
-            return "it is not called yet"
+        if isinstance(x, DLPackArray):
+            x.at_end = None
+            if not all(x.deleted):
+                return "it is not called yet"
         lab.write(again, x.region, -value)
         shown = not holds[-1].pending or lab.overtakes(again, holds[-1]) is not None
         lab.wait(again)

@@ -93,6 +93,11 @@ def _laid_out(
     return offset, tuple(steps), wide * itemsize * math.prod(shape)
 
 
+def _depth(values: Any) -> int:
+    """Tell how deep values are nested."""
+    return 1 + _depth(values[0]) if isinstance(values, list | tuple) and values else 0
+
+
 class HostMemory:
     """Memory of the CPU, for arrays that are not on a device."""
 
@@ -180,6 +185,8 @@ class LabArray:
 
     def holds(self, seen: Any) -> bool:
         """Tell whether values that a consumer read are the array's."""
+        if self.region.size and _depth(seen) != len(self.region.shape):
+            return False
         got, own = list(flat(seen)), list(flat(self.values))
         ones = _ones(self.dtype.name)
         if ones is None:

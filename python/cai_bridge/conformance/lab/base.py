@@ -213,6 +213,16 @@ class Lab(ABC):
         """
         yield
 
+    def failing_waits(self) -> contextlib.AbstractContextManager[None]:
+        """Have the driver's waits of streams fail meanwhile, where it can be made to.
+
+        Raises
+        ------
+        NotApplicableError
+            It cannot.
+        """
+        raise NotApplicableError("no driver call can be made to fail here")
+
     @contextlib.contextmanager
     def watched(self) -> Iterator[Watch]:
         """Watch whether the host waits for the device meanwhile; by default by the time."""

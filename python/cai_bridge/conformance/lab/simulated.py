@@ -18,6 +18,8 @@ from .objects import Hold, LabStream, Reading, Watch
 # In the names of the calls that the host waits by: the bridge's own is `cuModuleUnload`.
 HOST_WAITS = ("Synchronize", "ModuleUnload")
 
+MANY_WAITS = 16
+
 
 @contextlib.contextmanager
 def _known(ptr: int) -> Iterator[None]:
@@ -153,6 +155,16 @@ class SimulatedLab(Lab):
             call for call in made if "Wait" in call or any(wait in call for wait in HOST_WAITS)
         ]
         expect(not waits, f"the driver was asked for {', '.join(waits)}")
+
+    @contextlib.contextmanager
+    def failing_waits(self) -> Iterator[None]:
+        """Have each wait of a stream fail meanwhile, up to `MANY_WAITS`."""
+        for nth in range(1, MANY_WAITS + 1):
+            self.cuda.fail("cuStreamWaitEvent", nth, "CUDA_ERROR_UNKNOWN")
+        try:
+            yield
+        finally:
+            self.cuda.clear_faults()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Watch]:

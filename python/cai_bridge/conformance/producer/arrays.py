@@ -16,7 +16,6 @@ from cai_bridge.testing._kit.dlpack_abi import (
     TensorFields,
     capsule_name,
     exchange_table,
-    read_capsule,
 )
 from cai_bridge.testing._kit.dlpack_fields import fields_of
 from cai_bridge.testing._kit.said import Said
@@ -81,8 +80,9 @@ def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
     except UnmetError:
         raise
     except Exception as refused:
-        if isinstance(refused, BufferError) and not wishes["max_version"] and _is_readonly(x):
-            raise NotApplicableError(f"read-only memory is refused: {refused}") from None
+        if isinstance(refused, BufferError) and not wishes["max_version"] and has_versioned(x):
+            # Of which dlpack-legacy tells.
+            raise NotApplicableError(f"legacy capsules are refused: {refused}") from None
         if wishes.get("stream") != 1:
             raise
         del wishes["stream"]
@@ -104,12 +104,13 @@ def needs_saying(case: Case | None) -> None:
     needs(not unsayable, "a legacy capsule cannot say that memory is read-only")
 
 
-def _is_readonly(x: Any) -> bool:
-    """Tell whether a versioned tensor says that an array is read-only, as no legacy one can."""
+def has_versioned(x: Any, **wishes: Any) -> bool:
+    """Tell whether a capsule with a version is handed out, as where legacy ones are refused."""
     try:
-        return bool(read_capsule(_asked(x, {"max_version": (1, 3)})).readonly)
+        capsule = _asked(x, {"max_version": (1, 3), **wishes})
     except Exception:
         return False
+    return capsule_name(capsule) == "dltensor_versioned"
 
 
 def on_cpu(x: Any) -> bool:
@@ -262,10 +263,10 @@ def collect() -> None:
     gc.collect()
 
 
-def expect_gone(lab: Lab, alive: Callable[[], Any], when: str = "") -> None:
+def expect_gone(p: ProducerAdapter, lab: Lab, alive: Callable[[], Any], when: str = "") -> None:
     """Collect garbage, and judge that an array is gone: at once, or a moment later.
 
-    A deleter may leave the rest to another thread.
+    A deleter may leave the rest to another thread, or to the next allocation.
 
     Raises
     ------
@@ -273,6 +274,8 @@ def expect_gone(lab: Lab, alive: Callable[[], Any], when: str = "") -> None:
         It is not.
     """
     collect()
+    if alive() is not None:
+        made(p, lab)
     gone = lab.soon(lambda: alive() is None)
     expect(gone, f"the array is still there{when}")
 

@@ -21,7 +21,9 @@ from .arrays import (
     can_be_late,
     expect_unwritten,
     export,
+    has_versioned,
     is_readable,
+    made,
     on_host,
     speaks_dlpack,
     stream_taken,
@@ -42,9 +44,11 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         try:
             capsule = x.__dlpack__(**own, **wish)
         except BufferError as refused:
-            # Only a versioned capsule can say that memory is read-only.
-            expect(readonly, f"with {wish} refused: {refused}")
-            return f"read-only memory is refused: {refused}"
+            # They may be refused, all of them; and none can say that memory is read-only.
+            plain = has_legacy(made(p, lab))
+            expect(readonly or not plain, f"with {wish} refused, as others are not: {refused}")
+            needs(plain or has_versioned(x), f"refused: {refused}")
+            return f"legacy capsules are refused: {refused}"
         except TypeError as unknown:
             expect(wish, f"raised TypeError: {unknown}")
             continue
@@ -52,6 +56,14 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         expect(name == "dltensor", f"with {wish} it is called {name!r}")
         lab.synchronize()  # of read-only memory it may be a copy
     return f"{name!r}"
+
+
+def has_legacy(x: Any) -> bool:
+    """Tell whether a legacy capsule is handed out."""
+    try:
+        return capsule_name(x.__dlpack__(**stream_taken(x))) == "dltensor"
+    except BufferError:
+        return False
 
 
 @dlpack("versioned")

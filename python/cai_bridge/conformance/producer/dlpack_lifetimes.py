@@ -38,7 +38,7 @@ def dlpack_unconsumed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     alive = reference_to(x)
     del x, capsule, kept
     lab.synchronize()
-    expect_gone(lab, alive)
+    expect_gone(p, lab, alive)
     return "it is gone"
 
 
@@ -58,7 +58,7 @@ def dlpack_deleter(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     collect()
     expect_kept(p, lab, region, lambda other: lab.region(by_dlpack(other)), "the capsule")
     taken.delete()
-    expect_gone(lab, alive, " after the deleter")
+    expect_gone(p, lab, alive, " after the deleter")
     return "the memory stays until then, and the array is freed"
 
 
@@ -71,7 +71,7 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     del x, kept
     in_another_thread(taken.delete, lab, bare=True)
     lab.synchronize()
-    expect_gone(lab, alive)
+    expect_gone(p, lab, alive)
     return "called from another thread"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cai_bridge.testing import describe
+
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
@@ -44,6 +46,24 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     # A host that waits does so each time; once, it may have had other things to do.
     expect(not all(kept_waiting), "the host waited for the write")
     return "nothing waited"
+
+
+@dlpack("failed-wait", rests_on=("values", "pending"))
+def dlpack_failed_wait(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    told = ""
+    for value in lab.values():
+        late, mine = laid_pending(p, lab, case, value), lab.stream()
+        speaks_dlpack(late.array)
+        with p.entered(late.current), lab.failing_waits():
+            capsule = asked_on(late.array, mine.handle, case)
+        if capsule is None:
+            lab.synchronize()
+            told = "it raises"
+            continue
+        region = lab.region(describe(capsule)["capsule"])
+        told = lab.expect_read(mine.handle, region, late, "cuStreamWaitEvent fails")
+        del capsule
+    return told
 
 
 @dlpack("stream-zero")

@@ -10,7 +10,7 @@ from cai_bridge.testing._kit.dlpack_fields import fields_of
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..refusals import attempt
+from ..refusals import Refusal, attempt
 from ..requirement import expect, needs
 from .arrays import (
     expect_gone,
@@ -74,9 +74,17 @@ def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 @exchange("lazy", rests_on=("values",))
 def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table = table_of(made(p, lab))
-    for name, x, _ in p.lazy():
+    arrays = [*p.lazy()]
+    while arrays:
+        # The last one first, which may be a view of those before it.
+        name, x, _ = arrays.pop()
         exported = None if isinstance(x, Exception) else attempt(_exported_or_null, table, x)
         expect(exported is not NullError, f"the {name} is refused by NULL, as if it were none")
+        if isinstance(exported, Refusal):
+            alive = reference_to(x)
+            lab.synchronize()
+            del x
+            expect_gone(p, lab, alive, " after its export was refused")
     told = lazy_values(p, lab, case, by_exchange)
     return lazy_values(p, lab, case, by_loan) if table.can_borrow else told
 
@@ -133,7 +141,7 @@ def exchange_owner(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         "the array",
     )
     taken.delete()
-    expect_gone(lab, alive, " after the deleter")
+    expect_gone(p, lab, alive, " after the deleter")
     return "kept, and let go of"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..requirement import Check, Door
+from ..requirement import Check, Door, expect, needs
 from .arrays import made
 from .doors import TENSOR, ExportOf, NeedsDoor, cai, dlpack, exchange
 from .values import Reads, expect_values, lazy_values
@@ -40,6 +40,25 @@ def gives_values(  # noqa: PLR0917
 ) -> str:
     needs_door(made(p, lab))
     return expect_values(p, lab, case, said, export_of)
+
+
+BIG = 2**31 + 3
+"""How many items an axis has that costs no memory: one item, repeated."""
+
+
+@exchange("extents", rests_on=("table",))
+@dlpack("extents", rests_on=("shape",))
+@cai("extents", rests_on=("shape",))
+def gives_extents(
+    p: ProducerAdapter, lab: Lab, case: Case, needs_door: NeedsDoor, said: Reads
+) -> str:
+    x = made(p, lab, (1,))
+    needs_door(x)
+    shared = said(p.broadcast(x, (4,)), case).ptr == said(x, case).ptr
+    needs(shared, "what is repeated is a copy")
+    shape = said(p.broadcast(x, (BIG,)), case).shape
+    expect(shape == (BIG,), f"the shape is {shape} for {BIG} items")
+    return f"{shape}"
 
 
 @dlpack("lazy", rests_on=("values", "offset"))
