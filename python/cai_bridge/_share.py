@@ -49,8 +49,8 @@ ANSWER = 20.0
 UNSEEN = 10.0
 # A share that no receiver has opened for so long is in the log.
 FORGOTTEN = 60.0
-# CUDA_ERROR_INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED: memory without a handle, as under MIG.
-REFUSALS = {1, 800, 801}
+# CUDA_ERROR_INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED, NOT_SUPPORTED: there is no handle.
+REFUSALS = {1, 400, 800, 801}
 WAYS = (
     "memory of cudaMalloc, as the default allocators of PyTorch and CuPy have; a pool that exports "
     "file descriptors, as cuda.core's DeviceMemoryResource with ipc_enabled; or share(x, copy=True)"
@@ -460,27 +460,32 @@ def _credentials(peer: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def _exported(gpu: _Gpu, view: CaiView | DLPackView, *, is_own: bool) -> tuple[dict[str, Any], Any]:
+def _exported(
+    gpu: _Gpu, view: CaiView | DLPackView
+) -> tuple[dict[str, Any], Callable[[], int] | None]:
     """Say how a receiver opens the memory of a view, and what makes the file that it needs."""
-    start, nbytes, is_legacy, pool = gpu.device.allocation(view.ptr)
-    first = view.ptr + min(0, _reach(view))
-    if not start <= first < start + nbytes:
+    device = gpu.device
+    start, nbytes, is_legacy, pool = device.allocation(view.ptr)
+    if not start <= view.ptr + _reach(view) < start + nbytes:
         raise BufferError(f"x: got memory in several allocations; allowed: {WAYS}")
-    if is_legacy and not is_own:
-        try:
-            name = gpu.device.name_memory(start)
-        except DriverError as error:
-            if error.code not in REFUSALS:
-                raise
-            text = f"x: got memory that the driver does not hand on ({error}; MIG may be why); "
-            raise BufferError(f"{text}allowed: {WAYS}") from error
-        return {"name": name.hex(), "pool": None, "offset": view.ptr - start}, None
-    if pool is None:
-        text = "x: got memory of a pool that exports no handle, as cudaMallocAsync's"
-        raise BufferError(f"{text}; allowed: {WAYS}")
-    name = gpu.device.name_pointer(start)
-    memory = {"name": name.hex(), "pool": f"{pool:x}", "offset": view.ptr - start}
-    return memory, lambda: gpu.device.export_pool(pool)
+    offset = view.ptr - start
+    try:
+        if is_legacy:
+            return {"name": device.name_memory(start).hex(), "pool": None, "offset": offset}, None
+        if pool is not None:
+            os.close(device.export_pool(pool))
+            memory = {
+                "name": device.name_pointer(start).hex(),
+                "pool": f"{pool:x}",
+                "offset": offset,
+            }
+            return memory, lambda: device.export_pool(pool)
+    except DriverError as error:
+        if error.code not in REFUSALS:
+            raise
+        text = f"x: got memory that the driver does not hand on ({error}; as under MIG)"
+        raise BufferError(f"{text}; allowed: {WAYS}") from error
+    raise BufferError(f"x: got memory that the driver does not hand on; allowed: {WAYS}")
 
 
 def _reach(view: CaiView | DLPackView) -> int:
@@ -587,7 +592,7 @@ def share(
         if view.nbytes:
             if copy:
                 shared.view = view = _copied(gpu, taken, own)
-            memory, shared.export = _exported(gpu, view, is_own=bool(copy))
+            memory, shared.export = _exported(gpu, view)
         for _ in range(receivers):
             shared.left.append(to_cai(view, stream=own))
         shared.ready = gpu.take_event()
@@ -816,6 +821,9 @@ def _asked(peer: socket.socket, address: bytes, token: bytes) -> tuple[dict[str,
             raise BufferError("handle: got that of another user; allowed: one of the same user")
         peer.send(token)
         said, files, _, _ = socket.recv_fds(peer, 1 << 16, 1)
+    except TimeoutError as error:
+        text = f"handle: got that of a process that has not answered in {ANSWER:.0f} s"
+        raise BufferError(f"{text}; allowed: one of a process that runs") from error
     except OSError as error:
         raise BufferError(ended) from error
     if not said:

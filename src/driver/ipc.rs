@@ -23,7 +23,7 @@ pub struct Allocation {
     pub range: (u64, u64),
     /// Whether [`Ipc::name_memory`] takes it.
     pub is_legacy: bool,
-    /// Its memory pool, where it has one that can be exported as a file descriptor.
+    /// Its memory pool, if it is of one. [`Ipc::export_pool`] tells whether that can be exported.
     pub pool: Option<u64>,
 }
 

@@ -111,6 +111,17 @@ def receivers_count(sender: Peer, receiver: Peer) -> None:
     assert sender("is_over()")
 
 
+def kept_by_a_process_that_lives(sender: Peer, receiver: Peer) -> None:
+    """A connection that ends gives nothing back before its process ends."""
+    handle = sender("_, h = share()") or sender("h")
+    receiver(f"v = cb.open_shared({handle!r})")
+    receiver("[peer.shutdown(socket.SHUT_RDWR) for peer, _ in list(_share._loop.opened.values())]")
+    time.sleep(0.05)
+    assert sender("[one.opened for one in cb.shares()]") == [1]
+    receiver.kill()
+    assert sender("is_over()")
+
+
 RULES: dict[str, Callable[[Peer, Peer], None]] = {
     rule.__name__: rule
     for rule in (order_there, order_back, kept_until_closed, token_counts, receivers_count)
@@ -120,6 +131,10 @@ RULES: dict[str, Callable[[Peer, Peer], None]] = {
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_holds(pair: Pair, rule: str) -> None:
     RULES[rule](*pair)
+
+
+def test_a_connection_that_ends_is_not_the_end(survivor: Peer) -> None:
+    kept_by_a_process_that_lives(survivor, Peer())
 
 
 # Which rule notices it, in whom it is planted, and what is left out there.
@@ -149,6 +164,14 @@ MUTANTS = {
         "    self.ended(lease)\n"
         "_share._Loop.done = done",
     ),
+    "the connection's end is the process's": (
+        *("kept_by_a_process_that_lives", 0),
+        "real = _share._Loop.hear\n"
+        "def hear(self, lease):\n"
+        "    real(self, lease)\n"
+        "    if lease.is_silent: self.ended(lease)\n"
+        "_share._Loop.hear = hear",
+    ),
     "any token": (
         *("token_counts", 0),
         "_share.hmac.compare_digest = lambda one, other: True",
@@ -176,7 +199,7 @@ MUTANTS = {
 
 def checked(rule: str, peers: Pair) -> None:
     """See that a rule holds, and what the devices have to say."""
-    RULES[rule](*peers)
+    {**RULES, "kept_by_a_process_that_lives": kept_by_a_process_that_lives}[rule](*peers)
     for peer in peers:
         peer("gc.collect(); cuda.synchronize(); cuda.check()")
 
@@ -227,14 +250,24 @@ def test_an_array_arrives_as_it_was(pair: Pair, array: str, copy: bool | None) -
 def test_copy_shares_what_cannot_be_exported(pair: Pair, memory: str) -> None:
     sender, receiver = pair
     sender(f"s = cuda.stream(); x = cuda.array([1.0, 2.0], memory={memory!r}, stream=s)")
-    with pytest.raises(
-        RuntimeError, match=r"BufferError: x: got memory of .*share\(x, copy=True\)"
-    ):
+    with pytest.raises(RuntimeError, match=r"BufferError: x: got memory .*share\(x, copy=True\)"):
         sender("cb.share(x)")
     handle = sender("cb.share(x, stream=s, copy=True)")
     sender("s.fill(x, 9.0); cuda.synchronize(); del x")
     receiver(f"v = cb.open_shared({handle!r}); seen = read(v); cuda.synchronize()")
     assert receiver("seen.value") == [1.0, 2.0]
+
+
+def test_what_was_opened_is_shared_as_a_copy_alone(pair: Pair) -> None:
+    sender, receiver = pair
+    receiver(f"v = cb.open_shared({sender('share()[1]')!r})")
+    with pytest.raises(RuntimeError, match="x: got memory that the driver does not hand on"):
+        receiver("cb.share(v)")
+    receiver("h = cb.share(v, copy=True); del v")
+    sender(f"v = cb.open_shared({receiver('h')!r}); seen = read(v); cuda.synchronize()")
+    assert sender("seen.value") == [1.0, 2.0]
+    sender("del v, seen")
+    assert receiver("is_over()")
 
 
 def test_readonly_is_the_receivers(pair: Pair) -> None:

@@ -60,25 +60,20 @@ impl Ipc for Cuda {
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-            CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
         ];
-        // Each is zeroed, and as large as the largest of the five.
-        let mut found = [0_u64; 5];
+        // Each is zeroed, and as large as the largest of the four.
+        let mut found = [0_u64; 4];
         let mut values = found.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
-        // SAFETY: five names and five places of eight bytes; what the driver's table of attributes gives them is a
-        // CUdeviceptr, a size, a boolean, an unsigned long long and a pointer. All of them outlive the call.
+        // SAFETY: four names and four places of eight bytes; what the driver's table of attributes gives them is a
+        // CUdeviceptr, a size, a boolean and a pointer. All of them outlive the call.
         unsafe {
             let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
-            self.calls.pointer_attributes(5, names, values, pointer)
+            self.calls.pointer_attributes(4, names, values, pointer)
         }?;
-        let [start, bytes, legacy, handles, pool] = found;
-        let is_exportable = pool != 0 && handles & u64::from(FILE.0) != 0;
-        Ok(Allocation {
-            range: (start, bytes),
-            is_legacy: legacy & 0xFF != 0,
-            pool: is_exportable.then_some(pool),
-        })
+        let [start, bytes, legacy, pool] = found;
+        let pool = (pool != 0).then_some(pool);
+        Ok(Allocation { range: (start, bytes), is_legacy: legacy & 0xFF != 0, pool })
     }
 
     fn name_memory(&self, pointer: u64) -> Result<Name> {
@@ -109,7 +104,9 @@ impl Ipc for Cuda {
 
     fn create_shared_event(&self, context: Context) -> Result<Event> {
         let life = crate::driver::Driver::life(self, context)?;
+        // Whoever waits for one on the host leaves the processor to others.
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint
+            | CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
             | CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
         let mut event: CUevent = ptr::null_mut();
         let _relaxed = self.calls.relaxed()?;

@@ -114,7 +114,6 @@ mod own {
             CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
             CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
             CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
-            CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
             CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17
         }
         CUmemorytype {
@@ -122,7 +121,9 @@ mod own {
             CU_MEMORYTYPE_DEVICE = 2,
             CU_MEMORYTYPE_UNIFIED = 4
         }
-        CUevent_flags { CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4 }
+        CUevent_flags {
+            CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4
+        }
         CUipcMem_flags { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 }
         CUevent_wait_flags { CU_EVENT_WAIT_DEFAULT = 0, CU_EVENT_WAIT_EXTERNAL = 1 }
         CUstream_flags { CU_STREAM_NON_BLOCKING = 1 }

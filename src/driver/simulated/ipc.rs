@@ -11,7 +11,7 @@ use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
 use super::events::EventPoint;
-use super::memory::Export;
+use super::memory::{DEFAULT_POOL, Export};
 use super::processes::{Arena, At, Slot, memory, take};
 use super::report::{Report, ReportKind, Side};
 use super::{Simulated, State};
@@ -21,8 +21,7 @@ use crate::driver::{Context, Event, Pointer};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// Pools look like pointers. Those of other processes are above those of this one.
-const POOL: u64 = 0x7000_0000;
+/// Pools look like pointers. Those of this process follow the default one, and those of others follow them.
 const OTHERS: u64 = 0x7100_0000;
 const STEP: u64 = 0x10;
 
@@ -200,12 +199,15 @@ impl Ipc for Simulated {
             state.contexts.primary(ordinal)?;
             state.processes.own()?;
             state.processes.pools += 1;
-            Ok(POOL + STEP * state.processes.pools)
+            Ok(DEFAULT_POOL + STEP * state.processes.pools)
         })
     }
 
-    fn export_pool(&self, _pool: u64) -> Result<i32> {
+    fn export_pool(&self, pool: u64) -> Result<i32> {
         self.ask(Call::MemPoolExportToShareableHandle, Arguments::default(), |state| {
+            if pool == DEFAULT_POOL || pool >= OTHERS {
+                return Err(codes::INVALID_VALUE);
+            }
             state.processes.own()?.exported().ok_or(codes::OUT_OF_MEMORY)
         })
     }

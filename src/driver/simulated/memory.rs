@@ -20,6 +20,9 @@ pub const FRESH: u8 = 0xCD;
 /// What freed memory holds, from when the free runs.
 pub const FREED: u8 = 0xDD;
 
+/// What the driver calls the pool of `cuMemAllocAsync`, which cannot be exported.
+pub(super) const DEFAULT_POOL: u64 = 0x7000_0000;
+
 /// How other processes get at a block.
 #[derive(Debug)]
 pub(super) enum Export {
@@ -204,7 +207,10 @@ impl Memory {
         Some(Allocation {
             range: (address - offset, block.length),
             is_legacy: matches!(block.export, Export::Legacy(..)),
-            pool: if let Export::Pool(_, _, pool) = block.export { Some(pool) } else { None },
+            pool: match block.export {
+                Export::Pool(_, _, pool) => Some(pool),
+                _ => block.pool.map(|_| DEFAULT_POOL),
+            },
         })
     }
 
