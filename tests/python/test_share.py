@@ -545,7 +545,7 @@ def test_nothing_is_left_after_a_thousand(pair: Pair, copy: bool | None) -> None
             sender("cuda.clear_calls()")
             receiver("cuda.clear_calls()")
             before = sender(LEFT), receiver(LEFT)
-        for _ in range(10 if round_ == 0 else 25):
+        for _ in range(10 if round_ == 0 else 40):
             handles = sender(f"[share(copy={copy})[1] for _ in range(20)]")
             receiver(f"for h in {handles!r}: cb.open_shared(h).release()")
             assert sender("is_over()")
