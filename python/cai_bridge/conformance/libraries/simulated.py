@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cai_bridge import DriverError, Library
-from cai_bridge.testing import Pending, SimulatedArray, SimulatedCuda, SimulatedStream
+from cai_bridge.testing._array import SimulatedArray
+from cai_bridge.testing._cuda import SimulatedCuda
 from cai_bridge.testing._kit.dlpack_abi import TensorFields, read_capsule, take
 from cai_bridge.testing._kit.dtypes import dlpack_name
+from cai_bridge.testing._pending import Pending
 from cai_bridge.testing._region import Region
+from cai_bridge.testing._stream import SimulatedStream
 from cai_bridge.testing._values import DTYPES, compact_strides
 from cai_bridge.testing._work import region_of_dict
 
