@@ -9,7 +9,7 @@ from .cases import PLAIN, Case, explains
 from .layouts import traits_of
 
 if TYPE_CHECKING:
-    from .report import Verdict
+    from .verdict import Verdict
 
 OF_THE_ARRAY = ("layout", "dtype", "flag", "memory", "route", "form", "asking")
 """The axes that say which array is handed over, and how: a fault that one value of them shows is
