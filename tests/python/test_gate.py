@@ -23,7 +23,7 @@ from cai_bridge.conformance import (
     check_producer,
     requirements,
 )
-from cai_bridge.conformance.report import Outcome
+from cai_bridge.conformance.verdict import Outcome
 
 MUST = [one for one in requirements("producer") if one.level == "must"]
 ADVICE = next(one for one in requirements("producer") if one.level == "should")

@@ -122,7 +122,7 @@ from .producer.values import (
     whole_of,
 )
 from .refusals import ACCIDENTS, Refusal, attempt
-from .report import ConformanceError, Report, Verdict
+from .report import ConformanceError, Report
 from .requirement import (
     NotApplicableError,
     Requirement,
@@ -135,6 +135,7 @@ from .requirement import (
 )
 from .stand_in import speaks
 from .surroundings import elsewhere, in_another_thread, surrounded
+from .verdict import Verdict
 
 __all__ = [
     "ACCIDENTS",

@@ -25,9 +25,10 @@ from .judging import judge, text_of
 from .lab import open_lab
 from .named import consumer_named, producer_named
 from .place import judged_on
-from .report import Report, Verdict
+from .report import Report
 from .requirement import Requirement, Role, chosen
 from .tracebacks import split_dump
+from .verdict import Verdict
 
 LIMIT_S = 120.0
 """How long one requirement may take, imports and the compilation of kernels included."""

@@ -14,7 +14,6 @@ from .lab import CaiArray, DLPackArray
 from .place import expect_judged
 from .reference import Consumer, Producer, reference_of
 from .refusals import NotTakenError, noted
-from .report import Outcome, Verdict
 from .requirement import (
     NoMemoryError,
     NotApplicableError,
@@ -25,6 +24,7 @@ from .requirement import (
 )
 from .surroundings import surrounded
 from .tracebacks import traceback_of
+from .verdict import Outcome, Verdict
 
 
 def text_of(error: BaseException) -> str:

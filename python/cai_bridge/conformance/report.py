@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .causes import follows
-from .verdict import Outcome as Outcome
 from .verdict import Verdict
 
 
