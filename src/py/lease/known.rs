@@ -28,7 +28,7 @@ struct Entry {
     producer: Option<StreamRef>,
     upstream: KnownStreams,
     /// The stream that it was handed out as ready on; `None` for the legacy default one.
-    ready_on: Option<KnownStream>,
+    ready_on: Option<Box<KnownStream>>,
     /// Streams on which work on the memory goes on, beside the lease's own consumer's.
     later: KnownStreams,
 }
@@ -163,7 +163,7 @@ impl Known {
             length,
             producer: home.producer.as_ref().map(|kept| kept.clone_ref(py)),
             upstream: home.upstream.clone_ref(py),
-            ready_on,
+            ready_on: ready_on.map(Box::new),
             later: KnownStreams::NONE,
         };
         let mut entries = entries();
