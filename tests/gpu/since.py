@@ -1,7 +1,8 @@
 """`python -m tests.gpu.since`: whether the GPU tests were run lately, and passed.
 
-LAST.md names the commit of the last run. Where `src` has changed by more than 300 lines since, or
-a test had failed, this says so and exits with 1.
+LAST.md names the commit of the last run. Where the code of `src` has changed by more than 300 lines
+since, or a test had failed, this says so and exits with 1. Comments, pages and the simulated device
+do not count: they do not run on a GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIMIT = 300
+ON_NO_GPU = ("src/driver/simulated", "src/testing", "src/py/simulated")
+CODE = re.compile(r"[+-]\s*(?!//)\S")
 
 
 def said(page: str, name: str) -> str:
@@ -22,13 +25,14 @@ def said(page: str, name: str) -> str:
 
 
 def changed(commit: str, root: Path) -> int | None:
-    """Count the lines of `src` added and removed since a commit; None if it is not known here."""
-    command = ["git", "diff", "--numstat", commit, "--", "src"]
+    """Count the lines of code added and removed since a commit; None if it is not known here."""
+    where = ["src/*.rs", *(f":!{folder}" for folder in ON_NO_GPU)]
+    command = ["git", "diff", "--unified=0", commit, "--", *where]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
         return None
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return sum(int(new) + int(gone) for new, gone, _ in rows if new != "-")
+    lines = [line for line in done.stdout.splitlines() if not line.startswith(("+++", "---"))]
+    return sum(bool(CODE.match(line)) for line in lines)
 
 
 def complaint(page: str, root: Path) -> str:

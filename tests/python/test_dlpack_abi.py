@@ -359,7 +359,7 @@ def test_what_a_tables_functions_raise_is_raised_and_codes_without_an_exception_
     with pytest.raises(ValueError, match=r"^current_work_stream: got -1 without an exception"):
         exchange_table(kind).work_stream(2, 0)
     nothing = tables.speaker(tables.table(lambda _: 0))
-    with pytest.raises(ValueError, match=r"got NULL without an exception; allowed: a managed"):
+    with pytest.raises(ValueError, match=r"got NULL and no failure; allowed: a managed"):
         exchange_table(nothing).export(nothing())
 
 

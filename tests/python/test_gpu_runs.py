@@ -76,7 +76,7 @@ def test_the_page_says_what_ran_where() -> None:
 def repository(tmp_path: Path) -> Path:
     """One commit of a source of 400 lines."""
     (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "a.rs").write_text("// a line\n" * 400)
+    (tmp_path / "src" / "a.rs").write_text("a();\n" * 400)
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "a")
@@ -93,8 +93,12 @@ def test_after_300_changed_lines_of_the_source_the_tests_are_due(
     repository: Path, lines: int, too_many: bool
 ) -> None:
     commit = git(repository, "rev-parse", "HEAD").strip()
-    (repository / "src" / "a.rs").write_text("// a line\n" * (400 - lines))
+    (repository / "src" / "a.rs").write_text("a();\n" * (400 - lines))
     (repository / "other").write_text("x\n" * 500)
+    (repository / "src" / "testing").mkdir()
+    (repository / "src" / "testing" / "b.rs").write_text("b();\n" * 500)
+    (repository / "src" / "a.md").write_text("x\n" * 500)
+    git(repository, "add", "--all")
     assert changed(commit, repository) == lines
     said = complaint(written(commit), repository)
     assert bool(said) == too_many

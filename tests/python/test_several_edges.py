@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cai_bridge import DriverError, convert, from_cai
+from cai_bridge import DriverError, convert
 
 
 def assert_not_joined(cuda: Any, captured: Any, call: Any, got: str) -> None:
@@ -52,17 +52,4 @@ def test_streams_of_two_captures_cannot_both_be_waited_for(cuda):
             lambda: convert(arrays, "cai", stream=consumer),
             "got an edge from the stream .* to the stream",
         )
-    cuda.synchronize()
-
-
-def test_of_both_streams_of_a_producer_none_is_waited_for_if_one_is_refused(cuda):
-    captured, consumer = cuda.per_thread, cuda.stream("consumer", blocking=False)
-    array = cuda.array(fill=3, shape=(6,), speaks="cai3", stream=consumer)
-    with cuda.current_stream(consumer):
-        view = from_cai(array)
-    with cuda.capture(captured):
-        captured.fill(array, 7)
-        capsule = view.__dlpack__(stream=captured, max_version=(1, 3))
-        with pytest.raises(DriverError, match=r"an edge from the legacy default stream \(1\)"):
-            convert(capsule, "cai", stream=consumer.handle)
     cuda.synchronize()
