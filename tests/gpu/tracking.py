@@ -27,10 +27,6 @@ class Memory:
         self.streams: list[Any] = []
 
     def used_on(self, stream: Any) -> None:
-        if stream.handle == 2:
-            # Another thread's is another stream: one of our own stands for it.
-            stream = self.lab.stream()
-            self.lab.order(2, stream.handle)
         others = [one for one in self.streams if one.handle != stream.handle]
         self.streams = [*others, stream]
 

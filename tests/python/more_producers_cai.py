@@ -167,6 +167,8 @@ def from_the_first(self):
 also("cai-reversed", "the array itself is exported", CAI, interface=from_the_first)
 also("cai-entries", "the version is a float", CAI, interface=saying(version=lambda *_: 3.0))
 also("cai-entries", "the version is text", CAI, interface=saying(version=lambda *_: "3"))
+also("cai-version", "it is 1", CAI, interface=saying(version=lambda *_: 1))
+also("cai-version", "it is 0", CAI, interface=saying(version=lambda *_: 0))
 also("cai-mask", "it is False", interface=lambda self: {**Array.interface(self), "mask": False})
 also("cai-mask", "it is a pointer", interface=lambda self: {**Array.interface(self), "mask": 4096})
 also("cai-descr", "it is a tuple", interface=saying(descr=lambda _, descr: tuple(descr)))

@@ -64,15 +64,12 @@ class Memory:
         self.streams = []
 
     def used_on(self, stream):
-        if stream.handle == 2:
-            # Another thread's is another stream.
-            self.done = stream.record()
         self.streams = [one for one in self.streams if one.handle != stream.handle] + [stream]
 
     def order_before(self, stream):
         for one in self.streams:
             if one.handle != stream.handle:
-                stream.wait(self.done if one.handle == 2 else one.record())
+                stream.wait(one.record())
 
 
 class Array:

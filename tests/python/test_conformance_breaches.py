@@ -256,7 +256,7 @@ def test_a_library_with_six_faults_fails_by_the_name_of_each():
     failed = {one.name for one in report.failed}
     for names in FAULTS.values():
         assert names <= failed
-    named = set().union(*FAULTS.values(), {"dlpack-pending-threads"})
+    named = set().union(*FAULTS.values())
     # What else failed is told with its likely cause.
     assert {one.name for one in report.causes} <= named | {"dlpack-streams"}
     assert failed - named - {"dlpack-streams"} <= report.follows.keys()

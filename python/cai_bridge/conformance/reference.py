@@ -27,7 +27,7 @@ from .layouts import View
 from .libraries import simulated
 from .reference_exchange import table_capsule
 
-CPU, LEGACY, PER_THREAD = (1, 0), 1, 2
+CPU, LEGACY = (1, 0), 1
 NAME = "the kit's own library"
 
 
@@ -94,11 +94,6 @@ class Memory:
 
     def used_on(self, stream: Any) -> None:
         """Note that work is queued on a stream."""
-        if handle_of(stream) == PER_THREAD:
-            # Another thread's is another stream: one of our own stands for it.
-            mark = self.lab.stream(NAME)
-            self.lab.order(PER_THREAD, mark.handle)
-            stream = mark
         self.streams.pop(handle_of(stream), None)
         self.streams[handle_of(stream)] = stream
 

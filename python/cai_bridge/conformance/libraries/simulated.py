@@ -7,6 +7,7 @@ for. `Consumer` has none: it takes arrays in as both specifications want it.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,17 +112,23 @@ class Array:
     upon: SimulatedStream | None = None
     users: list[Any] = field(default_factory=list)
 
-    def __del__(self) -> None:
-        # A deleter tells the producer that no work is left.
-        for stream in self.users:
-            if not stream._session.is_open:
-                return
-            # What was wrong with the work is told where its result is read.
-            with contextlib.suppress(DriverError):
-                if stream._destroyed:  # by the garbage collector, in a cycle with this
-                    _device().synchronize()
-                else:
-                    stream.synchronize()
+    def __post_init__(self) -> None:
+        # A deleter tells the producer that no work is left. The garbage collector calls this
+        # before the `__del__` of anything in a cycle with the array, such as its tensor.
+        weakref.finalize(self, _wait_for, self.users).atexit = False
+
+
+def _wait_for(users: list[Any]) -> None:
+    """Have the host wait for the streams of an array that goes."""
+    for stream in users:
+        if not stream._session.is_open:
+            return
+        # What was wrong with the work is told where its result is read.
+        with contextlib.suppress(DriverError):
+            if stream._destroyed:  # by the garbage collector, in a cycle with the array
+                _device().synchronize()
+            else:
+                stream.synchronize()
 
 
 class Converted(Library):

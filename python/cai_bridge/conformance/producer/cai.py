@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..requirement import expect
+from ..requirement import expect, needs
 from .arrays import cai_of, can_be_late, descr_size, is_int, is_typestr, made
 from .doors import cai
 from .pending import laid_pending
@@ -69,6 +69,13 @@ def cai_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     version = dict_or_refused(x, case)["version"]
     expect(is_int(version), f"version is {version!r}")
+    if version < 3 and can_be_late(p):
+        # Who waits on the host needs no stream.
+        late = laid_pending(p, lab, Case(), 1.0)
+        with p.entered(late.current), lab.watched() as watch:
+            cai_of(late.array)
+        lab.synchronize()
+        needs(not watch.waited, f"version is {version}, and the host has waited")
     expect(version >= 3, f"version is {version}, which has no stream")
     return f"{version}"
 

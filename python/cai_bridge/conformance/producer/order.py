@@ -26,7 +26,6 @@ PENDING = {
 @exchange("pending-on-two", rests_on=(*PENDING["exchange"], "pending-elsewhere"))
 @dlpack("pending-on-two", rests_on=(*PENDING["dlpack"], "pending-elsewhere"))
 @cai("pending-on-two", rests_on=(*PENDING["cai"], "pending-elsewhere"))
-@dlpack("pending-threads", rests_on=(*PENDING["dlpack"], "pending-elsewhere", "pending-on-two"))
 @exchange("pending-elsewhere", rests_on=PENDING["exchange"])
 @dlpack("pending-elsewhere", rests_on=PENDING["dlpack"])
 @cai("pending-elsewhere", rests_on=PENDING["cai"])

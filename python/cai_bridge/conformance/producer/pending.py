@@ -72,9 +72,7 @@ def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late
     Its stream that is to be current at the hand-over is told.
     """
     own = case.stream in DEFAULTS and case.thread != "none"
-    # That of another thread is no stream that one could name, or make the current one.
-    tracked = case.stream == "per-thread" and case.current != "the work's"
-    needs(not own or (tracked and case.thread == "the hand-over"), OWN_DEFAULT)
+    needs(not own, OWN_DEFAULT)
     late = elsewhere(lab, case, "the work", lambda: _worked(p, lab, case, value))
     if case.current == "the work's":
         late.current = late.stream
