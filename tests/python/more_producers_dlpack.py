@@ -57,9 +57,9 @@ also("dlpack-keywords", "it takes no dl_device", DLPACK, __dlpack__=no_device)
 also("dlpack-keywords", "it takes them by position", DLPACK, __dlpack__=positions)
 also(
     "dlpack-legacy",
-    "it is refused",
+    "it is refused with a ValueError",
     DLPACK,
-    capsule=refusing(BufferError, max_version=lambda newest: newest is None),
+    capsule=refusing(ValueError, max_version=lambda newest: newest is None),
 )
 also(
     "dlpack-legacy",

@@ -113,9 +113,13 @@ class Array:
     users: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # A deleter tells the producer that no work is left. The garbage collector calls this
-        # before the `__del__` of anything in a cycle with the array, such as its tensor.
+        # The garbage collector calls this before the `__del__` of anything in a cycle with the
+        # array, such as its tensor's.
         weakref.finalize(self, _wait_for, self.users).atexit = False
+
+    def __del__(self) -> None:
+        # A deleter tells the producer that no work is left.
+        _wait_for(self.users)
 
 
 def _wait_for(users: list[Any]) -> None:
@@ -129,6 +133,7 @@ def _wait_for(users: list[Any]) -> None:
                 _device().synchronize()
             else:
                 stream.synchronize()
+    users.clear()
 
 
 class Converted(Library):
