@@ -1,14 +1,15 @@
-"""A line of docs/compiled.md for a compiler that is not here, by a stand-in."""
+"""Lines of docs/compiled.md: a stand-in for a compiler that is not here, and tvm-ffi."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+import tvm_ffi
 from capsules import take
 from stand_in import made_on
 
-from cai_bridge import to_dlpack
+from cai_bridge import adapt, convert, to_dlpack
 from cai_bridge.testing._region import Region
 
 
@@ -39,3 +40,27 @@ def test_cute_launches_on_the_stream_that_the_view_is_ready_on(speaks: str, cuda
         producer.fill(x, 9.0, name="the producer's next write")
         cuda.synchronize()
     assert (seen.value, after.value) == ([7.0] * 4, [14.0] * 4)
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "cai3"])
+@pytest.mark.parametrize("adapted", [False, True])
+def test_a_function_of_tvm_ffis_works_in_order(speaks: str, adapted: bool, cuda: Any) -> None:
+    producer, legacy = cuda.stream("producer"), cuda.default_stream(0)
+    seen: list[Any] = []
+
+    def kernel(tensor: Any) -> None:
+        region = Region(tensor.data_ptr(), (4,), (4,), "float32", 4)
+        seen.append(legacy.read(region, name="the kernel's read"))
+        legacy.fill(region, 14.0, name="the kernel's write")
+
+    function = tvm_ffi.convert(kernel)
+    with cuda.current_stream(producer):
+        x = made_on(cuda, producer, 7.0, speaks)
+        if adapted:
+            adapt(function, "tvm_ffi")(x)
+        else:
+            function(convert(x, "tvm_ffi"))
+        after = producer.read(x)
+        producer.fill(x, 9.0, name="the producer's next write")
+        cuda.synchronize()
+    assert (seen[0].value, after.value) == ([7.0] * 4, [14.0] * 4)
