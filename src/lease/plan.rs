@@ -191,7 +191,10 @@ pub fn first(known: &impl Outline) -> First {
             First::WhetherAllOnLegacy
         }
         Works::Unnamed
-            if !known.has_producer() && !known.is_collected() && known.at() == known.home() =>
+            if !known.has_producer()
+                && !known.may_move()
+                && !known.is_collected()
+                && known.at() == known.home() =>
         {
             First::WhetherOneMarkDoes
         }

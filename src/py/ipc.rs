@@ -119,8 +119,8 @@ impl IpcDevice {
         let py = view.py();
         act(py, || {
             let view = view.get();
-            let holding = view.share(py)?;
-            let ready = ready_streams(py, "share", &holding, (view.ready(), view.place))?;
+            let holding = view.hand_on(py)?;
+            let ready = ready_streams(py, "share", &holding, (holding.ready, view.place))?;
             let Some((ready, also)) = ready else { return Ok(()) };
             let check = |stream: Alive<'_>| {
                 let driver = view.driver.get()?;

@@ -8,24 +8,26 @@ from typing import Any
 import capsules
 import numpy as np
 import pytest
-from moving import BEFORE, host_waits, moved, stream_before
+from moving import BEFORE_OR_NONE, exporter_before, host_waits, moved, stream_before
 from scenes import done
 
 from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import _current_streams
 
 
-@BEFORE
-@pytest.mark.parametrize("reader", ["capsule", "trusting", "dict", "copy", "host copy"])
+@BEFORE_OR_NONE
+@pytest.mark.parametrize("reader", ["capsule", "trusting", "dict", "copy", "host copy", "wait"])
 def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, cuda):
     first, then = stream_before(cuda, before), cuda.stream("then")
     consumer = cuda.stream("consumer")
     array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    cuda.synchronize()
+    exporter = exporter_before(array, before)
     if before == "a library's":
         with cuda.current_stream(first):
-            view = from_cai(array)
+            view = from_cai(exporter)
     else:
-        view = from_cai(array)
+        view = from_cai(exporter)
     if reader in {"dict", "trusting"}:
         view = to_cai(view)
     moved(array, first, then)
@@ -40,6 +42,11 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, 
         seen = cuda.consumer("dlpack", consumer).read(view)
         seen.release()
         view.release()
+    elif reader == "wait":
+        (view := to_cai(view)).wait()
+        seen = consumer.read(array)
+        assert done(seen) == [2.0] * 4
+        return
     elif reader == "host copy":
         copy = np.from_dlpack(view, device="cpu", copy=True)
         assert copy.tolist() == [2.0] * 4

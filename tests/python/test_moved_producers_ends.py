@@ -8,7 +8,7 @@ from typing import Any
 
 import capsules
 import pytest
-from moving import BEFORE, GIVEN, host_waits, moved, stream_before
+from moving import BEFORE, GIVEN, exporter_before, host_waits, moved, stream_before
 from scenes import done
 
 from cai_bridge import from_cai, to_cai
@@ -92,6 +92,32 @@ def test_a_consumer_where_the_producer_was_is_waited_for_where_it_is(consumer, b
         view = to_cai(array, stream=first if consumer == "named" else None)
         assert view.__cuda_array_interface__["stream"] == first.handle
     expect_in_order(cuda, view, array, (first, then))
+
+
+@ENDS
+@pytest.mark.parametrize("before", ["none", "none, unknown"])
+def test_an_exporter_that_named_no_stream_waits_on_the_one_that_it_names_at_the_end(
+    before, end, cuda
+):
+    then, consumer = cuda.stream("then"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", name="x")
+    cuda.synchronize()
+    view = lent(exporter_before(array, before), end, consumer)
+    moved(array, None, then)
+    consumer.wait(then.record())
+    seen = consumer.read(array)
+    cuda.clear_calls()
+    if end == "capsule":
+        view.delete()
+    elif end == "release":
+        view.release()
+    del view
+    gc.collect()
+    waits = [call.stream for call in cuda.calls if call.call == "cuStreamWaitEvent"]
+    assert waits == [then.handle], "and no stream stands in for one that is known"
+    then.fill(array, 3.0)
+    assert done(seen) == [2.0] * 4
+    assert host_waits(cuda) == 0
 
 
 def test_an_exporter_whose_context_was_reset_is_not_asked_for_its_stream(cuda):

@@ -24,7 +24,7 @@ use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
 use crate::py::observe::{By, End};
-use crate::py::streams::{KnownStream, StreamRef};
+use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
 /// An array that was taken in: what keeps its memory, and how that goes back.
@@ -251,6 +251,25 @@ impl Holding {
         self.ready = self.array.pending(ready);
         self.home.producer = producer;
         self.home.ready_on = kept;
+    }
+
+    /// The producer's dict named no stream, and may name one later.
+    #[inline]
+    pub(crate) fn keep_unnamed(&mut self, unnamed: Option<Unnamed>) {
+        self.home.unnamed = unnamed;
+    }
+
+    /// For a hand-over: where the array was `ready` at its import, or on the stream that its producer names by now, which
+    /// named none then.
+    #[inline]
+    pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
+        self.ready = ready;
+        if !matches!(ready, Ready::On(_))
+            && let Some(stream) = self.home.ask_unnamed(py, &self.driver)?
+        {
+            self.ready = Ready::On(stream);
+        }
+        Ok(())
     }
 
     /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or

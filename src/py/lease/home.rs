@@ -7,7 +7,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::lease::Failure;
-use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
+use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
 /// Where memory goes back to.
@@ -17,6 +17,8 @@ pub(crate) struct Home {
     pub(crate) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) producer: Option<StreamRef>,
+    /// The producer, where its dict named no stream: it may name one by now.
+    pub(super) unnamed: Option<Unnamed>,
     /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
     /// view those of the consumers of the views between.
     pub(super) upstream: KnownStreams,
@@ -28,7 +30,7 @@ impl Home {
     /// At `place`, and nothing more is known.
     #[inline(always)]
     pub(super) const fn at(place: Place) -> Self {
-        Self { place, producer: None, upstream: KnownStreams::NONE, ready_on: None }
+        Self { place, producer: None, unnamed: None, upstream: KnownStreams::NONE, ready_on: None }
     }
 
     /// The same for another holder.
@@ -37,6 +39,7 @@ impl Home {
         Self {
             place: self.place,
             producer: self.producer.as_ref().map(|kept| kept.clone_ref(py)),
+            unnamed: self.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
             upstream: self.upstream.clone_ref(py),
             ready_on: self.ready_on.as_ref().map(|kept| kept.clone_ref(py)),
         }
@@ -63,7 +66,8 @@ impl Home {
 
     /// Whether the stream that the array is `ready` on can be closed while it is held here, or become another one.
     pub(crate) fn may_lose(&self, ready: Ready) -> bool {
-        self.keeper(ready).is_some_and(StreamRef::may_change)
+        let is_unnamed = self.unnamed.is_some() && !matches!(ready, Ready::On(_));
+        is_unnamed || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
     /// Whether it can be closed, by others than the exporter of a dict.
@@ -91,13 +95,35 @@ impl Home {
         Ok(kept.now(py, driver)?.filter(stays))
     }
 
-    /// The stream that the producer names now besides the one that it named first, as far as it may move.
+    /// The stream that the producer names now besides the one that it named first, if any, as far as it may move.
     pub(super) fn producer_also(
         &self,
         py: Python<'_>,
         driver: &Handle,
     ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
-        self.producer.as_ref().map_or(Ok(None), |producer| producer.also(py, driver))
+        match (&self.producer, &self.unnamed) {
+            (Some(producer), _) => producer.also(py, driver),
+            (None, Some(unnamed)) => unnamed.now(py, driver),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Asks a producer that named no stream once more. Returns the stream that it names now, and knows it from here on.
+    pub(super) fn ask_unnamed(
+        &mut self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> PyResult<Option<Stream>> {
+        let Some(unnamed) = &self.unnamed else { return Ok(None) };
+        let Some(named) = unnamed.named(py, driver)? else { return Ok(None) };
+        let stream = named.stream();
+        (self.producer, self.unnamed) = (Some(named), None);
+        Ok(Some(stream))
+    }
+
+    /// Whether the producer may name another stream later than it did.
+    pub(super) fn may_move(&self) -> bool {
+        self.unnamed.is_some() || self.producer.as_ref().is_some_and(StreamRef::may_move)
     }
 
     /// The same where the array is ready on the producer's stream.
@@ -145,6 +171,7 @@ impl Home {
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let upstream = self.upstream.iter().filter_map(KnownStream::kept);
         let mut all = self.producer.iter().chain(&self.ready_on).chain(upstream);
-        all.try_for_each(|kept| kept.visit(visit))
+        all.try_for_each(|kept| kept.visit(visit))?;
+        self.unnamed.as_ref().map_or(Ok(()), |unnamed| unnamed.visit(visit))
     }
 }

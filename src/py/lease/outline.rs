@@ -4,7 +4,6 @@ use super::home::Home;
 use super::used::{Consumer, Use};
 use crate::device::Place;
 use crate::lease::plan::{Outline, Works};
-use crate::py::streams::StreamRef;
 use crate::stream::Alive;
 
 /// Both sides, as the outline of an end.
@@ -61,7 +60,7 @@ impl Outline for Sides<'_> {
     }
 
     fn may_move(&self) -> bool {
-        self.home.producer.as_ref().is_some_and(StreamRef::may_move)
+        self.home.may_move()
     }
 
     fn in_call(&self) -> bool {

@@ -153,7 +153,11 @@ fn pair<'a>(
 
 /// Whether the garbage collector ends the memory's owner, too.
 fn is_of_garbage(py: Python<'_>, end: &End, home: &Home) -> bool {
-    home.producer.as_ref().map_or(end.collected, |producer| producer.is_of_garbage(py))
+    match (&home.producer, &home.unnamed) {
+        (Some(producer), _) => producer.is_of_garbage(py),
+        (None, Some(unnamed)) => unnamed.is_of_garbage(py),
+        (None, None) => end.collected,
+    }
 }
 
 #[inline(always)]

@@ -147,12 +147,17 @@ pub(crate) fn import<'py>(
     } else {
         readiness(x, facts, options, &work, (claim, is_unnamed), (there, ordered))?
     };
+    let unnamed = match (options.stream.request(), claim) {
+        (Request::Unspecified, Claim::Stated(Ready::Nothing | Ready::Unsaid)) => work.unnamed()?,
+        _ => None,
+    };
     let elided = options.stream.request() == Request::Unspecified && !ordered;
     source.ready = if elided { Ready::Nothing } else { ready };
     let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
     keep_streams(&mut source, owner, facts, (producer, kept), |view| {
         is_said || named != view.told().stream()
     });
+    source.keep_unnamed(unnamed);
     if let Some(before) = before {
         source.home.put_upstream(KnownStream::Kept(before));
     }
@@ -197,8 +202,8 @@ fn readiness(
         (Request::Unspecified, Claim::Silent) => {
             silence::settle(x, facts, work.owner, streams, (door, ordered))?
         }
-        (Request::Unspecified, Claim::Stated(Ready::Unsaid)) => (Ready::Unsaid, None, None),
-        (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
+        (Request::Unspecified, Claim::Stated(ready)) => (ready, None, None),
+        (Request::NoOrder, _) => (Ready::Nothing, None, None),
     };
     Ok((ready, None))
 }

@@ -10,7 +10,7 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::streams::{StreamRef, WaitReason, current, exports, named_by, wait_for_all};
+use crate::py::streams::{StreamRef, Unnamed, WaitReason, current, ready_by, wait_for_all};
 use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -131,8 +131,9 @@ impl DictStream<'_, '_> {
         if self.exports || !self.of_owner.has_cai || !self.moves() {
             return Ok(None);
         }
-        let Some(stream) = named_by(self.owner, self.ptr)?.filter(|stream| *stream != named) else {
-            return Ok(None);
+        let stream = match ready_by(self.owner, self.ptr)? {
+            Some(Ready::On(stream)) if stream != named => stream,
+            _ => return Ok(None),
         };
         let own = current::named(py, stream.handle(), self.place);
         let after = current::named(py, named.handle(), self.place);
@@ -143,6 +144,20 @@ impl DictStream<'_, '_> {
         let edge = (own, after);
         order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
         Ok(Some(kept))
+    }
+
+    /// The exporter of a dict that names no stream, which may name one later.
+    pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
+        if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {
+            return Ok(None);
+        }
+        let is_idle = self.of_owner.says_what_is_pending();
+        Unnamed::new(self.driver, self.place, (self.owner, self.ptr), is_idle).map(Some)
+    }
+
+    /// Whether a dict by itself, which says `ready`, is the owner's own.
+    fn is_of_owner(&self, ready: Ready) -> PyResult<bool> {
+        Ok(!self.owner.is_instance_of::<View>() && ready_by(self.owner, self.ptr)? == Some(ready))
     }
 
     /// What keeps the stream that the dict names, if something does: by the specification the exporter does; CuPy's arrays do not.
@@ -164,10 +179,7 @@ impl DictStream<'_, '_> {
             return Ok(Some(kept));
         }
         // A dict by itself may be the owner's own.
-        let of_owner = || exports(self.owner, self.ptr, stream);
-        if (self.exports && !of_now)
-            || (moves && !self.owner.is_instance_of::<View>() && of_owner()?)
-        {
+        if (self.exports && !of_now) || (moves && self.is_of_owner(Ready::On(stream))?) {
             let named = (moves, vouched, self.of_owner.says_what_is_pending());
             let of_owner = (self.owner, self.ptr);
             return StreamRef::exported(self.driver, alive, of_owner, named).map(Some);

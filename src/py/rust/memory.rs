@@ -40,10 +40,9 @@ impl PythonMemory {
     }
 
     /// The memory for a view of Python's.
-    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> Result<Box<Holding>> {
-        let mut source = self.share(py)?;
+    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<Holding>> {
+        let mut source = self.hand_on(py)?;
         source.array = array.clone();
-        source.ready = self.ready();
         Ok(source)
     }
 
@@ -66,9 +65,9 @@ impl PythonMemory {
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {
-            let holding = self.share(py)?;
+            let holding = self.hand_on(py)?;
             if let Some((first, also)) =
-                ready_streams(py, "C", &holding, (self.ready(), self.place))?
+                ready_streams(py, "C", &holding, (holding.ready, self.place))?
             {
                 found = [first.native(), also.map_or(0, Alive::native)];
             }
@@ -96,6 +95,13 @@ impl PythonMemory {
         shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
     }
 
+    /// Another holder for a hand-over, with what the array is ready on by now.
+    fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
+        let mut shared = self.share(py)?;
+        shared.ready_by_now(py, self.ready())?;
+        Ok(shared)
+    }
+
     fn order_from(
         &self,
         py: Python<'_>,
@@ -103,8 +109,8 @@ impl PythonMemory {
         to: Alive<'_>,
     ) -> Result<(), Failure<PyErr>> {
         look(py);
-        let holding = self.share(py)?;
-        let ready = (self.ready(), self.place);
+        let holding = self.hand_on(py)?;
+        let ready = (holding.ready, self.place);
         let Some(both) = ready_streams(py, door, &holding, ready)? else {
             let door = Purpose::hand_over(door);
             order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));

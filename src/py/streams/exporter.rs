@@ -5,11 +5,16 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::context::{goes_on, life_at};
+use super::reference::{StreamRef, alive_by};
 use super::voucher::Voucher;
 use crate::descriptor::Descriptor;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::lease::Failure;
 use crate::py::interpreter::answered;
 use crate::py::local::asking;
-use crate::stream::{Ready, Stream, Thread};
+use crate::stream::{Alive, Ready, Stream, Thread};
 
 /// The exporter of a dict that named a stream.
 #[derive(Debug)]
@@ -28,11 +33,7 @@ pub(super) struct Exporter {
 impl Exporter {
     /// What its dict, which named `before`, says now; `None` where it cannot be asked, or says nothing of this memory.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
-        let said = |object: &Bound<'_, PyAny>| {
-            let dict = interface(object)?;
-            (address(&dict)? == Some(self.ptr)).then(|| pending(&dict)).transpose()
-        };
-        let now = self.voucher.ask(py, said)?;
+        let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
             // The number is the same in each thread.
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
@@ -64,23 +65,71 @@ impl Exporter {
     }
 }
 
-/// Whether the dict of `object` itself names the address `ptr` and the stream `stream`.
-pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> PyResult<bool> {
-    let py = object.py();
-    let same = || {
-        let dict = interface(object)?;
-        Ok(address(&dict)? == Some(ptr) && pending(&dict)? == Ready::On(stream))
-    };
-    Ok(answered(py, same())?.unwrap_or(false))
+/// The exporter of a dict that named no stream, at that place. Its dict may name one later.
+#[derive(Debug)]
+pub(crate) struct Unnamed(Box<(Exporter, Place)>);
+
+impl Unnamed {
+    /// The exporter of the memory at `ptr`. `is_idle` is whether nothing was pending.
+    pub(crate) fn new(
+        driver: &Handle,
+        place: Place,
+        (exporter, ptr): (&Bound<'_, PyAny>, u64),
+        is_idle: bool,
+    ) -> PyResult<Self> {
+        let (voucher, life) = (Voucher::new(exporter)?, life_at(driver, place)?);
+        let exporter = Exporter { voucher, ptr, moves: true, none_is_nothing: is_idle, life };
+        Ok(Self(Box::new((exporter, place))))
+    }
+
+    /// The stream that its dict names now, if it names one.
+    pub(crate) fn now(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
+        let (exporter, place) = &*self.0;
+        let Some(Ready::On(stream)) = exporter.ask(py, Stream::Legacy)? else { return Ok(None) };
+        let lives = goes_on(life_at(driver, *place), exporter.life)?;
+        Ok(lives.then(|| alive_by(exporter, stream, *place)))
+    }
+
+    /// What keeps that stream.
+    pub(crate) fn named(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<StreamRef>> {
+        let (exporter, place) = &*self.0;
+        let (Some(alive), Some(object)) = (self.now(py, driver)?, exporter.voucher.object(py))
+        else {
+            return Ok(None);
+        };
+        let besides = StreamRef::vouched(py, driver, (alive.stream(), *place))?;
+        let named = (true, besides, exporter.none_is_nothing);
+        StreamRef::exported(driver, alive, (object, exporter.ptr), named).map(Some)
+    }
+
+    /// Whether the garbage collector is about to end the exporter.
+    pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
+        self.0.0.is_of_garbage(py)
+    }
+
+    /// Another holder of the same.
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self(Box::new((self.0.0.clone_ref(py), self.0.1)))
+    }
+
+    /// Shows the garbage collector the exporter.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.0.0.visit(visit)
+    }
 }
 
-/// The stream that the dict of `object` names for the memory at `ptr`.
-pub(crate) fn named_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Stream>> {
-    let named = || {
-        let dict = interface(object)?;
-        Ok(if address(&dict)? == Some(ptr) { pending(&dict)?.stream() } else { None })
-    };
-    Ok(answered(object.py(), named())?.flatten())
+/// What the dict of `object` says of the memory at `ptr`; `None` where it has no dict, or one of other memory.
+pub(crate) fn ready_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
+    Ok(answered(object.py(), said_of(object, ptr))?.flatten())
+}
+
+fn said_of(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
+    let dict = interface(object)?;
+    if address(&dict)? == Some(ptr) { pending(&dict).map(Some) } else { Ok(None) }
 }
 
 /// The dict of `object`, where it has one that is about the memory of `array`: it begins there, or has none.

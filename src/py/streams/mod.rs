@@ -19,7 +19,7 @@ mod wait;
 pub(crate) mod xla;
 
 pub(crate) use argument::Argument;
-pub(crate) use exporter::{dict_of, exports, named_by, pending};
+pub(crate) use exporter::{Unnamed, dict_of, pending, ready_by};
 pub(crate) use known::{KnownStream, KnownStreams};
 pub(crate) use name::StreamName;
 pub(crate) use object::handle_of;

@@ -192,13 +192,6 @@ impl StreamRef {
         })
     }
 
-    /// A stream that the exporter has just said that it has.
-    const fn alive(&self, stream: Stream) -> Alive<'_> {
-        // SAFETY: the exporter, which is held as long as `self`, keeps the stream that its dict names ("Lifetime
-        // management", "Streams").
-        unsafe { Alive::kept(stream, self.place) }
-    }
-
     /// The stream that the exporter names now, where that may be another one than a library vouches for.
     pub(crate) fn also(
         &self,
@@ -211,8 +204,10 @@ impl StreamRef {
         };
         let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
         // By the driver's name: another thread's own default stream has the legacy one's here.
-        let before = self.alive(self.stream()).native();
-        let other = now.map(|stream| self.alive(stream)).filter(|now| now.native() != before);
+        let before = alive_by(exporter, self.stream(), self.place).native();
+        let other = now
+            .map(|stream| alive_by(exporter, stream, self.place))
+            .filter(|now| now.native() != before);
         let lives = other.is_none() || goes_on(life_at(driver, self.place), exporter.life)?;
         Ok(other.filter(|_| lives))
     }
@@ -263,7 +258,7 @@ impl StreamRef {
             if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {
                 return Ok(None);
             }
-            return Ok(now.map(|now| now.map(|stream| self.alive(stream))));
+            return Ok(now.map(|now| now.map(|stream| alive_by(exporter, stream, self.place))));
         }
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
         // Rust holds, or one that its object, which is held as long as `self`, has just said that it has.
@@ -310,4 +305,11 @@ impl StreamRef {
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.keeper.visit(visit)
     }
+}
+
+/// A stream of `place` that the dict of `exporter` has just named, in a context that lives.
+pub(super) const fn alive_by(_exporter: &Exporter, stream: Stream, place: Place) -> Alive<'_> {
+    // SAFETY: the exporter, which is held as long as the result, keeps the stream that its dict names ("Lifetime
+    // management", "Streams").
+    unsafe { Alive::kept(stream, place) }
 }

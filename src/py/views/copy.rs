@@ -89,7 +89,7 @@ pub(super) fn to_gpu<'py>(
     ordinal: i32,
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (holding, argument) = (view.share(py)?, asked.argument);
+    let (holding, argument) = (view.hand_on(py)?, asked.argument);
     let at = place(view, ordinal)?;
     let given = argument.alive(at);
     if ordinal == view.place.ordinal {
@@ -97,7 +97,7 @@ pub(super) fn to_gpu<'py>(
     }
     look(py);
     let kept = argument.keep(py, &view.driver, at)?;
-    let (ready, also) = ready_streams(py, DOOR, &holding, (view.ready(), view.place))?.unzip();
+    let (ready, also) = ready_streams(py, DOOR, &holding, (holding.ready, view.place))?.unzip();
     let also = also.flatten();
     let (on, waiting) = queues(view, at, given, ready)?;
     // The stream that it is made on is the one that was named.
@@ -231,8 +231,8 @@ fn copied_to_host(
     view: &View,
     copy: impl FnOnce(Alive<'_>) -> Result<Option<Arc<HostMemory>>> + Send,
 ) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
-    let holding = view.share(py)?;
-    let (ready, also) = ready_streams(py, DOOR, &holding, (view.ready(), view.place))?.unzip();
+    let holding = view.hand_on(py)?;
+    let (ready, also) = ready_streams(py, DOOR, &holding, (holding.ready, view.place))?.unzip();
     let also = also.flatten();
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;

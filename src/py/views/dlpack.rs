@@ -179,10 +179,10 @@ const EXCHANGE: &str = "exchange API";
 /// A holder of the array for a reader by the exchange API, which names no stream of the consumer: the array is
 /// ready on the legacy default stream, which [`Exchange::work_stream`] names.
 fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
-    let mut tenant = Tenant::new(view.share(py)?);
+    let mut tenant = Tenant::new(view.hand_on(py)?);
     if let Some(holding) = tenant.holding() {
         let at = view.at();
-        hand_over(py, EXCHANGE, holding, (view.ready(), view.place), (&Argument::LEGACY, at))?;
+        hand_over(py, EXCHANGE, holding, (holding.ready, view.place), (&Argument::LEGACY, at))?;
     }
     Ok(tenant)
 }

@@ -57,8 +57,8 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
 /// The host waits for what the array is ready on: a consumer that names no stream may read it on the CPU, as NumPy
 /// reads pinned and managed memory.
 pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
-    let holding = view.share(py)?;
-    let ready = ready_streams(py, DOOR, &holding, (view.ready(), view.place))?;
+    let holding = view.hand_on(py)?;
+    let ready = ready_streams(py, DOOR, &holding, (holding.ready, view.place))?;
     let Some((ready, also)) = ready else { return Ok(()) };
     let mut streams = vec![ready];
     streams.extend(also);
@@ -82,11 +82,11 @@ pub(super) fn share<'py>(
     if !versioned {
         encode::check_legacy(array)?;
     }
-    let mut tenant = Tenant::new(view.share(py)?);
+    let mut tenant = Tenant::new(view.hand_on(py)?);
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
         let at = check_argument(array, &view.driver, argument, at)?;
-        hand_over(py, DOOR, holding, (view.ready(), view.place), (argument, at))?;
+        hand_over(py, DOOR, holding, (holding.ready, view.place), (argument, at))?;
         if array.ptr() != 0 {
             holding.hand_to(py, argument, at)?;
         }

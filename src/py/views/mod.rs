@@ -117,10 +117,10 @@ impl View {
 
     /// The same array for another view, with its own holder. The other view's dict names the same stream,
     /// unless that view is for another one.
-    pub(crate) fn unwrap(&self, py: Python<'_>) -> Result<Box<Holding>> {
+    pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
         let mut source = self.held(|holding| holding.share_with_consumer(py))??;
         source.array = self.array.clone();
-        source.ready = self.ready();
+        source.ready_by_now(py, self.ready())?;
         Ok(source)
     }
 
@@ -136,9 +136,21 @@ impl View {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
+    /// The same by now, of which the `holding` for a hand-over was told.
+    pub(super) fn told_by_now(&self, holding: &Holding) -> Ready {
+        if holding.ready == self.ready() { self.told() } else { holding.ready }
+    }
+
     /// Another holder of the memory.
     pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<Holding>> {
         self.held(|holding| holding.share(py))?
+    }
+
+    /// The same for a hand-over, with what the array is ready on by now.
+    pub(crate) fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
+        let mut shared = self.share(py)?;
+        shared.ready_by_now(py, self.ready())?;
+        Ok(shared)
     }
 
     /// Looks at what holds the memory, unless it was released. `look` must not come back to this view.

@@ -21,9 +21,9 @@ impl View {
     /// The host waits for what is pending on the array, and for nothing else, with the interpreter's lock released. If
     /// nothing keeps the array's stream alive, nothing but all work there can be waited for, as at a hand-over.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
-        let (holding, span) = (self.share(py)?, CallSpan::begin());
+        let (holding, span) = (self.hand_on(py)?, CallSpan::begin());
         look(py);
-        let ready = ready_streams(py, DOOR, &holding, (self.ready(), self.place))?;
+        let ready = ready_streams(py, DOOR, &holding, (holding.ready, self.place))?;
         if let Some((ready, also)) = ready {
             let driver = self.driver.get()?;
             match also {
