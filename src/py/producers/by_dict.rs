@@ -23,7 +23,7 @@ use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::streams::{Argument, KnownStream, StreamRef, current, dict_of, pending};
+use crate::py::streams::{Argument, KnownStream, StreamRef, Unnamed, current, dict_of, pending};
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
@@ -31,6 +31,8 @@ use crate::stream::{Alive, Ready, Stream};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
+    /// Whether it says that nothing is pending.
+    is_idle: bool,
     pub(super) readonly: bool,
 }
 
@@ -61,7 +63,12 @@ impl ByDict {
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();
         if dtype.lanes() != 1 || dtype.is_packed() {
-            return Ok(Self { stream: pending(dict)?.stream(), readonly: false });
+            let ready = pending(dict)?;
+            return Ok(Self {
+                stream: ready.stream(),
+                is_idle: ready == Ready::Nothing,
+                readonly: false,
+            });
         }
         // A typestr of the bits is no contradiction where it has no word for the type.
         let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
@@ -93,7 +100,8 @@ impl ByDict {
             Claim::Stated(ready) => ready.stream(),
             Claim::Silent => None,
         };
-        Ok(Self { stream, readonly: decoded.readonly })
+        let is_idle = decoded.claim == Claim::Stated(Ready::Nothing);
+        Ok(Self { stream, is_idle, readonly: decoded.readonly })
     }
 
     /// The stream that work may be pending on besides the one that the array was made ready on.
@@ -105,6 +113,17 @@ impl ByDict {
     ) -> Option<Alive<'py>> {
         let named = self.stream.filter(|_| !known.has(Habit::KeepsToDlpack));
         named.map(|named| current::named(py, named.handle(), place))
+    }
+
+    /// For the end: `x` names no stream, and may name one then.
+    pub(super) fn unnamed(
+        &self,
+        x: &Bound<'_, PyAny>,
+        known: &Facts,
+        (driver, place, ptr): (&Handle, Place, u64),
+    ) -> PyResult<Option<Unnamed>> {
+        let named = || Unnamed::new(driver, place, (x, ptr), known.says_what_is_pending());
+        self.is_idle.then(named).transpose()
     }
 
     /// The same for the end: `x` names it, or another one, then.

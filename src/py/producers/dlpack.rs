@@ -147,14 +147,16 @@ pub(crate) fn protocol(
     let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
     let (told, producer, kept) = of_work.unwrap_or_else(asked);
     // The stream that its dict names is the producer's, and so is the one that it names at the end.
-    let producer = match producer {
-        None => dict.kept(x, known, (&driver, place, array.ptr()))?,
-        producer => producer,
+    let by_dict = (&driver, place, array.ptr());
+    let (producer, unnamed) = match producer {
+        None => (dict.kept(x, known, by_dict)?, dict.unnamed(x, known, by_dict)?),
+        producer => (producer, None),
     };
     let mut source = Holding::array(x.clone().unbind(), None, driver, By::Dlpack);
     source.array = array;
     source.set_place(place);
     source.produced(told, producer, kept);
+    source.keep_unnamed(unnamed);
     // It was asked for a stream in this call.
     drop(source.find_home(py, context));
     hand_to_consumer(py, door, &mut source, argument, (ready, also))?;

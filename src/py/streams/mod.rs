@@ -14,15 +14,17 @@ mod naming;
 mod object;
 mod pools;
 mod reference;
+mod unnamed;
 mod voucher;
 mod wait;
 pub(crate) mod xla;
 
 pub(crate) use argument::Argument;
-pub(crate) use exporter::{Unnamed, dict_of, pending, ready_by};
+pub(crate) use exporter::{dict_of, pending, ready_by};
 pub(crate) use known::{KnownStream, KnownStreams};
 pub(crate) use name::StreamName;
 pub(crate) use object::handle_of;
 pub(crate) use reference::StreamRef;
+pub(crate) use unnamed::Unnamed;
 pub(crate) use voucher::unasked;
 pub(crate) use wait::{WaitReason, places_of, wait_for_all};

@@ -44,6 +44,22 @@ class Copies(Ends):
         kept = self.keep(str(argument))
         return User("unkept", None, stream, (), at) if kept is None else User("on", kept, at=at)
 
+    def by_now(self, view: View) -> View:
+        """Give a view for a hand-over: ready where its producer's dict names a stream by now."""
+        unsaid = view.on is not None and view.on.by == "unsaid"
+        named = self.names_now(view) if view.ready is None or unsaid else None
+        if named is None:
+            return view
+        wants(self.capture is None, "whether that one is waited for is not promised")
+        kept = self.exporters(named)
+        return view._replace(ready=named, on=kept, home=kept, unnamed=False)
+
+    def exporters(self, pending: str) -> StreamRef:
+        """The stream that an exporter's dict names, and who else keeps it."""
+        kept = self.keep(f"{pending}.handle", registered=False)
+        besides = kept.by if kept is not None and kept.stream == pending else None
+        return StreamRef(pending, "exporter", besides)
+
     def hand_over(self, view: View, then: str, *, copies: bool = False) -> None:
         """Make a view's memory usable on a stream; of a producer's two, copies wait in turn."""
         if view.ready is None:
@@ -87,7 +103,7 @@ class Copies(Ends):
     # --- on a GPU ---------------------------------------------------------------------------------
 
     def _copy(self, step: s.Copy) -> None:
-        view = self.views[step.source]
+        view = self.by_now(self.views[step.source])
         array = self.arrays[view.array]
         wants(step.source in self.holds and view.kind == "dlpack" and not array.empty)
         wants(view.gpus or step.device is not None)
@@ -143,7 +159,7 @@ class Copies(Ends):
     # --- on the host ------------------------------------------------------------------------------
 
     def _tohost(self, step: s.ToHost) -> None:
-        view = self.views[step.source]
+        view = self.by_now(self.views[step.source])
         array = self.arrays[view.array]
         wants(step.source in self.holds and view.kind == "dlpack" and not array.empty)
         self.outside()

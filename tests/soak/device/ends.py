@@ -45,6 +45,15 @@ class Ends(Model):
             return pending
         return kept.stream if self._alive(kept.stream) else None
 
+    def names_now(self, view: View) -> str | None:
+        """Name the stream that a producer's dict names by now, which named none at the import."""
+        array = self.arrays[view.array]
+        if not view.unnamed or array.says("cai") != "cai3" or array.pending is None:
+            return None
+        own = {view.place, array.device}
+        wants(own == {self.lanes[array.pending].device}, "of another GPU")
+        return array.pending
+
     def _vouched(self, kept: StreamRef) -> bool:
         return kept.besides == "always" or self._alive(kept.stream)
 
@@ -114,7 +123,8 @@ class Ends(Model):
     def _settle(self, view: View, also: str | None) -> None:
         """Order the producer after the consumers; where its stream is unknown, keep the memory."""
         if self.elsewhere and self.capture is not None:
-            wants((self.confirmed(view.home, view) or "L")[0] != "T", "another thread's stream")
+            home = self.confirmed(view.home, view) or self.names_now(view)
+            wants((home or "L")[0] != "T", "another thread's stream")
         # A copy's home may be what stands in for its stream: an event is recorded there.
         wants(view.user.kind != "home" or not self.is_beside(view.user.stream), "it may be refused")
         users, lost = self._users(view, also)
@@ -126,7 +136,7 @@ class Ends(Model):
             users = [user for user in users if self.lanes[user].device != at]
         if not users:
             return
-        home = self.confirmed(view.home, view)
+        home = self.confirmed(view.home, view) or self.names_now(view)
         producers = [home or f"L{view.place}"]
         upstream = [self.confirmed(kept, view) or "" for kept in view.upstream]
         upstream.append(self.also(view.home, view) or "")
@@ -302,6 +312,7 @@ class Ends(Model):
             # The collector may clear the owner first, and with it the memory and its streams: then
             # there is no order to be made any more.
             wants(view.home is None or view.home.by != "exporter" or view.home.besides)
+            wants(not view.unnamed)
             if view.user.kind != "nobody":
                 self.maybe[array] = 0
             self.change(step.what, view._replace(user=User()))
@@ -332,7 +343,8 @@ class Ends(Model):
     def _vouched_by_nobody(self, name: str) -> None:
         """An exporter that is garbage, too, vouches for no stream that would have to be touched."""
         asked = self.views[name]
-        view = asked._replace(upstream=tuple(k for k in asked.upstream if k.by != "exporter"))
+        upstream = tuple(kept for kept in asked.upstream if kept.by != "exporter")
+        view = asked._replace(upstream=upstream, unnamed=False)
         if view != asked:
             self.change(name, view)
         home, settled = view.home, view.user.kind == "home" and not view.upstream

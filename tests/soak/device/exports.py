@@ -29,7 +29,7 @@ class Exports(Copies):
         self.hand_out(step.name, made, self.holds[source][0])
 
     def _exported(self, step: s.Export) -> View:
-        view = self.views[step.source]
+        view = self.by_now(self.views[step.source])
         wants(step.source in self.holds and view.kind == "dlpack")
         at = self._asked_device(view, step.device)
         gpus = view.gpus or step.device is not None
@@ -84,6 +84,7 @@ class Exports(Copies):
         view = self.views[source]
         array = self.arrays[view.array]
         kind = "capsule" if source[0] == "k" else step.kind
+        view = self.by_now(view) if kind.startswith("dlpack") else view
         wants(source in self.holds)
         wants(kind == "address" or (view.kind == "cai") == kind.startswith("cai"))
         wants((source[0] == "k") == (step.kind == "capsule") and not (step.by_hand and array.empty))
@@ -120,6 +121,8 @@ class Exports(Copies):
             if kind == "dlpack-borrowed" and not self.arrays[view.array].empty:
                 self.views[source] = view._replace(lent=True)
             return
+        if kind != "capsule":
+            view = self.by_now(view)
         taken = view._replace(kind="import", lent=False)
         if kind != "capsule":
             argument = -1 if kind == "dlpack-unordered" else step.stream
@@ -179,7 +182,7 @@ class Exports(Copies):
 
         The streams that libraries work on are noted; a library that ignores dicts waits here.
         """
-        view = self.views[name]
+        view = self.by_now(self.views[name])
         ready, on = view.ready, view.on
         wants(self.capture is None or not self._has_moved(view))
         if ready is not None and on is not None and on.by in {"object", "exporter", "pinned"}:

@@ -101,7 +101,7 @@ class HandOvers(Lives):
         wants(step.source in self.holds, "released or consumed")
         view = self.views[step.source]
         if step.source[0] == "v":
-            return view
+            return self.by_now(view)
         array = self.arrays[view.array]
         place = view.at if view.gpus else array.device
         ready = None if array.empty else f"L{place}"
@@ -130,6 +130,8 @@ class HandOvers(Lives):
             if home is not None and home.stream == ready:
                 # The stream that its dict names, too: it moves with that one.
                 on = home
+            # Who names none then may name one at the end.
+            view = view._replace(unnamed=home is None and array.says("cai") == "cai3")
             return view._replace(ready=ready, on=on, tensor=True, home=home)
         if array.says("cai") in SILENT:
             if not array.empty:
@@ -152,7 +154,7 @@ class HandOvers(Lives):
             named = array.pending
             if named not in {None, stream} and self.lanes[str(named)].device == array.device:
                 # And it waits at the end, as the producer's own does.
-                view = view.above(self._exporters(str(named)))
+                view = view.above(self.exporters(str(named)))
         home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
         tensor = isinstance(step, s.ToCai)
         ready = told(stream, on) if passed_on else stream
@@ -199,25 +201,20 @@ class HandOvers(Lives):
         """What is known of memory that comes back in a tensor of ours."""
         if self.arrays[view.array].empty:
             return {}
-        return {"home": view.home, "upstream": view.upstream}
+        return {"home": view.home, "upstream": view.upstream, "unnamed": view.unnamed}
 
     def _of_dict(self, array: Array) -> StreamRef | None:
         """The stream that the dict names of an array that speaks DLPack, too."""
         if array.says("cai") != "cai3" or array.empty or array.pending is None:
             return None
         wants(self.lanes[array.pending].device == array.device, "its streams are elsewhere")
-        return self._exporters(array.pending)
-
-    def _exporters(self, pending: str) -> StreamRef:
-        """The stream that an exporter's dict names, and who else keeps it."""
-        kept = self.keep(f"{pending}.handle", registered=False)
-        besides = kept.by if kept is not None and kept.stream == pending else None
-        return StreamRef(pending, "exporter", besides)
+        return self.exporters(array.pending)
 
     def _by_dict(self, view: View) -> View:
         """A dict that names a stream, which its exporter keeps."""
         array = self.arrays[view.array]
         pending = array.pending
+        view = view._replace(unnamed=not array.empty)
         if self._is_presumed(array) and not array.empty:
             # At most there: who is known to mean nothing by it?
             legacy = f"L{array.device}"
@@ -225,8 +222,8 @@ class HandOvers(Lives):
         if array.empty or pending is None:
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
-        kept = self._exporters(pending)
-        return view._replace(ready=pending, on=kept, home=kept)
+        kept = self.exporters(pending)
+        return view._replace(ready=pending, on=kept, home=kept, unnamed=False)
 
     # --- from_cai ---------------------------------------------------------------------------------
 
@@ -251,7 +248,7 @@ class HandOvers(Lives):
     def _again(self, step: s.FromCai) -> View:
         """One of the bridge's own views; a stream is one of the producer's besides."""
         wants(step.source in self.holds, "released")
-        view = self.views[step.source]
+        view = self.by_now(self.views[step.source])
         wants(view.kind == "cai")
         array = self.arrays[view.array]
         gpus = view.gpus or step.device is not None
@@ -291,7 +288,7 @@ class HandOvers(Lives):
                 self.edge(named if near else None, stream)
                 if near and named != stream:
                     # At the end it waits as well.
-                    view = view.above(self._exporters(named))
+                    view = view.above(self.exporters(named))
             home, on = self.producer(str(step.stream), device, passed_on=True)
             return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
@@ -300,7 +297,7 @@ class HandOvers(Lives):
         view = self._by_dict(view)
         if step.stream == -1:
             named = array.pending is not None and cai != strangers.LATE
-            return view._replace(ready=None, on=view.on if named else None)
+            return view._replace(ready=None, on=view.on if named else None, unnamed=False)
         return view
 
     # --- strangers --------------------------------------------------------------------------------
@@ -323,6 +320,7 @@ class HandOvers(Lives):
         refs = [*homes, *(ref for view in views for ref in (view.on, *view.upstream))]
         asked = {"exporter", "pinned"}
         wants(not any(ref is not None and ref.by in asked for ref in refs), "it is asked again")
+        wants(silent or not any(view.unnamed for view in views), "it is asked again")
         self.arrays[step.array] = array._replace(speaks=step.speaks)
 
     def _lie(self, step: s.Lie) -> None:
@@ -340,7 +338,7 @@ class HandOvers(Lives):
         place, home, upstream = array.device, view.home, view.handed_on(User()).upstream
         wants(view.place == place)
         made = View(view.array, None, None, view.readonly, place, place, home, upstream)
-        made = made._replace(gpus=root.own, tensor=view.tensor)
+        made = made._replace(gpus=root.own, tensor=view.tensor, unnamed=view.unnamed)
         if step.stream == -1 or (stream is None and named is None):
             return made
         if stream is not None:

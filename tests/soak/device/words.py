@@ -95,6 +95,8 @@ class View(NamedTuple):
     gpus: bool = True
     # Of a capsule: whether it says its version.
     versioned: bool = True
+    # Whether a dict named no stream at the import, and is asked again.
+    unnamed: bool = False
 
     def handed_on(self, user: User) -> View:
         """Tell the same for another consumer: whoever had it before is upstream."""
