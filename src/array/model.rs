@@ -89,7 +89,7 @@ impl Origin for Noted {
         Place::gpu(0)
     }
 
-    fn hand_over(&self, _door: &'static str, to: Alive<'_>) -> Result<()> {
+    fn order_for(&self, _door: &'static str, to: Alive<'_>) -> Result<()> {
         Noted::order(self, HOME, handle(to));
         Ok(())
     }

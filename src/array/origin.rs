@@ -24,7 +24,7 @@ pub(crate) trait Origin: Any + Send + Sync {
     fn place(&self) -> Place;
 
     /// Makes `to` wait for what the memory is ready on.
-    fn hand_over(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
+    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
     /// Makes whatever uses the memory next wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
@@ -55,7 +55,7 @@ fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Re
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
         // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
-        origin.hand_over("scope", scope.alive())?;
+        origin.order_for("scope", scope.alive())?;
         origin.users().caught_up(scope);
     }
     scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
@@ -138,7 +138,7 @@ impl Origin for RustMemory {
         self.home.alive().place()
     }
 
-    fn hand_over(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
+    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over(door);
         order::connect(door, &self.driver, (self.home.alive(), to), unlocked)
     }

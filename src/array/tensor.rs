@@ -136,7 +136,7 @@ impl Array {
         }
         self.check_device(user.alive())?;
         if self.ptr() != 0 {
-            self.origin.hand_over("to_dlpack", user.alive())?;
+            self.origin.order_for("to_dlpack", user.alive())?;
             origin::wait(&*self.origin, user.alive(), &self.descriptor)?;
         }
         let origin = Some(Arc::clone(&self.origin));

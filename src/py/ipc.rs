@@ -120,7 +120,7 @@ impl IpcDevice {
         act(py, || {
             let view = view.get();
             let holding = view.hand_on(py)?;
-            let ready = ready_streams(py, "share", &holding, (holding.ready, view.place))?;
+            let ready = ready_streams(py, "share", &holding)?;
             let Some((ready, also)) = ready else { return Ok(()) };
             let check = |stream: Alive<'_>| {
                 let driver = view.driver.get()?;

@@ -42,6 +42,8 @@ mod lease;
 
 mod source;
 
+mod hand_over;
+
 mod views;
 
 mod producers;

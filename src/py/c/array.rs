@@ -148,7 +148,7 @@ unsafe fn with_stream(
 
 pub(super) unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
     // SAFETY: the caller's, by the table's text.
-    unsafe { with_stream(array, stream, |it, alive| it.taken.hand_over("C", alive)) }
+    unsafe { with_stream(array, stream, |it, alive| it.taken.order_for("C", alive)) }
 }
 
 pub(super) unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {

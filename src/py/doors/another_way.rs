@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::hand_over::export;
 use crate::error::{Error, Kind};
+use crate::py::hand_over::{To, hand_over};
 use crate::py::interpreter::{answered, is_interrupt, raised};
 use crate::py::lease::{Holding, look};
 use crate::py::producers::types::{Facts, ProducerKind, speaks};
@@ -129,6 +129,6 @@ pub(super) fn from_dict(
     };
     look(x.py());
     let mut source = cai::import(x, facts, &options)?;
-    export(door, x.py(), &mut source, argument)?;
+    hand_over(door, x.py(), &mut source, To::of(argument))?;
     Ok(source)
 }

@@ -16,7 +16,6 @@ use pyo3::types::{PyCapsule, PyList, PyTuple, PyType};
 use super::Optional;
 use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
-use super::hand_over::export;
 use super::item::at_item;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
@@ -26,6 +25,7 @@ use crate::error::{Error, Kind};
 use crate::lease::WordHasher;
 use crate::py::by_type::KEPT;
 use crate::py::flag;
+use crate::py::hand_over::{To, hand_over};
 use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Holding;
 use crate::py::native;
@@ -262,8 +262,8 @@ impl Maker {
         let explained = |error| asked.explain(library, error);
         // A stream object is asked once.
         let argument = if stream.is_some() { said } else { asked.argument().map_err(explained)? };
-        let exported = export(DOOR, py, &mut source, &argument);
-        exported.map_err(|error| about(explained(error)))?;
+        let handed_over = hand_over(DOOR, py, &mut source, To::of(&argument));
+        handed_over.map_err(|error| about(explained(error)))?;
         to_library.limits.name_device(&mut source);
         let answer = asked.answer.as_ref();
         self.make_for_call(py, to_library, source, (readonly, answer), lent).map_err(about)

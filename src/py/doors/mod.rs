@@ -6,7 +6,6 @@ mod consumer_stream;
 pub(crate) mod convert;
 pub(crate) mod from_cai;
 mod from_host;
-mod hand_over;
 mod item;
 mod library;
 mod limits;

@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 
 use super::Optional;
 use super::consumer_stream::ConsumerStream;
-use super::hand_over::export_all;
 use super::item::{at_item, refuse_twice};
 use super::library::DOOR;
 use super::maker::Maker;
 use crate::py::flag;
+use crate::py::hand_over::{ItemError, To, hand_over_all};
 use crate::py::interpreter::Signals;
 use crate::py::lease::Unconsumed;
 use crate::py::observe::By;
@@ -67,10 +67,10 @@ impl Maker {
             .iter()
             .map(|asked| asked.argument().map_err(|error| asked.explain(library, error)))
             .collect::<PyResult<Vec<_>>>()?;
-        export_all(DOOR, py, &mut sources, |item| arguments.get(numbers[item]).unwrap_or(&said))
-            .map_err(|(item, error)| {
-                at_item(py, streams[numbers[item]].explain(library, error), item)
-            })?;
+        let to = |item: usize| To::of(arguments.get(numbers[item]).unwrap_or(&said));
+        hand_over_all(DOOR, py, &mut sources, to).map_err(|ItemError { item, error }| {
+            at_item(py, streams[numbers[item]].explain(library, error), item)
+        })?;
         let held = |item: usize| Some((item, dlpack::consume_later(py, &mut sources[item])?));
         let unconsumed: Vec<_> = capsules.into_iter().filter_map(held).collect();
         let mut made = Vec::with_capacity(sources.len());

@@ -4,11 +4,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::another_way::{self, from_dict, has_cai};
-use super::hand_over::export;
 use super::{Optional, report};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
+use crate::py::hand_over::{To, hand_over};
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::lease::{Holding, look};
 use crate::py::observe::CallSpan;
@@ -222,6 +222,6 @@ fn unwrap_view(
 ) -> PyResult<Box<Holding>> {
     look(py);
     let mut source = view.unwrap(py)?;
-    export(door, py, &mut source, argument)?;
+    hand_over(door, py, &mut source, To::of(argument))?;
     Ok(source)
 }

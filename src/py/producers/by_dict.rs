@@ -18,12 +18,10 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind};
 use crate::layout::Layout;
-use crate::order::{self, Purpose};
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
-use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::streams::{Argument, KnownStream, StreamRef, Unnamed, current, dict_of, pending};
+use crate::py::streams::{KnownStream, StreamRef, Unnamed, current, dict_of, pending};
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
@@ -152,7 +150,7 @@ pub(super) fn also_by_dict<'py>(
     let (ptr, place) = (source.array.ptr(), source.home.place);
     let dict = ByDict::of(x, (facts, facts), &source.array)?;
     if dict.readonly {
-        source.array = source.array.clone().with_readonly(Some(true));
+        source.array.set_readonly(Some(true));
     }
     if let Some(kept) = dict.kept(x, facts, (&source.driver, place, ptr))?
         && !kept.is(work)
@@ -160,33 +158,4 @@ pub(super) fn also_by_dict<'py>(
         source.home.put_upstream(KnownStream::Kept(kept));
     }
     Ok(dict.pending(x.py(), facts, place))
-}
-
-/// `also`, if it is neither the stream `from` nor the consumer's.
-#[cold]
-pub(super) fn apart<'a>(
-    also: Alive<'a>,
-    from: Alive<'_>,
-    argument: &Argument<'_, '_>,
-    at: Place,
-) -> Option<Alive<'a>> {
-    let is_another = !also.is(from) && !argument.alive(at).is_some_and(|to| to.is(also));
-    is_another.then_some(also)
-}
-
-/// The stream that the consumer is told comes after `also`, if that is another one.
-#[cold]
-pub(super) fn follow(
-    py: Python<'_>,
-    door: &'static str,
-    source: &Holding,
-    (from, also): (Option<Alive<'_>>, Alive<'_>),
-) -> PyResult<()> {
-    let told = from.filter(|from| source.ready == Ready::On(from.stream()));
-    let told = told.unwrap_or(Alive::legacy(source.home.place));
-    if !also.is(told) {
-        let edge = (also, told);
-        order::connect(Purpose::hand_over(door), &source.driver, edge, |call| detach(py, call))?;
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::by_dict::{ByDict, also_by_dict, apart, follow};
+use super::by_dict::{ByDict, also_by_dict};
 use super::device::{check_exists, check_memory};
 use super::dunder::{ask, ask_quickly, call, dlpack_device};
 use super::readiness::{of_producer, work_stream};
@@ -25,10 +25,11 @@ use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
+use crate::py::hand_over::{To, hand_over};
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
-use crate::py::source::{check_argument, hand_over_from, handed_over, pass_on, place_of};
+use crate::py::source::{check_argument, place_of};
 use crate::py::streams::{Argument, StreamRef, current};
 use crate::py::text::{an_object, refused};
 use crate::stream::{Alive, Ready, Request, Stream};
@@ -71,7 +72,7 @@ pub(crate) fn exchange(
     } else {
         also_by_dict(x, facts, &mut source, work)?
     };
-    hand_to_consumer(py, door, &mut source, argument, (Some(work), also))?;
+    hand_over(door, py, &mut source, To { ready_on: Some(work), also, ..To::of(argument) })?;
     Ok(source)
 }
 
@@ -159,7 +160,7 @@ pub(crate) fn protocol(
     source.keep_unnamed(unnamed);
     // It was asked for a stream in this call.
     drop(source.find_home(py, context));
-    hand_to_consumer(py, door, &mut source, argument, (ready, also))?;
+    hand_over(door, py, &mut source, To { ready_on: ready, also, ..To::of(argument) })?;
     // Last: what fails before leaves the capsule as it was.
     source.take(capsule::take(capsule)?);
     Ok(source)
@@ -230,7 +231,7 @@ pub(crate) fn capsule(
         source.keep_ready_on((!is_producers).then(|| kept.clone_ref(py)));
     }
     let from = own.unwrap_or(Alive::legacy(place));
-    hand_to_consumer(py, door, &mut source, argument, (Some(from), None))?;
+    hand_over(door, py, &mut source, To { ready_on: Some(from), ..To::of(argument) })?;
     Ok(source)
 }
 
@@ -255,31 +256,6 @@ pub(crate) fn consume(py: Python<'_>, source: &mut Holding) -> PyResult<()> {
 /// The capsule that `source` came as, whose tensor is taken out when all is done that may be refused.
 pub(crate) fn consume_later(py: Python<'_>, source: &mut Holding) -> Option<Unconsumed> {
     if source.by == By::Capsule { source.take_later(py) } else { None }
-}
-
-/// Makes the array usable as `argument` asks, from the stream that it is ready on, and `also` from another one that work
-/// may be pending on.
-#[inline(always)]
-fn hand_to_consumer(
-    py: Python<'_>,
-    door: &'static str,
-    source: &mut Holding,
-    argument: &Argument<'_, '_>,
-    (from, also): (Option<Alive<'_>>, Option<Alive<'_>>),
-) -> PyResult<()> {
-    if argument.request() == Request::Unspecified {
-        // What the array is ready on comes after `from` already.
-        if let Some(also) = also.filter(|also| !from.is_some_and(|from| from.is(*also))) {
-            follow(py, door, source, (from, also))?;
-        }
-        pass_on(py, door, source);
-        return Ok(());
-    }
-    let at = check_argument(&source.array, &source.driver, argument, source.home.place)?;
-    let both = from.map(|from| (from, also.and_then(|also| apart(also, from, argument, at))));
-    let ready = (source.ready, source.home.place, both);
-    hand_over_from(py, door, &source.driver, ready, (argument, at))?;
-    handed_over(py, source, argument, at)
 }
 
 /// Where the streams of `array` are, on a GPU that is open.

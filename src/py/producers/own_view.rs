@@ -6,8 +6,9 @@ use super::cai::ImportOptions;
 use super::device::{as_wanted, device_argument};
 use super::dtype::{check_dtype, named};
 use super::readiness::declared;
+use crate::py::hand_over::order_for;
 use crate::py::lease::Holding;
-use crate::py::source::{check_argument, hand_over};
+use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
@@ -48,11 +49,10 @@ fn declare(
     options: &ImportOptions<'_, '_>,
     alive: Alive<'_>,
 ) -> PyResult<()> {
-    let (ready, at) = ((view.ready, view.home.place), alive.place());
     if let Some(named) = view.ready.stream()
         && !alive.is_at(named, view.home.ready_place(named))
     {
-        hand_over(py, options.door, view, ready, (options.stream, at))?;
+        order_for(options.door, py, view, alive)?;
     }
     if view.home.is_producer(alive) && view.home.stays(py, &view.driver)? {
         view.ready = Ready::On(alive.stream());

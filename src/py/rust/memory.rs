@@ -13,12 +13,13 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::{Failure, Lease};
 use crate::order::{self, Purpose};
 use crate::py::errors::interrupted;
+use crate::py::hand_over::order_for;
 use crate::py::interpreter::{detach, enter, is_interrupt};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::observe::{CallSpan, End};
-use crate::py::source::{check_stream, connect_both, ready_streams};
+use crate::py::source::{check_stream, ready_streams};
 use crate::py::streams::KnownStream;
-use crate::stream::{Alive, Elided, Ready};
+use crate::stream::{Alive, Ready};
 
 /// The memory of Python's.
 #[derive(Debug)]
@@ -66,9 +67,7 @@ impl PythonMemory {
         let mut found = [0; 2];
         inside(|py| {
             let holding = self.hand_on(py)?;
-            if let Some((first, also)) =
-                ready_streams(py, "C", &holding, (holding.ready, self.place))?
-            {
+            if let Some((first, also)) = ready_streams(py, "C", &holding)? {
                 found = [first.native(), also.map_or(0, Alive::native)];
             }
             Ok(())
@@ -100,24 +99,6 @@ impl PythonMemory {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
-    }
-
-    fn order_from(
-        &self,
-        py: Python<'_>,
-        door: &'static str,
-        to: Alive<'_>,
-    ) -> Result<(), Failure<PyErr>> {
-        look(py);
-        let holding = self.hand_on(py)?;
-        let ready = (holding.ready, self.place);
-        let Some(both) = ready_streams(py, door, &holding, ready)? else {
-            let door = Purpose::hand_over(door);
-            order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));
-            return Ok(());
-        };
-        let door = Purpose::hand_over_of(door, ready.0);
-        Ok(connect_both(py, door, &self.driver, both, to)?)
     }
 
     fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Failure<PyErr>> {
@@ -158,8 +139,8 @@ impl Origin for PythonMemory {
         self.place
     }
 
-    fn hand_over(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
-        inside(|py| self.order_from(py, door, to))
+    fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
+        inside(|py| order_for(door, py, &*self.hand_on(py)?, to))
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {

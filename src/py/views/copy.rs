@@ -97,7 +97,7 @@ pub(super) fn to_gpu<'py>(
     }
     look(py);
     let kept = argument.keep(py, &view.driver, at)?;
-    let (ready, also) = ready_streams(py, DOOR, &holding, (holding.ready, view.place))?.unzip();
+    let (ready, also) = ready_streams(py, DOOR, &holding)?.unzip();
     let also = also.flatten();
     let (on, waiting) = queues(view, at, given, ready)?;
     // The stream that it is made on is the one that was named.
@@ -232,7 +232,7 @@ fn copied_to_host(
     copy: impl FnOnce(Alive<'_>) -> Result<Option<Arc<HostMemory>>> + Send,
 ) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
     let holding = view.hand_on(py)?;
-    let (ready, also) = ready_streams(py, DOOR, &holding, (holding.ready, view.place))?.unzip();
+    let (ready, also) = ready_streams(py, DOOR, &holding)?.unzip();
     let also = also.flatten();
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;

@@ -17,13 +17,14 @@ use crate::dlpack::{decode, encode};
 use crate::driver;
 use crate::error::{Error, Kind};
 use crate::py::flag;
+use crate::py::hand_over::{To, hand_over, order_for};
 use crate::py::interpreter::{Answer, detach, entry};
-use crate::py::lease::{Holding, Tenant};
+use crate::py::lease::{Holding, Tenant, look};
 use crate::py::observe::{By, CallSpan, End};
-use crate::py::source::{hand_over, place_of};
+use crate::py::source::place_of;
 use crate::py::streams::{Argument, argument};
 use crate::py::text::shown;
-use crate::stream::{Ready, Stream};
+use crate::stream::{Alive, Ready, Stream};
 
 /// An array that speaks DLPack and nothing else: ``__dlpack__``, ``__dlpack_device__`` and, on the
 /// type, the exchange API.
@@ -176,23 +177,14 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 /// The exchange API, as a door.
 const EXCHANGE: &str = "exchange API";
 
-/// A holder of the array for a reader by the exchange API, which names no stream of the consumer: the array is
-/// ready on the legacy default stream, which [`Exchange::work_stream`] names.
-fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
+/// The array for a consumer by the exchange API, which names no stream: it is ready on the legacy default stream, which
+/// [`Exchange::work_stream`] names.
+fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut tenant = Tenant::new(view.hand_on(py)?);
     if let Some(holding) = tenant.holding() {
-        let at = view.at();
-        hand_over(py, EXCHANGE, holding, (holding.ready, view.place), (&Argument::LEGACY, at))?;
-    }
-    Ok(tenant)
-}
-
-fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
-    let mut tenant = onto_legacy(py, view)?;
-    if let Some(holding) = tenant.holding() {
-        if view.array.ptr() != 0 {
-            holding.hand_to(py, &Argument::LEGACY, view.at())?;
-        }
+        look(py);
+        let to = To { array: Some(&view.array), ..To::of(&Argument::LEGACY) };
+        hand_over(EXCHANGE, py, holding, to)?;
         holding.tag.0 = End::Deleter;
         holding.hand_out(py, &view.array);
     }
@@ -204,8 +196,11 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
     encode::check_padding(&view.array, "borrows it")?;
-    // Held across the order, during which others run, and looked at again after it.
-    let _held = onto_legacy(py, view)?;
+    // Held across the order, during which others run, and looked at again after it. It must not end as a consumer.
+    let held = Tenant::new(view.hand_on(py)?);
+    if let Some(holding) = held.look() {
+        order_for(EXCHANGE, py, holding, Alive::legacy(view.at()))?;
+    }
     view.held(|holding| {
         if view.array.ptr() != 0 {
             holding.lend(py, view.at());

@@ -14,9 +14,10 @@ use crate::dlpack::{capsule, encode};
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::order;
-use crate::py::lease::Tenant;
+use crate::py::hand_over::{To, hand_over};
+use crate::py::lease::{Tenant, look};
 use crate::py::observe::End;
-use crate::py::source::{check_argument, consumers_place, hand_over, ready_streams};
+use crate::py::source::{consumers_place, ready_streams};
 use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 
 /// What makes the capsules, as a door.
@@ -58,7 +59,7 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
 /// reads pinned and managed memory.
 pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
     let holding = view.hand_on(py)?;
-    let ready = ready_streams(py, DOOR, &holding, (holding.ready, view.place))?;
+    let ready = ready_streams(py, DOOR, &holding)?;
     let Some((ready, also)) = ready else { return Ok(()) };
     let mut streams = vec![ready];
     streams.extend(also);
@@ -84,12 +85,9 @@ pub(super) fn share<'py>(
     }
     let mut tenant = Tenant::new(view.hand_on(py)?);
     if let Some(holding) = tenant.holding() {
-        let at = place(view, consumers_place(array, view.place).ordinal)?;
-        let at = check_argument(array, &view.driver, argument, at)?;
-        hand_over(py, DOOR, holding, (holding.ready, view.place), (argument, at))?;
-        if array.ptr() != 0 {
-            holding.hand_to(py, argument, at)?;
-        }
+        place(view, consumers_place(array, view.place).ordinal)?;
+        look(py);
+        hand_over(DOOR, py, holding, To { array: Some(array), ..To::of(argument) })?;
         holding.tag.0 = End::Deleter;
         holding.hand_out_in_capsule(py, array);
     }

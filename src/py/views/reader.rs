@@ -64,9 +64,9 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
 /// The stream that the array is ready on by now. Where its exporter names another one than a library vouches for, that
 /// one is named, and waits here.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
-    let holding = view.hand_on(py)?;
-    let told = (view.told_by_now(&holding), view.place);
-    let Some((ready, also)) = ready_streams(py, DICT, &holding, told)? else { return Ok(None) };
+    let mut holding = view.hand_on(py)?;
+    holding.ready = view.told_by_now(&holding);
+    let Some((ready, also)) = ready_streams(py, DICT, &holding)? else { return Ok(None) };
     let Some(also) = also else { return Ok(Some(ready.stream())) };
     order::connect(Purpose::hand_over(DICT), &view.driver, (ready, also), |call| detach(py, call))?;
     Ok(Some(also.stream()))
@@ -109,11 +109,9 @@ fn wait_for_producer(
     reader: Alive<'_>,
     may: impl Fn(bool, bool) -> bool,
 ) -> PyResult<()> {
-    let holding = view.hand_on(py)?;
-    let told = view.told_by_now(&holding);
-    let Some((from, also)) = ready_streams(py, DICT, &holding, (told, view.place))? else {
-        return Ok(());
-    };
+    let mut holding = view.hand_on(py)?;
+    holding.ready = view.told_by_now(&holding);
+    let Some((from, also)) = ready_streams(py, DICT, &holding)? else { return Ok(()) };
     let driver = &view.driver;
     let is_captured = |stream| {
         let why = (Kind::CaptureLegacy, "a reader of the dict");
@@ -125,7 +123,7 @@ fn wait_for_producer(
     let is_readers = is_captured(reader)?;
     for from in also.into_iter().chain([from]) {
         if may(is_readers, is_captured(from)?) {
-            let door = Purpose::hand_over_of(DICT, told);
+            let door = Purpose::hand_over_of(DICT, holding.ready);
             order::connect(door, driver, (from, reader), |call| detach(py, call))?;
         }
     }

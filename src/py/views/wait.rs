@@ -23,7 +23,7 @@ impl View {
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
         let (holding, span) = (self.hand_on(py)?, CallSpan::begin());
         look(py);
-        let ready = ready_streams(py, DOOR, &holding, (holding.ready, self.place))?;
+        let ready = ready_streams(py, DOOR, &holding)?;
         if let Some((ready, also)) = ready {
             let driver = self.driver.get()?;
             match also {

@@ -1,0 +1,340 @@
+//! The hand-over: an array that was taken in becomes usable where its consumer works, one or several at once.
+//!
+//! ```text
+//! no stream is named   the consumer is told the stream that the array is ready on
+//! in place             the consumer works on the default stream that the producer works on: nothing waits
+//! otherwise            the consumer's stream waits for what the array is ready on
+//! ```
+//!
+//! From then on the memory is the consumer's. [`order_for`] orders work that does not make it anyone's.
+
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+use super::interpreter::detach;
+use super::lease::{Holding, look};
+use super::source::{Both, check_argument, connect_both, consumers_place, ready_streams};
+use super::streams::Argument;
+use crate::descriptor::Descriptor;
+use crate::device::Place;
+use crate::error::Result;
+use crate::lease::Failure;
+use crate::order::{self, Need, Purpose};
+use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
+
+/// The consumer of an array.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct To<'a, 'py> {
+    /// What it asks for.
+    pub(crate) argument: &'a Argument<'a, 'py>,
+    /// The array as the consumer gets it, where that is not the array that was taken in.
+    pub(crate) array: Option<&'a Descriptor>,
+    /// The stream that the array is ready on, where the producer has just named it.
+    pub(crate) ready_on: Option<Alive<'a>>,
+    /// Another stream that work may be pending on, which the array's dict names.
+    pub(crate) also: Option<Alive<'a>>,
+}
+
+impl<'a, 'py> To<'a, 'py> {
+    /// A consumer of the array that was taken in.
+    #[inline]
+    pub(crate) const fn of(argument: &'a Argument<'a, 'py>) -> Self {
+        Self { argument, array: None, ready_on: None, also: None }
+    }
+}
+
+/// An error about one of several arrays.
+#[derive(Debug)]
+pub(crate) struct ItemError {
+    /// The number of the array.
+    pub(crate) item: usize,
+    pub(crate) error: PyErr,
+}
+
+impl From<ItemError> for PyErr {
+    fn from(wrong: ItemError) -> Self {
+        wrong.error
+    }
+}
+
+/// Makes an array usable where its consumer works.
+#[inline]
+pub(crate) fn hand_over<'a, 'py: 'a>(
+    door: &'static str,
+    py: Python<'py>,
+    source: &mut Holding,
+    to: To<'a, 'py>,
+) -> PyResult<()> {
+    if stays(door, py, source, &to, Elided::SameStream)? {
+        return Ok(());
+    }
+    hand_over_by_order(door, py, source, to)
+}
+
+#[inline(never)]
+fn hand_over_by_order<'a, 'py: 'a>(
+    door: &'static str,
+    py: Python<'py>,
+    source: &mut Holding,
+    to: To<'a, 'py>,
+) -> PyResult<()> {
+    let step = decide(door, py, source, to)?;
+    step.order(door, py, source)?;
+    let at = step.at;
+    finish(py, source, &to, at)
+}
+
+/// Makes several arrays usable, each where the consumer of its number works. One event orders all that are ready on the
+/// same stream. So every array's producer is asked before the first event: a producer that is asked may queue work.
+pub(crate) fn hand_over_all<'a, 'py: 'a>(
+    door: &'static str,
+    py: Python<'py>,
+    sources: &mut [Box<Holding>],
+    consumer: impl Fn(usize) -> To<'a, 'py>,
+) -> Result<(), ItemError> {
+    look(py);
+    let about = |item| move |error| ItemError { item, error };
+    let (mut moved, mut last) = (SmallVec::<[_; 4]>::new(), None);
+    for (item, source) in sources.iter_mut().enumerate() {
+        let now = Some((source.ready, source.home.place));
+        let why = if last == now { Elided::Together } else { Elided::SameStream };
+        if stays(door, py, source, &consumer(item), why).map_err(about(item))? {
+            last = now;
+        } else {
+            moved.push(item);
+        }
+    }
+    for (item, at) in order_all(door, py, sources, &moved, &consumer)? {
+        finish(py, &mut sources[item], &consumer(item), at).map_err(about(item))?;
+    }
+    Ok(())
+}
+
+/// Orders the arrays of the numbers `moved`. Answers where the consumer of each works.
+fn order_all<'a, 'py: 'a>(
+    door: &'static str,
+    py: Python<'py>,
+    sources: &[Box<Holding>],
+    moved: &[usize],
+    consumer: &impl Fn(usize) -> To<'a, 'py>,
+) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
+    let about = |item| move |error| ItemError { item, error };
+    let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
+    // Arrays whose stream can be closed come last: no other code of Python's runs between that question and the order.
+    for closes in [false, true] {
+        for (step, &item) in steps.iter_mut().zip(moved) {
+            let source = &*sources[item];
+            if source.home.may_close(source.ready) == closes {
+                let decided = decide(door, py, source, consumer(item)).map_err(about(item))?;
+                *step = Some((item, decided));
+            }
+        }
+    }
+    let steps: SmallVec<[_; 4]> = steps.into_iter().flatten().collect();
+    check(door, sources, &steps)?;
+    let mut ordered = SmallVec::<[Pair; 4]>::new();
+    for (item, step) in &steps {
+        let source = &*sources[*item];
+        let pair = step.pair(source.ready);
+        if pair.is_some_and(|pair| ordered.contains(&pair)) {
+            let purpose = Purpose::hand_over(door);
+            order::elided(purpose, source.home.place, Elided::Together, || step.named);
+            continue;
+        }
+        step.order(door, py, source).map_err(|error| about(*item)(error.into()))?;
+        ordered.extend(pair);
+    }
+    Ok(steps.iter().map(|(item, step)| (*item, step.at)).collect())
+}
+
+/// Makes `to` wait for what an array is ready on, for work that does not make the array its own.
+pub(crate) fn order_for(
+    door: &'static str,
+    py: Python<'_>,
+    source: &Holding,
+    to: Alive<'_>,
+) -> Result<(), Failure<PyErr>> {
+    look(py);
+    let (ready, purpose) = (source.ready, Purpose::hand_over_of(door, source.ready));
+    match ready_streams(py, door, source)? {
+        Some(both) => connect_both(py, purpose, &source.driver, both, to)?,
+        None if ready == Ready::Nothing => {
+            let on = || Some(to.stream());
+            order::elided(purpose, source.home.place, Elided::NothingPending, on);
+        }
+        // The host has waited.
+        None => {}
+    }
+    Ok(())
+}
+
+/// Hands over an array that nothing has to wait for: its consumer named no stream, or is on the default stream that the
+/// producer works on. Answers whether that was so.
+#[inline(always)]
+fn stays(
+    door: &'static str,
+    py: Python<'_>,
+    source: &mut Holding,
+    to: &To<'_, '_>,
+    in_place: Elided,
+) -> PyResult<bool> {
+    let (ready, place) = (source.ready, source.home.place);
+    let array = to.array.unwrap_or(&source.array);
+    if to.argument.request() == Request::Unspecified {
+        if let Some(also) = to.also {
+            follow(door, py, source, to.ready_on, also)?;
+        }
+        let why = plan(ready, Request::Unspecified).unwrap_or(Elided::NothingPending);
+        order::elided(Purpose::hand_over(door), place, why, || ready.stream());
+        if array.ptr() != 0 && !source.has_consumer() {
+            let at = consumers_place(array, place);
+            source.await_reader(py, at);
+        }
+        return Ok(true);
+    }
+    let at = consumers_place(array, place);
+    let stays = to.also.is_none() && source.stays_in_place(to.argument, at);
+    if stays {
+        order::elided(Purpose::hand_over(door), place, in_place, || ready.stream());
+        source.keep_in_place(py);
+    }
+    Ok(stays)
+}
+
+/// Makes the stream that a consumer is told come after `also`. What the array is ready on comes after `ready_on` already.
+#[cold]
+fn follow(
+    door: &'static str,
+    py: Python<'_>,
+    source: &Holding,
+    ready_on: Option<Alive<'_>>,
+    also: Alive<'_>,
+) -> Result<()> {
+    if ready_on.is_some_and(|ready_on| ready_on.is(also)) {
+        return Ok(());
+    }
+    let told = ready_on.filter(|ready_on| source.ready == Ready::On(ready_on.stream()));
+    let told = told.unwrap_or(Alive::legacy(source.home.place));
+    if also.is(told) {
+        return Ok(());
+    }
+    let purpose = Purpose::hand_over(door);
+    order::connect(purpose, &source.driver, (also, told), |call| detach(py, call))
+}
+
+/// The array is the consumer's from here on. The consumer works at `at`.
+#[inline]
+fn finish(py: Python<'_>, source: &mut Holding, to: &To<'_, '_>, at: Place) -> PyResult<()> {
+    if to.array.unwrap_or(&source.array).ptr() != 0 {
+        source.hand_to(py, to.argument, at)?;
+    }
+    // One that leaves with an array of its own has no further consumer here.
+    if to.array.is_none() {
+        source.ready = Ready::Nothing;
+        if let Request::On(stream) = to.argument.request() {
+            source.ready_for_consumer(py);
+            source.ready = Ready::On(stream);
+        }
+    }
+    Ok(())
+}
+
+/// What is to be done for a consumer.
+struct Step<'h> {
+    /// Where the consumer works.
+    at: Place,
+    /// The stream that the consumer names.
+    named: Option<Stream>,
+    order: Order<'h>,
+}
+
+enum Order<'h> {
+    /// The consumer's stream waits for what the array is ready on.
+    Wait(Both<'h>, Alive<'h>),
+    Elided(Elided),
+    /// Nothing is pending any more: the host has waited, or the producer says so now.
+    Over,
+}
+
+/// The streams that events are recorded on and whether they stand in for others, where the consumer works, and whether the
+/// producer named a stream. One event serves all arrays of which this is equal.
+type Pair = (Source, Option<Source>, Place, bool);
+type Source = (Stream, bool, Place);
+
+/// Asks which stream `source` is ready on, and decides what its consumer waits for.
+#[inline]
+fn decide<'h, 'py: 'h>(
+    door: &'static str,
+    py: Python<'py>,
+    source: &'h Holding,
+    to: To<'h, 'py>,
+) -> PyResult<Step<'h>> {
+    let array = to.array.unwrap_or(&source.array);
+    let at = consumers_place(array, source.home.place);
+    let at = check_argument(array, &source.driver, to.argument, at)?;
+    let request = to.argument.request();
+    let order = match (plan(source.ready, request), to.argument.alive(at)) {
+        (Some(why), _) => Order::Elided(why),
+        (None, None) => Order::Elided(Elided::NothingPending),
+        (None, Some(stream)) => {
+            if let Some(first) = to.ready_on {
+                let is_another = |also: &Alive<'_>| !also.is(first) && !also.is(stream);
+                Order::Wait((first, to.also.filter(is_another)), stream)
+            } else {
+                let found = ready_streams(py, door, source)?;
+                found.map_or(Order::Over, |both| Order::Wait(both, stream))
+            }
+        }
+    };
+    Ok(Step { at, named: request.stream(), order })
+}
+
+/// Refuses, before the first order is made, an order that a capture forbids.
+fn check(
+    door: &'static str,
+    sources: &[Box<Holding>],
+    steps: &[(usize, Step<'_>)],
+) -> Result<(), ItemError> {
+    let Some(first) = sources.first() else { return Ok(()) };
+    let (mut items, mut needs): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) = Default::default();
+    for (item, step) in steps {
+        let Order::Wait((from, also), to) = step.order else { continue };
+        let direction = Purpose::hand_over_of(door, sources[*item].ready).direction;
+        for from in also.into_iter().chain([from]) {
+            if !needs.iter().any(|need: &Need<'_>| from.is(need.from) && to.is(need.to)) {
+                items.push(*item);
+                needs.push(Need { direction, from, to });
+            }
+        }
+    }
+    order::check(&first.driver, &needs)
+        .map_err(|(place, error)| ItemError { item: items[place], error: error.into() })
+}
+
+impl Step<'_> {
+    /// What one event serves. It is the stream that is waited for, not the one that was named: the legacy stream may stand
+    /// in for that one.
+    fn pair(&self, ready: Ready) -> Option<Pair> {
+        let source_of = |from: Alive<'_>| (from.stream(), from.stands_in(), from.place());
+        match self.order {
+            Order::Wait((from, also), _) => {
+                Some((source_of(from), also.map(source_of), self.at, ready != Ready::Unsaid))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn order(&self, door: &'static str, py: Python<'_>, source: &Holding) -> Result<()> {
+        let (ready, place) = (source.ready, source.home.place);
+        let purpose = Purpose::hand_over_of(door, ready);
+        match self.order {
+            Order::Over => Ok(()),
+            Order::Elided(why) => {
+                order::elided(purpose, place, why, || self.named.or(ready.stream()));
+                Ok(())
+            }
+            Order::Wait(both, to) => connect_both(py, purpose, &source.driver, both, to),
+        }
+    }
+}
