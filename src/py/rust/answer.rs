@@ -107,7 +107,7 @@ fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
 
 fn source(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     if let Some(taken) = downcast::<PythonMemory>(&array.origin) {
-        return Ok(taken.source(py, &array.descriptor)?);
+        return taken.source(py, &array.descriptor);
     }
     let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "an array without an owner").into());
