@@ -1,7 +1,5 @@
 //! What comes before what once a plan is carried out: streams, events and CUDA's own order of the legacy default stream.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use cai_bridge::capture::{Direction, Part, Route, route};
 use cai_bridge::lease::Parties;
 use cai_bridge::lease::plan::{Consumer, Facts, Found, Lost, Plan, Role};
@@ -58,6 +56,38 @@ impl Captures {
     }
 }
 
+/// Some streams of the world, one bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Nodes(u16);
+
+impl Nodes {
+    fn of(all: impl IntoIterator<Item = Node>) -> Self {
+        all.into_iter().fold(Self::default(), |some, node| some.and(node.into()))
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn contains(self, node: Node) -> bool {
+        self.0 & Self::from(node).0 != 0
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    fn iter(self) -> impl Iterator<Item = Node> {
+        NODES.into_iter().filter(move |node| self.contains(*node))
+    }
+}
+
+impl From<Node> for Nodes {
+    fn from(node: Node) -> Self {
+        Self(1 << node.index())
+    }
+}
+
 /// The stream that is named, and the one for which it stands in.
 fn nodes(alive: Alive<'_>, goes_on: bool) -> (Node, Node) {
     let place = alive.place().ordinal;
@@ -68,47 +98,60 @@ fn nodes(alive: Alive<'_>, goes_on: bool) -> (Node, Node) {
     }
 }
 
-/// What the work that is queued next on each stream comes after: whose work, until now.
-struct World {
-    after: BTreeMap<Node, BTreeSet<Node>>,
+/// All streams of the world, in the order of their bits.
+const NODES: [Node; 9] = [
+    Node::Handle(7),
+    Node::Handle(8),
+    Node::Handle(9),
+    Node::Legacy(0),
+    Node::Blocking(0, false),
+    Node::Blocking(0, true),
+    Node::Legacy(1),
+    Node::Blocking(1, false),
+    Node::Blocking(1, true),
+];
+
+impl Node {
+    /// Its place in [`NODES`].
+    fn index(self) -> usize {
+        match self {
+            Self::Handle(handle) => handle as usize - 7,
+            Self::Legacy(place) => 3 + 3 * place as usize,
+            Self::Blocking(place, goes_on) => 4 + 3 * place as usize + usize::from(goes_on),
+        }
+    }
 }
 
-fn everywhere() -> Vec<Node> {
-    let mut all: Vec<_> = [7, 8, 9].into_iter().map(Node::Handle).collect();
-    for place in [0, 1] {
-        all.extend([
-            Node::Legacy(place),
-            Node::Blocking(place, false),
-            Node::Blocking(place, true),
-        ]);
-    }
-    all
+/// What the work that is queued next on each stream comes after: whose work, until now.
+struct World {
+    after: [Nodes; NODES.len()],
 }
 
 impl World {
     fn new() -> Self {
-        Self { after: everywhere().into_iter().map(|node| (node, [node].into())).collect() }
+        Self { after: NODES.map(Nodes::from) }
     }
 
     /// What an event that is recorded on `node` now stands for. The legacy stream follows the blocking ones.
-    fn recorded(&self, node: Node) -> BTreeSet<Node> {
-        let mut known = self.after[&node].clone();
+    fn recorded(&self, node: Node) -> Nodes {
+        let mut known = self.after[node.index()];
         if let Node::Legacy(place) = node {
             for other in [Node::Blocking(place, false), Node::Blocking(place, true)] {
-                known.extend(&self.after[&other]);
+                known = known.and(self.after[other.index()]);
             }
         }
         known
     }
 
     /// `node` waits for that; blocking streams follow the legacy one, a bare wait as well.
-    fn wait(&mut self, node: Node, known: &BTreeSet<Node>) {
-        let mut waiting = vec![node];
+    fn wait(&mut self, node: Node, known: Nodes) {
+        let mut waiting = Nodes::from(node);
         if let Node::Legacy(place) = node {
-            waiting.extend([Node::Blocking(place, false), Node::Blocking(place, true)]);
+            waiting =
+                waiting.and(Nodes::of([Node::Blocking(place, false), Node::Blocking(place, true)]));
         }
-        for node in waiting {
-            self.after.get_mut(&node).unwrap().extend(known);
+        for node in waiting.iter() {
+            self.after[node.index()] = self.after[node.index()].and(known);
         }
     }
 
@@ -117,10 +160,10 @@ impl World {
         match next {
             // A blocking stream follows what is queued on the legacy one.
             Node::Blocking(place, _) => {
-                self.after[&next].contains(&user)
-                    || self.after[&Node::Legacy(place)].contains(&user)
+                let legacy = self.after[Node::Legacy(place).index()];
+                self.after[next.index()].and(legacy).contains(user)
             }
-            _ => self.recorded(next).contains(&user),
+            _ => self.recorded(next).contains(user),
         }
     }
 }
@@ -146,7 +189,7 @@ fn carried_out(
                 _ if host_waits && !inside => {}
                 Route::Plain | Route::External => {
                     let known = world.recorded(from);
-                    world.wait(to, &known);
+                    world.wait(to, known);
                 }
                 Route::Pointless => {}
                 Route::Refused(_) if host_waits => {}
@@ -158,14 +201,15 @@ fn carried_out(
 }
 
 /// Where somebody may have worked on the memory.
-fn possible_users(facts: &Facts<'_, '_>) -> BTreeSet<Node> {
-    let (mut all, mut elsewhere) = (BTreeSet::new(), facts.consumer == Consumer::Unnamed);
+fn possible_users(facts: &Facts<'_, '_>) -> Nodes {
+    let (mut all, mut elsewhere) = (Nodes::default(), facts.consumer == Consumer::Unnamed);
     for (role, found) in facts.streams {
         if *role == Role::User {
-            all.insert(match found {
+            let user = match found {
                 Found::Alive(alive) | Found::Met(alive) => nodes(*alive, false).1,
                 Found::Lost(handle) => Node::Handle(*handle),
-            });
+            };
+            all = all.and(user.into());
             // Whoever named a stream that nothing keeps may be elsewhere by now.
             if matches!(found, Found::Met(_)) {
                 elsewhere = true;
@@ -174,40 +218,38 @@ fn possible_users(facts: &Facts<'_, '_>) -> BTreeSet<Node> {
     }
     let at = facts.at.ordinal;
     if elsewhere {
-        all.extend([Node::Legacy(at), Node::Blocking(at, false)]);
+        all = all.and(Nodes::of([Node::Legacy(at), Node::Blocking(at, false)]));
         // As long as nobody has asked, a library may work anywhere.
-        match facts.libraries {
-            Some(libraries) => all.extend(libraries.iter().map(|one| nodes(*one, false).1)),
-            None => all.extend([Node::Handle(9)]),
-        }
+        all = all.and(match facts.libraries {
+            Some(libraries) => Nodes::of(libraries.iter().map(|one| nodes(*one, false).1)),
+            None => Node::Handle(9).into(),
+        });
     }
     all
 }
 
-/// Where somebody may go on with the memory; and whether that is another stream, which follows the producer's legacy one.
-fn next_users(facts: &Facts<'_, '_>) -> BTreeSet<(Node, bool)> {
-    let mut all = BTreeSet::new();
+/// Where somebody may go on with the memory; and to which other streams that follow the producer's legacy one.
+fn next_users(facts: &Facts<'_, '_>) -> [Nodes; 2] {
+    let [mut named, mut passed_on] = [Nodes::default(); 2];
     for (role, found) in facts.streams {
         match (role, found) {
             (Role::User, _) => {}
             (_, Found::Alive(alive) | Found::Met(alive)) => {
                 let next = nodes(*alive, true).1;
-                all.insert((next, false));
+                named = named.and(next.into());
                 // Whoever works there may pass the memory on to any stream that follows the legacy one.
                 if let Node::Legacy(place) = next {
-                    all.insert((Node::Blocking(place, true), true));
+                    passed_on = passed_on.and(Node::Blocking(place, true).into());
                 }
             }
-            (_, Found::Lost(handle)) => {
-                all.insert((Node::Handle(*handle), false));
-            }
+            (_, Found::Lost(handle)) => named = named.and(Node::Handle(*handle).into()),
         }
     }
     if !is_known(facts) {
         let home = facts.home.ordinal;
-        all.extend([(Node::Legacy(home), false), (Node::Blocking(home, true), false)]);
+        named = named.and(Nodes::of([Node::Legacy(home), Node::Blocking(home, true)]));
     }
-    all
+    [named, passed_on]
 }
 
 /// The producer's first stream.
@@ -264,8 +306,13 @@ fn unordered(
     captures: Captures,
     host_waits: bool,
 ) -> Option<(Node, Node)> {
-    for user in possible_users(facts) {
-        for (next, passed_on) in next_users(facts) {
+    let [named, passed_on] = next_users(facts);
+    let nexts = || {
+        let named = named.iter().map(|next| (next, false));
+        named.chain(passed_on.iter().map(|next| (next, true)))
+    };
+    for user in possible_users(facts).iter() {
+        for (next, passed_on) in nexts() {
             let is_due = match (captures.of(user), captures.of(next)) {
                 // A graph runs whenever it is launched.
                 (Part::Inside(one), Part::Inside(other)) => {
@@ -363,9 +410,10 @@ fn needless_wait(facts: &Facts<'_, '_>, known: bool) -> bool {
 /// Somebody's work that the marks on `users` do not stand for.
 fn unmarked(facts: &Facts<'_, '_>, users: &[Alive<'_>]) -> Option<Node> {
     let world = World::new();
-    let marks: BTreeSet<_> =
-        users.iter().flat_map(|user| world.recorded(nodes(*user, false).0)).collect();
-    possible_users(facts).into_iter().find(|user| !marks.contains(user))
+    let marks = users
+        .iter()
+        .fold(Nodes::default(), |marks, user| marks.and(world.recorded(nodes(*user, false).0)));
+    possible_users(facts).iter().find(|user| !marks.contains(*user))
 }
 
 /// Whose work does not come before what is queued on `next`, or is passed on from there.
@@ -376,10 +424,10 @@ fn misses(facts: &Facts<'_, '_>, world: &World, next: Node) -> Option<Node> {
     }
     let all = next_users(facts);
     let due = |user: Node, next: (Node, bool)| {
-        all.contains(&next) && user != next.0 && !is_left(facts, user, next)
+        all[usize::from(next.1)].contains(next.0) && user != next.0 && !is_left(facts, user, next)
     };
     possible_users(facts)
-        .into_iter()
+        .iter()
         .find(|user| nexts.iter().any(|next| due(*user, *next) && !world.is_after(next.0, *user)))
 }
 
