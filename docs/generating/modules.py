@@ -17,7 +17,7 @@ from generating.drawing import svg, text
 SOURCE = ROOT / "src"
 # Each step of the way with its color and the modules that take part in it.
 STEPS = {
-    "take in": ("#4c78a8", "py/producers py/habits py/cai_dict cai dlpack"),
+    "take in": ("#4c78a8", "py/producers py/habits py/library py/libraries py/cai_dict cai dlpack"),
     "describe": ("#2f8f8b", "py/source descriptor layout dtype device"),
     "order": ("#c2571a", "py/hand_over py/streams order capture stream"),
     "hand out": ("#4f8a5b", "py/views py/table py/numpy buffer copy"),

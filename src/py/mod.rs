@@ -14,6 +14,10 @@ mod native;
 
 mod by_type;
 
+mod habits;
+
+mod library;
+
 mod interpreter;
 
 mod imported;
@@ -23,8 +27,6 @@ mod plain;
 mod text;
 
 mod flag;
-
-mod habits;
 
 mod anywhere;
 
@@ -47,6 +49,8 @@ mod hand_over;
 mod views;
 
 mod producers;
+
+mod libraries;
 
 mod doors;
 
@@ -77,9 +81,9 @@ mod _core {
     use super::doors::to_dlpack::{_is_on_host, to_dlpack};
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
-    use super::habits::{_forget_habits, _habits};
     use super::imported::_imported;
     use super::lease::{_end, _settle};
+    use super::library::{_forget_habits, _habits};
     use super::numpy::_dtypes;
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
@@ -102,6 +106,7 @@ mod _core {
                 "cai_bridge: got a subinterpreter; allowed: the main interpreter",
             ));
         }
+        super::libraries::know();
         fork::watch();
         super::observe::log::install();
         super::interpreter::quiet();

@@ -17,6 +17,7 @@ use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
+use crate::py::library::habits_of;
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
@@ -213,7 +214,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         ProducerKind::Foreign
     };
     let bases = Bases::of(kind)?;
-    let habits = Habits::of(|about, library| bases.are_of(about, library));
+    let habits = habits_of(|about, library| bases.are_of(about, library));
     let parts = Parts::of(x, kind, habits)?;
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { More::of_type(kind)? } else { More::Nothing };

@@ -13,6 +13,7 @@ use crate::driver::fork;
 use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
 use crate::py::interpreter;
 use crate::py::lease::{_end, _settle};
+use crate::py::libraries;
 use crate::py::table::install_table;
 use crate::py::views::{ArrayView, DLPackView, View};
 
@@ -27,6 +28,7 @@ pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
 }
 
 fn once(py: Python<'_>) -> PyResult<()> {
+    libraries::know();
     fork::watch();
     set_detach(interpreter::unlocked);
     install_table!(View => DLPackView, py)?;

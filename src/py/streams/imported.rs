@@ -4,14 +4,15 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
-use crate::py::habits::{HABITS, Habit};
+use crate::py::habits::Habit;
 use crate::py::imported::imported;
+use crate::py::library;
 
 /// Whether a library is imported that works on a default stream and ignores the streams of dicts.
 pub(crate) fn ignores_dicts(py: Python<'_>) -> PyResult<bool> {
     static NAMES: PyOnceLock<Vec<Py<PyString>>> = PyOnceLock::new();
     let names = NAMES.get_or_init(py, || {
-        let known = HABITS.iter().filter(|known| known.habit == Habit::IgnoresDicts);
+        let known = library::rows().filter(|known| known.habit == Habit::IgnoresDicts);
         known.map(|known| PyString::intern(py, known.library).unbind()).collect()
     });
     for name in names {

@@ -14,8 +14,9 @@ use super::voucher::Voucher;
 use crate::error::{Error, Kind};
 use crate::local::local;
 use crate::py::by_type::ByType;
-use crate::py::habits::{self, Habit, Habits};
+use crate::py::habits::{self, Habit};
 use crate::py::interpreter::answered;
+use crate::py::library::habits_of;
 use crate::py::native::{self, Question};
 use crate::py::text::{attribute, refused, shown};
 
@@ -238,7 +239,7 @@ fn says<'py>(
 
 fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<StreamKind> {
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
-    let habits = Habits::of(|_, library| habits::is_of(&module, library));
+    let habits = habits_of(|_, library| habits::is_of(&module, library));
     let closes = !habits.has(Habit::NeverClosesStreams);
     Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, closes })
 }

@@ -1,0 +1,82 @@
+//! Libraries of which habits are all that has to be known.
+
+use crate::py::habits::{Habit, HabitRow, known};
+use crate::py::library::Library;
+
+#[derive(Debug)]
+pub(super) struct Peculiar;
+
+impl Library for Peculiar {
+    // No module has that name.
+    fn name(&self) -> &'static str {
+        ""
+    }
+
+    fn habits(&self) -> &'static [HabitRow] {
+        &HABITS
+    }
+}
+
+static HABITS: [HabitRow; 51] = [
+    known("torch", Habit::KeepsToDlpack, "2.11.0", "gpu/test_races.py"),
+    known("jax", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
+    known("jaxlib", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
+    known("cupy", Habit::KeepsToDlpack, "14.2.0", "gpu/test_races.py"),
+    known("warp", Habit::KeepsToDlpack, "1.13", "gpu/test_convert_warp_rmm.py"),
+    known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/test_tvm_ffi.py"),
+    known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "python/test_strangers.py"),
+    known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "python/test_strangers.py"),
+    known("nanobind", Habit::OrdersNothing, "2.9", "python/test_nanobind.py"),
+    known("torch", Habit::SilentDict, "2.11.0", "gpu/test_habits.py"),
+    known("torch", Habit::WrapsTensors, "2.15", "python/test_strangers.py"),
+    known("torch", Habit::ReadyOnCurrent, "2.9", "gpu/test_old_torch.py"),
+    known("jax", Habit::Immutable, "0.11.2", "gpu/test_jax.py"),
+    known("jaxlib", Habit::Immutable, "0.11.2", "gpu/test_jax.py"),
+    known("jax", Habit::Immutable, "0.12", "python/test_strangers.py"),
+    known(
+        "jax.experimental.buffer_callback",
+        Habit::OrdersNothing,
+        "0.10.2",
+        "python/test_producers_known.py",
+    ),
+    known("jaxlib._jax.ffi", Habit::OrdersNothing, "0.8", "python/test_producers_known.py"),
+    known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/test_tvm_ffi.py"),
+    known("cupy", Habit::NamesCurrentStream, "14.2.0", "gpu/test_habits.py"),
+    known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "gpu/test_habits.py"),
+    known("numba", Habit::LeavesOutStrides, "0.30.4", "gpu/test_habits.py"),
+    known("numba", Habit::KeepsStreamObject, "0.30.4", "gpu/test_habits.py"),
+    known("numba", Habit::NeverClosesStreams, "0.30.4", "gpu/test_habits.py"),
+    known("numba_cuda_mlir", Habit::DefaultStreamUnnamed, "0.6.0", "python/test_numba_arrays.py"),
+    known("numba_cuda_mlir", Habit::HasMlirSettings, "0.6.0", "python/test_numba_arrays.py"),
+    known("numba_cuda_mlir", Habit::LeavesOutStrides, "0.6.0", "python/test_numba_arrays.py"),
+    known("numba_cuda_mlir", Habit::KeepsStreamObject, "0.6.0", "python/test_numba_arrays.py"),
+    known("numba_cuda_mlir", Habit::NeverClosesStreams, "0.6.0", "python/test_numba_arrays.py"),
+    known("cupy", Habit::NeverClosesStreams, "14.2.0", "gpu/test_habits.py"),
+    known("pylibcudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
+    known("cudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
+    known("pylibraft", Habit::NeverNamesStream, "26.10", "gpu/test_systems.py"),
+    known("pylibcudf", Habit::IgnoresDicts, "26.10", "python/test_systems.py"),
+    known("pylibraft", Habit::IgnoresDicts, "26.10", "gpu/test_systems.py"),
+    known("cuda.compute", Habit::IgnoresDicts, "1.2.1", "python/test_systems.py"),
+    known("pyarrow._cuda", Habit::IgnoresDicts, "1.0", "python/test_systems.py"),
+    known("pycuda", Habit::IgnoresDicts, "2026.1", "python/test_systems.py"),
+    known("nvcv", Habit::IgnoresDicts, "0.15", "python/test_systems.py"),
+    known("cvcuda", Habit::IgnoresDicts, "0.15", "python/test_systems.py"),
+    known("pycuda", Habit::AlwaysNamesNone, "2026.1", "python/test_systems.py"),
+    known("nvcv", Habit::OrdersNothing, "0.15", "python/test_systems.py"),
+    known("cvcuda", Habit::OrdersNothing, "0.15", "python/test_systems.py"),
+    known("cuda.core._memory", Habit::OrdersNothing, "1.0", "python/test_producers_known.py"),
+    known(
+        "cuda.core.experimental._memory",
+        Habit::OrdersNothing,
+        "0.4",
+        "python/test_producers_known.py",
+    ),
+    known("cuml", Habit::StoresDict, "26.10", "python/test_systems.py"),
+    known("pylibcudf", Habit::StoresDict, "26.10", "python/test_producers_known.py"),
+    known("amrex", Habit::AlwaysNamesNone, "26.10", "python/test_producers_known.py"),
+    known("tensorflow", Habit::Immutable, "2.20", "python/test_producers_known.py"),
+    known("tensorflow", Habit::TakesNoStream, "2.20", "python/test_producers_known.py"),
+    known("nvidia.nvimgcodec", Habit::OneCapsule, "0.6", "python/test_producers_known.py"),
+    known("holoscan", Habit::IgnoresDicts, "3.10", "python/test_systems.py"),
+];
