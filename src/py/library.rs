@@ -8,11 +8,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use super::habits::{About, HabitRow, Habits, is_of};
+use super::native::Question;
+use crate::stream::Ready;
 
 /// A library that the bridge knows. What it leaves out is as the protocols say.
-pub(crate) trait Library: Sync + fmt::Debug {
+pub(super) trait Library: Sync + fmt::Debug {
     /// What the names of its modules begin with.
     fn name(&self) -> &'static str;
 
@@ -20,23 +23,105 @@ pub(crate) trait Library: Sync + fmt::Debug {
     fn habits(&self) -> &'static [HabitRow] {
         &[]
     }
+
+    /// The stream that it works on now, where it has one.
+    fn current(&self) -> Option<&dyn Current> {
+        None
+    }
+
+    /// Where an object of its streams has the handle, in releases that are older than `__cuda_stream__`.
+    fn handle_attribute(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The attributes that arrays of `kind`, the type of `x`, are read by in place of their dict.
+    fn parts(&self, _x: &Bound<'_, PyAny>, _kind: &Bound<'_, PyType>) -> PyResult<Option<Parts>> {
+        Ok(None)
+    }
+
+    /// How its arrays are made without Python, where `make`, of the library as `convert` has it, is that.
+    fn makes(&self, _make: &Bound<'_, PyAny>) -> Option<Box<dyn Makes>> {
+        None
+    }
 }
 
-static KNOWN: OnceLock<&'static [&'static dyn Library]> = OnceLock::new();
+/// The stream that a library works on now.
+pub(super) trait Current: Sync + fmt::Debug {
+    /// It, as the driver names it; `None` where the library is not imported, or does not say.
+    fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>>;
+
+    /// Its object, where it has one.
+    fn object<'py>(&self, _py: Python<'py>, _ordinal: i32) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(None)
+    }
+
+    /// Whether the library ignores the streams that dicts name.
+    fn ignores_dicts(&self) -> bool {
+        false
+    }
+}
+
+/// Makes arrays of views.
+pub(super) trait Makes: Send + Sync {
+    fn make<'py>(&self, view: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>;
+}
+
+/// The attributes of a type of arrays.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) shape: Question,
+    /// Whether the elements lie in C order without gaps, which saves the strides.
+    pub(super) contiguous: Option<Question>,
+    pub(super) strides: Question,
+    pub(super) dtype: Question,
+    pub(super) address: Box<dyn Address>,
+}
+
+/// Where an array has the address of its first element, and what names the stream that it is ready on.
+pub(super) trait Address: Send + Sync + fmt::Debug {
+    /// The address; `None` where the array's dict has to be asked.
+    fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
+
+    /// The stream; `None` where the dict has to be asked.
+    fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>>;
+}
+
+/// What names the stream that an array is ready on.
+#[derive(Debug)]
+pub(super) enum Names<'py> {
+    /// Its library, by its current stream, which depends on where the array is.
+    Library(&'static dyn Current),
+    /// The array itself, which may have that stream's object.
+    Array(Option<Bound<'py, PyAny>>),
+}
+
+/// The libraries.
+struct Known {
+    all: &'static [&'static dyn Library],
+    current: Vec<&'static dyn Current>,
+}
+
+static KNOWN: OnceLock<Known> = OnceLock::new();
 
 /// Has these be known.
-pub(crate) fn know(all: &'static [&'static dyn Library]) {
-    KNOWN.get_or_init(|| all);
+pub(super) fn know(all: &'static [&'static dyn Library]) {
+    let current = || all.iter().filter_map(|library| library.current()).collect();
+    KNOWN.get_or_init(|| Known { all, current: current() });
 }
 
 /// All of them, in the order in which they are asked.
+pub(super) fn all() -> &'static [&'static dyn Library] {
+    KNOWN.get().map_or(&[], |known| known.all)
+}
+
+/// The current streams of those that have one.
 #[inline]
-pub(crate) fn all() -> &'static [&'static dyn Library] {
-    KNOWN.get().copied().unwrap_or_default()
+pub(super) fn current() -> &'static [&'static dyn Current] {
+    KNOWN.get().map_or(&[], |known| &known.current)
 }
 
 /// All habits.
-pub(crate) fn rows() -> impl Iterator<Item = &'static HabitRow> {
+pub(super) fn rows() -> impl Iterator<Item = &'static HabitRow> {
     all().iter().flat_map(|library| library.habits())
 }
 
@@ -46,27 +131,31 @@ static FORGOTTEN: AtomicBool = AtomicBool::new(false);
 /// Makes every library an unknown one, for the tests that what is promised holds without what is known. Types that were
 /// looked at before stay known.
 #[pyfunction]
-pub(crate) fn _forget_habits() {
+pub(super) fn _forget_habits() {
     FORGOTTEN.store(true, Ordering::Relaxed);
 }
 
 /// All habits, for the test that each row's test exists: library, habit, version, test.
 #[pyfunction]
-pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
+pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
     let row =
         |known: &HabitRow| (known.library, format!("{:?}", known.habit), known.version, known.test);
     rows().map(row).collect()
 }
 
-/// The habits of a class, where `are_of` tells whether what one is about is of a library.
-pub(crate) fn habits_of(are_of: impl Fn(About, &str) -> bool) -> Habits {
+/// The habits of a class, where `are_of` tells whether what one is about is of a library; and the first library that has
+/// one of them.
+pub(super) fn habits_of(
+    are_of: impl Fn(About, &str) -> bool,
+) -> (Habits, Option<&'static dyn Library>) {
     if FORGOTTEN.load(Ordering::Relaxed) {
-        return Habits::NONE;
+        return (Habits::NONE, None);
     }
     let has = |row: &HabitRow| are_of(row.habit.about(), row.library);
     // A library inside another, as JAX's buffers of a callback, has its own rows alone.
     let is_inner =
         |row: &HabitRow, outer: &str| row.library != outer && is_of(row.library, outer) && has(row);
     let known = rows().filter(|row| has(row) && !rows().any(|other| is_inner(other, row.library)));
-    known.fold(Habits::NONE, Habits::and)
+    let first = all().iter().find(|library| library.habits().iter().any(has));
+    (known.fold(Habits::NONE, Habits::and), first.copied())
 }

@@ -79,7 +79,7 @@ mod _core {
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_host, to_dlpack};
-    use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
+    use super::doors::{_goes_on, _unraisable, CallArgument, Maker};
     use super::errors::{DriverError, HostSyncWarning};
     use super::imported::_imported;
     use super::lease::{_end, _settle};
@@ -89,7 +89,6 @@ mod _core {
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::plain::_plain_types;
     use super::streams::by_function::_ask_for_streams;
-    use super::streams::libraries::_stream_of_cupy;
     use super::streams::xla::{_xla_handler, _xla_said};
     use super::text::_shown;
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
@@ -134,11 +133,9 @@ mod _core {
         }
         module.add_class::<CallArgument>()?;
         module.add_class::<Maker>()?;
-        module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_host, module)?)?;
         module.add_function(wrap_pyfunction!(_shown, module)?)?;
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
-        module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_xla_handler, module)?)?;
         module.add_function(wrap_pyfunction!(_xla_said, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
@@ -156,6 +153,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_end, module)?)?;
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
+        super::libraries::register(module)?;
         super::c::register(module)?;
         super::simulated::register(module)?;
         super::ipc::register(module)?;

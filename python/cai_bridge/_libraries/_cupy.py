@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cai_bridge._core import _Ndarrays, _stream_of_cupy
+from cai_bridge._core import _CurrentStream, _Ndarrays
 
 from ._library import Any, Quick, Routed
 
@@ -12,7 +12,7 @@ class Cupy(Routed):
     arrays = ("cupy:ndarray",)
     _gpu_memory_alone = True
 
-    current_stream = staticmethod(_stream_of_cupy)
+    current_stream = _CurrentStream("cupy")
 
     def routes(self) -> Quick:
         return _routes()

@@ -7,7 +7,7 @@ use super::Optional;
 use super::library::{CurrentStream, Method, ToLibrary};
 use crate::device::Device;
 use crate::py::interpreter::answered;
-use crate::py::streams::{Argument, libraries};
+use crate::py::streams::Argument;
 use crate::stream::{Stream, Thread};
 
 /// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
@@ -33,7 +33,7 @@ impl<'py> ConsumerStream<'py> {
             answer: stream.cloned(),
             native: None,
             said: stream.is_some(),
-            is_default: to_library.current == CurrentStream::Default,
+            is_default: matches!(to_library.current, CurrentStream::Default),
         };
         match to_library.method {
             _ if asked.said => {}
@@ -41,10 +41,11 @@ impl<'py> ConsumerStream<'py> {
             Method::Table(table) => {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
-            Method::Make(_) if to_library.current == CurrentStream::Cupys => {
-                asked.native = Some(libraries::cupys_or_legacy(py, ordinal)?);
-            }
             Method::Make(_) => {
+                if let CurrentStream::Known(current) = &to_library.current {
+                    asked.native = Some(current.get().native(py, ordinal)?);
+                    return Ok(asked);
+                }
                 let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;
                 asked.answer = (!answer.is_none()).then_some(answer);
             }

@@ -13,6 +13,7 @@ use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
 use crate::py::lease::{Holding, Tenant};
+use crate::py::libraries;
 use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::Wanted;
 use crate::py::producers::types::{facts, speaks};
@@ -43,10 +44,10 @@ pub(super) struct ToLibrary {
 }
 
 /// What its current stream is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum CurrentStream {
-    /// CuPy's, which is asked for without Python.
-    Cupys,
+    /// That of a known library, which is asked for, and makes its arrays, without Python.
+    Known(Py<libraries::CurrentStream>),
     /// Its own.
     Own,
     /// A default one: each of its calls may name another, as Numba's kernels do.
@@ -89,10 +90,9 @@ impl ToLibrary {
         };
         let module = library.get_type().getattr(intern!(py, "__module__"))?;
         let ours = module.extract::<&str>().is_ok_and(|name| name.starts_with("cai_bridge."));
-        let cupys =
-            py.import(intern!(py, "cai_bridge._core"))?.getattr(intern!(py, "_stream_of_cupy"))?;
-        let current = if library.getattr(intern!(py, "current_stream"))?.is(&cupys) {
-            CurrentStream::Cupys
+        let current = library.getattr(intern!(py, "current_stream"))?;
+        let current = if let Ok(known) = current.cast_into::<libraries::CurrentStream>() {
+            CurrentStream::Known(known.unbind())
         } else if library.getattr(intern!(py, "_streams_by_call"))?.is_truthy()? {
             CurrentStream::Default
         } else {

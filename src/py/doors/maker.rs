@@ -18,7 +18,6 @@ use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
 use super::item::at_item;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
-use super::ndarray::Ndarrays;
 use super::to_dlpack::is_on_host;
 use super::tree::{Converted, How, Root};
 use crate::error::{Error, Kind};
@@ -28,6 +27,7 @@ use crate::py::flag;
 use crate::py::hand_over::{To, hand_over};
 use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Holding;
+use crate::py::library::Makes;
 use crate::py::native;
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
@@ -44,8 +44,8 @@ pub(crate) struct Maker {
     #[pyo3(get)]
     pub(super) library: Py<PyAny>,
     to_library: PyOnceLock<ToLibrary>,
-    /// CuPy's quick route, once it is known to be right.
-    quick: PyOnceLock<Py<Ndarrays>>,
+    /// The library's quick route, once it is known to be right.
+    quick: PyOnceLock<Box<dyn Makes>>,
     /// Types that are arrays of others, so that a value of theirs is converted as it is; the first ones that came.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
     /// Those that came later.
@@ -368,7 +368,7 @@ impl Maker {
             return library.call_method1(intern!(py, "_make_by_dict"), (&view, stream));
         }
         if let Some(quick) = self.quick.get(py) {
-            return quick.get().make(&view);
+            return quick.make(view.as_any());
         }
         let made = library.call_method1(intern!(py, "make"), (&view, stream))?;
         if to_library.is_registered {
@@ -377,10 +377,10 @@ impl Maker {
         if to_library.is_numpy && readonly == Some(true) {
             made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
         }
-        if to_library.current == CurrentStream::Cupys
-            && let Ok(quick) = library.getattr(intern!(py, "make"))?.cast_into::<Ndarrays>()
+        if let CurrentStream::Known(known) = &to_library.current
+            && let Some(quick) = known.get().library.makes(&library.getattr(intern!(py, "make"))?)
         {
-            self.quick.get_or_init(py, || quick.unbind());
+            self.quick.get_or_init(py, || quick);
         }
         Ok(made)
     }

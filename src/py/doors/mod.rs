@@ -10,7 +10,6 @@ mod item;
 mod library;
 mod limits;
 mod maker;
-mod ndarray;
 mod several;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
@@ -20,7 +19,6 @@ mod whole;
 
 pub(crate) use call_argument::{_goes_on, _unraisable, CallArgument};
 pub(crate) use maker::Maker;
-pub(crate) use ndarray::Ndarrays;
 
 use pyo3::PyClass;
 use pyo3::prelude::*;

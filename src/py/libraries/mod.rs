@@ -1,13 +1,59 @@
 //! The libraries that the bridge knows, a file each. Nothing else names one.
 
+mod cupy;
 mod peculiar;
 
-use super::library::{self, Library};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+
+use super::interpreter::{Answer, entry};
+use super::library::{self, Current, Library};
+use crate::stream::{Stream, Thread};
 
 /// All of them, in the order in which they are asked.
-static ALL: [&dyn Library; 1] = [&peculiar::Peculiar];
+static ALL: [&dyn Library; 2] = [&cupy::Cupy, &peculiar::Peculiar];
 
 /// Has them be known, before the first array comes.
 pub(crate) fn know() {
     library::know(&ALL);
+}
+
+/// What Python has of them.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<CurrentStream>()?;
+    module.add_class::<cupy::Ndarrays>()
+}
+
+/// The function that Python has of a library's current stream: gives the stream as `to_cai` takes it, the legacy default one where the library does
+/// not say. Where `convert` finds it, it asks without Python.
+#[pyclass(frozen, module = "cai_bridge", name = "_CurrentStream")]
+#[derive(Debug)]
+pub(crate) struct CurrentStream {
+    pub(super) library: &'static dyn Library,
+    pub(super) current: &'static dyn Current,
+}
+
+#[pymethods]
+impl CurrentStream {
+    /// That of the library of that name.
+    #[new]
+    fn new(name: &str) -> PyResult<Self> {
+        let library = ALL.into_iter().find(|library| library.name() == name);
+        let found = library.and_then(|library| Some(Self { library, current: library.current()? }));
+        found.ok_or_else(|| PyKeyError::new_err(name.to_owned()))
+    }
+
+    fn __call__<'py>(&self, py: Python<'py>, device: i32) -> Answer<'py> {
+        entry(py, || {
+            let native = self.native(py, device)?;
+            Ok(Stream::from_native(native, Thread::current()).handle())
+        })
+    }
+}
+
+impl CurrentStream {
+    /// The same, as the driver names it.
+    pub(crate) fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<u64> {
+        Ok(self.current.native(py, ordinal)?.unwrap_or_default())
+    }
 }

@@ -17,11 +17,10 @@ impl Library for Peculiar {
     }
 }
 
-static HABITS: [HabitRow; 51] = [
+static HABITS: [HabitRow; 48] = [
     known("torch", Habit::KeepsToDlpack, "2.11.0", "gpu/test_races.py"),
     known("jax", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
     known("jaxlib", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
-    known("cupy", Habit::KeepsToDlpack, "14.2.0", "gpu/test_races.py"),
     known("warp", Habit::KeepsToDlpack, "1.13", "gpu/test_convert_warp_rmm.py"),
     known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/test_tvm_ffi.py"),
     known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "python/test_strangers.py"),
@@ -41,7 +40,6 @@ static HABITS: [HabitRow; 51] = [
     ),
     known("jaxlib._jax.ffi", Habit::OrdersNothing, "0.8", "python/test_producers_known.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/test_tvm_ffi.py"),
-    known("cupy", Habit::NamesCurrentStream, "14.2.0", "gpu/test_habits.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "gpu/test_habits.py"),
     known("numba", Habit::LeavesOutStrides, "0.30.4", "gpu/test_habits.py"),
     known("numba", Habit::KeepsStreamObject, "0.30.4", "gpu/test_habits.py"),
@@ -51,7 +49,6 @@ static HABITS: [HabitRow; 51] = [
     known("numba_cuda_mlir", Habit::LeavesOutStrides, "0.6.0", "python/test_numba_arrays.py"),
     known("numba_cuda_mlir", Habit::KeepsStreamObject, "0.6.0", "python/test_numba_arrays.py"),
     known("numba_cuda_mlir", Habit::NeverClosesStreams, "0.6.0", "python/test_numba_arrays.py"),
-    known("cupy", Habit::NeverClosesStreams, "14.2.0", "gpu/test_habits.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("pylibraft", Habit::NeverNamesStream, "26.10", "gpu/test_systems.py"),

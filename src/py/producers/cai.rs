@@ -12,7 +12,6 @@ use super::device::{device_argument, locate, said_device, without_items};
 use super::dict_stream::DictStream;
 use super::dtype::{agreed, check_dtype, exact, name_of, named};
 use super::interface::interface;
-use super::ndarray::Names;
 use super::readiness::{Readiness, declared};
 use super::types::{self, Facts, ProducerKind};
 use super::{Wanted, ndarray, silence, strides};
@@ -26,6 +25,7 @@ use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
+use crate::py::library::Names;
 use crate::py::numpy;
 use crate::py::observe::By;
 use crate::py::plain::is_constant;
@@ -69,7 +69,7 @@ pub(crate) fn import<'py>(
     let is_said = matches!(options.stream.request(), Request::On(_));
     let layout = source.array.layout_mut();
     let by_parts = match &facts.parts {
-        Some(parts) => parts.decode(x, layout)?,
+        Some(parts) => ndarray::decode(parts, x, layout)?,
         None => None,
     };
     let exports = facts.producer != ProducerKind::Dict;
@@ -118,7 +118,7 @@ pub(crate) fn import<'py>(
     // Managed and pinned memory may be pending on a stream of another GPU than its own.
     let there = check_argument(&source.array, &source.driver, options.stream, place)?;
     let claim = match &names {
-        Some(Names::Library) => ndarray::current(py, place)?,
+        Some(Names::Library(current)) => ndarray::current(py, *current, place)?,
         _ if silent => Claim::Silent,
         _ if claim == Claim::Stated(Ready::Nothing) && !of_owner.says_what_is_pending() => {
             Claim::Stated(Ready::Unsaid)

@@ -9,7 +9,7 @@ use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 use super::attributes::{Lazy, More, has_more};
 use super::bases::Bases;
 use super::jaxs;
-use super::ndarray::Parts;
+use super::ndarray;
 use crate::dlpack::exchange::Table;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
@@ -17,7 +17,7 @@ use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
-use crate::py::library::habits_of;
+use crate::py::library::{Parts, habits_of};
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
@@ -214,8 +214,8 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         ProducerKind::Foreign
     };
     let bases = Bases::of(kind)?;
-    let habits = habits_of(|about, library| bases.are_of(about, library));
-    let parts = Parts::of(x, kind, habits)?;
+    let (habits, library) = habits_of(|about, library| bases.are_of(about, library));
+    let parts = ndarray::parts(x, kind, habits, library)?;
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { More::of_type(kind)? } else { More::Nothing };
     let has_cai = speaks.cai;

@@ -6,16 +6,15 @@
 
 use std::cell::RefCell;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::by_function::{answers, has_functions};
-use super::libraries::{cupys, cupys_object, simulated, torchs};
+use super::libraries::{simulated, torchs};
 use super::object::handle_of;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::py::imported::imported;
 use crate::py::interpreter::answered;
+use crate::py::library;
 use crate::stream::{Alive, Stream, Thread};
 
 /// What a library does with the streams that dicts name.
@@ -65,8 +64,10 @@ pub(crate) fn each<'a, 'py>(
             if let Some(native) = torchs(py, place.ordinal)? {
                 found(from_native(native), StreamPolicy::Ignored)?;
             }
-            if let Some(native) = cupys(py, place.ordinal)? {
-                found(from_native(native), StreamPolicy::Heeded)?;
+            for current in library::current() {
+                if let Some(native) = current.native(py, place.ordinal)? {
+                    found(from_native(native), policy(current.ignores_dicts()))?;
+                }
             }
         }
         Handle::Simulated(_) | Handle::Borrowed(_) => {
@@ -102,7 +103,15 @@ pub(crate) fn are_all_on_legacy(
     if !matches!(driver, Handle::Cuda) || has_functions(py)? {
         return Ok(None);
     }
-    Ok(Some(is_legacy(torchs(py, ordinal)?) && is_legacy(cupys(py, ordinal)?)))
+    if !is_legacy(torchs(py, ordinal)?) {
+        return Ok(Some(false));
+    }
+    for current in library::current() {
+        if !is_legacy(current.native(py, ordinal)?) {
+            return Ok(Some(false));
+        }
+    }
+    Ok(Some(true))
 }
 
 /// The stream that a library has just named by its driver's handle: by its exchange API, as the one that it
@@ -124,12 +133,15 @@ pub(super) fn object<'py>(
     ordinal: i32,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let found: Vec<Bound<'_, PyAny>> = match driver {
-        Handle::Cuda if cupys(py, ordinal)? == Some(handle) => {
-            let cupy = imported(py, intern!(py, "cupy"))?;
-            let object = cupy.map(|cupy| answered(py, cupys_object(&cupy, ordinal)));
-            object.transpose()?.flatten().into_iter().collect()
+        Handle::Cuda => {
+            let mut found = Vec::new();
+            for current in library::current() {
+                if current.native(py, ordinal)? == Some(handle) {
+                    found.extend(current.object(py, ordinal)?);
+                }
+            }
+            found
         }
-        Handle::Cuda => Vec::new(),
         Handle::Simulated(_) | Handle::Borrowed(_) => {
             simulated(py, ordinal)?.into_iter().map(|(object, _)| object).collect()
         }

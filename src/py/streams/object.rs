@@ -16,7 +16,7 @@ use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit};
 use crate::py::interpreter::answered;
-use crate::py::library::habits_of;
+use crate::py::library::{self, habits_of};
 use crate::py::native::{self, Question};
 use crate::py::text::{attribute, refused, shown};
 
@@ -78,11 +78,14 @@ pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
             continue;
         }
         let module = attribute(&kind, intern!(py, "__module__"))?.unwrap_or_default();
+        let known = library::all().iter().find(|library| habits::is_of(&module, library.name()));
+        if let Some(name) = known.and_then(|library| library.handle_attribute()) {
+            let handle = object.getattr_opt(name)?;
+            return handle.map(|handle| handle.extract()).transpose();
+        }
         let of = |library| habits::is_of(&module, library);
         let handle = if of("torch") || of("warp") {
             object.getattr_opt(intern!(py, "cuda_stream"))?
-        } else if of("cupy") {
-            object.getattr_opt(intern!(py, "ptr"))?
         } else if of("numba") {
             Some(object.call_method0(intern!(py, "__int__"))?)
         } else {
@@ -239,7 +242,7 @@ fn says<'py>(
 
 fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<StreamKind> {
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
-    let habits = habits_of(|_, library| habits::is_of(&module, library));
+    let (habits, _) = habits_of(|_, library| habits::is_of(&module, library));
     let closes = !habits.has(Habit::NeverClosesStreams);
     Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, closes })
 }

@@ -1,0 +1,255 @@
+//! CuPy: each GPU has a current stream, an object, which its arrays do not keep. Arrays are read by their attributes and
+//! made of CuPy's own parts.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_void};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyType};
+
+use crate::py::habits::{Habit, HabitRow, known};
+use crate::py::imported::imported;
+use crate::py::interpreter::{Answer, answered, entry};
+use crate::py::library::{Address, Current, Library, Makes, Names, Parts};
+use crate::py::native::{self, Question};
+use crate::py::numpy;
+use crate::py::views::View;
+use crate::stream::Ready;
+
+#[derive(Debug)]
+pub(super) struct Cupy;
+
+static HABITS: [HabitRow; 3] = [
+    known("cupy", Habit::KeepsToDlpack, "14.2.0", "gpu/test_races.py"),
+    known("cupy", Habit::NamesCurrentStream, "14.2.0", "gpu/test_habits.py"),
+    known("cupy", Habit::NeverClosesStreams, "14.2.0", "gpu/test_habits.py"),
+];
+
+impl Library for Cupy {
+    fn name(&self) -> &'static str {
+        "cupy"
+    }
+
+    fn habits(&self) -> &'static [HabitRow] {
+        &HABITS
+    }
+
+    fn current(&self) -> Option<&dyn Current> {
+        Some(self)
+    }
+
+    fn handle_attribute(&self) -> Option<&'static str> {
+        Some("ptr")
+    }
+
+    fn parts(&self, x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Option<Parts>> {
+        let py = x.py();
+        let of = |kind, name| {
+            Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))
+        };
+        // A type that says something else by its dict has one of its own.
+        let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
+        if own.is_none() || self.native(py, 0)?.is_none() {
+            return Ok(None);
+        }
+        let data = x.getattr(intern!(py, "data"))?.get_type();
+        let (Some(shape), Some(strides), Some(dtype), Some(memory), Some(ptr)) = (
+            of(kind, intern!(py, "shape"))?,
+            of(kind, intern!(py, "strides"))?,
+            of(kind, intern!(py, "dtype"))?,
+            of(kind, intern!(py, "data"))?,
+            of(&data, intern!(py, "ptr"))?,
+        ) else {
+            return Ok(None);
+        };
+        let contiguous = of(kind, intern!(py, "_c_contiguous"))?;
+        numpy::know_all(py)?;
+        let address = Box::new(Pointer { memory, kind: data.unbind(), ptr });
+        Ok(Some(Parts { shape, contiguous, strides, dtype, address }))
+    }
+
+    fn makes(&self, make: &Bound<'_, PyAny>) -> Option<Box<dyn Makes>> {
+        let quick = make.cast::<Ndarrays>().ok()?;
+        Some(Box::new(quick.clone().unbind()))
+    }
+}
+
+/// How CuPy is asked for its current stream.
+enum Asked {
+    /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
+    Native(unsafe extern "C" fn(c_int) -> isize),
+    /// By [`object`]: before 14.
+    Python(Py<PyAny>),
+}
+
+impl Current for Cupy {
+    fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
+        static ASKED: PyOnceLock<Asked> = PyOnceLock::new();
+        let asked = if let Some(asked) = ASKED.get(py) {
+            asked
+        } else {
+            let Some(module) = imported(py, intern!(py, "cupy"))? else { return Ok(None) };
+            if let Some(function) = answered(py, entry_point(py))?.flatten() {
+                ASKED.get_or_init(py, || Asked::Native(function))
+            } else {
+                ASKED.get_or_init(py, || Asked::Python(module.unbind()))
+            }
+        };
+        match asked {
+            Asked::Native(function) => {
+                // SAFETY: the capsule says that this is the function's type, and the lock is held.
+                let native = unsafe { function(ordinal) };
+                if PyErr::occurred(py)
+                    && let Some(error) = PyErr::take(py)
+                {
+                    return answered(py, Err(error));
+                }
+                Ok(u64::try_from(native).ok())
+            }
+            Asked::Python(module) => {
+                let native = object(module.bind(py), ordinal)
+                    .and_then(|stream| stream.getattr(intern!(py, "ptr"))?.extract::<u64>());
+                answered(py, native)
+            }
+        }
+    }
+
+    fn object<'py>(&self, py: Python<'py>, ordinal: i32) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(cupy) = imported(py, intern!(py, "cupy"))? else { return Ok(None) };
+        answered(py, object(&cupy, ordinal))
+    }
+}
+
+/// The object of the stream that CuPy works on now: `cupy.cuda.get_current_stream(device)`, which before 13 takes none
+/// and is of the current one.
+fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, PyAny>> {
+    let py = cupy.py();
+    let cuda = cupy.getattr(intern!(py, "cuda"))?;
+    let function = cuda.getattr(intern!(py, "get_current_stream"))?;
+    match function.call1((ordinal,)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            let device = cuda.call_method1(intern!(py, "Device"), (ordinal,))?;
+            device.call_method0(intern!(py, "__enter__"))?;
+            let stream = function.call0();
+            device.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
+            stream
+        }
+        answer => answer,
+    }
+}
+
+/// CuPy's own entry point, which Cython keeps in a capsule whose name is the function's type.
+fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
+    const SIGNATURE: &CStr = c"intptr_t (int)";
+    let name = intern!(py, "cupy_backends.cuda.stream");
+    let Some(module) = imported(py, name)? else { return Ok(None) };
+    let functions = module.getattr(intern!(py, "__pyx_capi__"))?;
+    let capsule = functions.get_item(intern!(py, "get_stream_ptr"))?;
+    let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(SIGNATURE))?;
+    // SAFETY: Cython names the capsule of a C function by its type, which was just compared; the module, and
+    // so the function, stays loaded.
+    Ok(Some(unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> isize>(pointer.as_ptr())
+    }))
+}
+
+/// The address of an array: `data`, an object of that type, and its `ptr`. Its stream is the current one.
+#[derive(Debug)]
+struct Pointer {
+    memory: Question,
+    kind: Py<PyType>,
+    ptr: Question,
+}
+
+impl Address for Pointer {
+    fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let data = self.memory.answer(x)?;
+        if !data.get_type().is(&self.kind) {
+            return Ok(None);
+        }
+        let address = self.ptr.answer(&data)?;
+        Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))
+    }
+
+    fn stream<'py>(&self, _x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>> {
+        Ok(Some((Ready::Nothing, Names::Library(&Cupy))))
+    }
+}
+
+/// Makes an `ndarray` of a view, which its memory keeps: what `cupy.asarray` does of a dict, without the dict and without
+/// its wait. `cai_bridge._libraries._cupy` gives the parts, and compares the first array with the public way's.
+#[pyclass(frozen, module = "cai_bridge", name = "_Ndarrays")]
+#[derive(Debug)]
+pub(super) struct Ndarrays {
+    /// `cupy.ndarray`.
+    ndarray: Py<PyAny>,
+    /// What its `__new__` calls, if it is made so: its base's `__new__` and `_init`. To call the type calls an `__init__` as
+    /// well, which does nothing, and takes twice as long.
+    halves: Option<(Py<PyAny>, Py<PyAny>)>,
+    /// `cupy.cuda.MemoryPointer`.
+    pointer: Py<PyAny>,
+    /// `cupy.cuda.UnownedMemory`.
+    memory: Py<PyAny>,
+}
+
+#[pymethods]
+impl Ndarrays {
+    #[new]
+    #[pyo3(signature = (ndarray, halves, pointer, memory))]
+    const fn new(
+        ndarray: Py<PyAny>,
+        halves: Option<(Py<PyAny>, Py<PyAny>)>,
+        pointer: Py<PyAny>,
+        memory: Py<PyAny>,
+    ) -> Self {
+        Self { ndarray, halves, pointer, memory }
+    }
+
+    /// The array of `view`, which is ready on CuPy's stream by now.
+    fn __call__<'py>(
+        &self,
+        view: &Bound<'py, View>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> Answer<'py> {
+        let _ = stream;
+        entry(view.py(), || self.of(view))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.ndarray)?;
+        if let Some((new, init)) = &self.halves {
+            visit.call(new)?;
+            visit.call(init)?;
+        }
+        visit.call(&self.pointer)?;
+        visit.call(&self.memory)
+    }
+}
+
+impl Ndarrays {
+    fn of<'py>(&self, view: &Bound<'py, View>) -> PyResult<Bound<'py, PyAny>> {
+        let py = view.py();
+        let parts = view.get().parts(py)?;
+        let memory = self.memory.bind(py).call1((parts.ptr, parts.nbytes, view, parts.device))?;
+        let pointer = self.pointer.bind(py).call1((memory, 0))?;
+        let ndarray = self.ndarray.bind(py);
+        match &self.halves {
+            Some((new, init)) => {
+                let made = new.bind(py).call1((ndarray,))?;
+                init.bind(py).call1((&made, parts.shape, parts.dtype, pointer, parts.strides))?;
+                Ok(made)
+            }
+            None => ndarray.call1((parts.shape, parts.dtype, pointer, parts.strides)),
+        }
+    }
+}
+
+impl Makes for Py<Ndarrays> {
+    fn make<'py>(&self, view: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.get().of(view.cast()?)
+    }
+}
