@@ -29,7 +29,17 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// Where an object of its streams has the handle, in releases that are older than `__cuda_stream__`.
+    /// The stream that its arrays are ready on now, as the driver names it, where they name none.
+    fn ready_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
+        Ok(None)
+    }
+
+    /// The streams that it never destroys.
+    fn pool(&self) -> Option<&dyn Pool> {
+        None
+    }
+
+    /// Where an object of its streams has the handle, which its `__cuda_stream__` answers in newer releases.
     fn handle_attribute(&self) -> Option<&'static str> {
         None
     }
@@ -37,6 +47,16 @@ pub(super) trait Library: Sync + fmt::Debug {
     /// The attributes that arrays of `kind`, the type of `x`, are read by in place of their dict.
     fn parts(&self, _x: &Bound<'_, PyAny>, _kind: &Bound<'_, PyType>) -> PyResult<Option<Parts>> {
         Ok(None)
+    }
+
+    /// What lets its arrays be asked whose classes refuse every question: a context manager.
+    fn unwrapping<'py>(&self, _py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(None)
+    }
+
+    /// What is in the names of its files that run between a line of the program and the bridge.
+    fn frames(&self) -> Option<&'static str> {
+        None
     }
 
     /// How its arrays are made without Python, where `make`, of the library as `convert` has it, is that.
@@ -58,6 +78,22 @@ pub(super) trait Current: Sync + fmt::Debug {
     /// Whether the library ignores the streams that dicts name.
     fn ignores_dicts(&self) -> bool {
         false
+    }
+}
+
+/// Streams that a library never destroys. It hands them out in turn.
+pub(super) trait Pool: Sync + fmt::Debug {
+    /// Their handles on a GPU; `None` where the library does not use that yet: to ask would make it begin.
+    fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
+
+    /// Whether the library computes on another stream, which waits for the one of the pool that others are ready on.
+    fn is_apart(&self) -> bool {
+        false
+    }
+
+    /// That stream, as the driver names it; `None` where the library does not say. It is never destroyed.
+    fn computes_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
+        Ok(None)
     }
 }
 
@@ -99,14 +135,18 @@ pub(super) enum Names<'py> {
 struct Known {
     all: &'static [&'static dyn Library],
     current: Vec<&'static dyn Current>,
+    pools: Vec<&'static dyn Pool>,
 }
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
 /// Has these be known.
 pub(super) fn know(all: &'static [&'static dyn Library]) {
-    let current = || all.iter().filter_map(|library| library.current()).collect();
-    KNOWN.get_or_init(|| Known { all, current: current() });
+    KNOWN.get_or_init(|| Known {
+        all,
+        current: all.iter().filter_map(|library| library.current()).collect(),
+        pools: all.iter().filter_map(|library| library.pool()).collect(),
+    });
 }
 
 /// All of them, in the order in which they are asked.
@@ -114,10 +154,20 @@ pub(super) fn all() -> &'static [&'static dyn Library] {
     KNOWN.get().map_or(&[], |known| known.all)
 }
 
+/// The one that a module of that name is of.
+pub(super) fn of_module(module: &str) -> Option<&'static dyn Library> {
+    all().iter().copied().find(|library| is_of(module, library.name()))
+}
+
 /// The current streams of those that have one.
 #[inline]
 pub(super) fn current() -> &'static [&'static dyn Current] {
     KNOWN.get().map_or(&[], |known| &known.current)
+}
+
+/// The pools of those that have one.
+pub(super) fn pools() -> &'static [&'static dyn Pool] {
+    KNOWN.get().map_or(&[], |known| &known.pools)
 }
 
 /// All habits.

@@ -89,7 +89,6 @@ mod _core {
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::plain::_plain_types;
     use super::streams::by_function::_ask_for_streams;
-    use super::streams::xla::{_xla_handler, _xla_said};
     use super::text::_shown;
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::array::unlocked::set_detach;
@@ -136,8 +135,6 @@ mod _core {
         module.add_function(wrap_pyfunction!(_is_on_host, module)?)?;
         module.add_function(wrap_pyfunction!(_shown, module)?)?;
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
-        module.add_function(wrap_pyfunction!(_xla_handler, module)?)?;
-        module.add_function(wrap_pyfunction!(_xla_said, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
         module.add_function(wrap_pyfunction!(_goes_on, module)?)?;
         module.add_function(wrap_pyfunction!(_imported, module)?)?;

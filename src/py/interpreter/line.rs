@@ -5,9 +5,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use super::answered;
+use crate::py::library;
 
-/// What a program's line goes through on its way into the bridge and from one of its Python files to another.
-const BETWEEN: [&str; 3] = ["/contextlib.py", "/asyncio/", "/torch/autograd/"];
+/// What a program's line goes through on its way into the bridge and from one of its Python files to another, beside the
+/// files of libraries.
+const BETWEEN: [&str; 2] = ["/contextlib.py", "/asyncio/"];
 
 /// A line of the program.
 #[derive(Debug)]
@@ -35,7 +37,8 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
         let file = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
         let file: String = file.extract()?;
         let is_own = own.is_some_and(|own| file.starts_with(own));
-        let passes = is_own || (level > 1 && BETWEEN.iter().any(|part| file.contains(part)));
+        let mut between = BETWEEN.into_iter().chain(libraries());
+        let passes = is_own || (level > 1 && between.any(|part| file.contains(part)));
         if !passes || innermost.is_none() {
             let number = frame.getattr(intern!(py, "f_lineno"))?.extract().unwrap_or(0);
             let line = ProgramLine { file, number, level };
@@ -49,6 +52,10 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     }
     // A thread that another library began, as PyTorch does for gradients.
     Ok(innermost)
+}
+
+fn libraries() -> impl Iterator<Item = &'static str> {
+    library::all().iter().filter_map(|library| library.frames())
 }
 
 /// The folder of the package, with the separator at its end; `None` in a program without the package.

@@ -1,7 +1,9 @@
 //! The libraries that the bridge knows, a file each. Nothing else names one.
 
 mod cupy;
+mod jax;
 mod peculiar;
+mod torch;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -11,7 +13,7 @@ use super::library::{self, Current, Library};
 use crate::stream::{Stream, Thread};
 
 /// All of them, in the order in which they are asked.
-static ALL: [&dyn Library; 2] = [&cupy::Cupy, &peculiar::Peculiar];
+static ALL: [&dyn Library; 4] = [&torch::Torch, &jax::Jax, &cupy::Cupy, &peculiar::Peculiar];
 
 /// Has them be known, before the first array comes.
 pub(crate) fn know() {
@@ -21,7 +23,9 @@ pub(crate) fn know() {
 /// What Python has of them.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CurrentStream>()?;
-    module.add_class::<cupy::Ndarrays>()
+    module.add_class::<cupy::Ndarrays>()?;
+    module.add_function(wrap_pyfunction!(jax::_xla_handler, module)?)?;
+    module.add_function(wrap_pyfunction!(jax::_xla_said, module)?)
 }
 
 /// The function that Python has of a library's current stream: gives the stream as `to_cai` takes it, the legacy default one where the library does

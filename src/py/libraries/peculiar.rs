@@ -17,28 +17,12 @@ impl Library for Peculiar {
     }
 }
 
-static HABITS: [HabitRow; 48] = [
-    known("torch", Habit::KeepsToDlpack, "2.11.0", "gpu/test_races.py"),
-    known("jax", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
-    known("jaxlib", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
+static HABITS: [HabitRow; 37] = [
     known("warp", Habit::KeepsToDlpack, "1.13", "gpu/test_convert_warp_rmm.py"),
     known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/test_tvm_ffi.py"),
     known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "python/test_strangers.py"),
     known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "python/test_strangers.py"),
     known("nanobind", Habit::OrdersNothing, "2.9", "python/test_nanobind.py"),
-    known("torch", Habit::SilentDict, "2.11.0", "gpu/test_habits.py"),
-    known("torch", Habit::WrapsTensors, "2.15", "python/test_strangers.py"),
-    known("torch", Habit::ReadyOnCurrent, "2.9", "gpu/test_old_torch.py"),
-    known("jax", Habit::Immutable, "0.11.2", "gpu/test_jax.py"),
-    known("jaxlib", Habit::Immutable, "0.11.2", "gpu/test_jax.py"),
-    known("jax", Habit::Immutable, "0.12", "python/test_strangers.py"),
-    known(
-        "jax.experimental.buffer_callback",
-        Habit::OrdersNothing,
-        "0.10.2",
-        "python/test_producers_known.py",
-    ),
-    known("jaxlib._jax.ffi", Habit::OrdersNothing, "0.8", "python/test_producers_known.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/test_tvm_ffi.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "gpu/test_habits.py"),
     known("numba", Habit::LeavesOutStrides, "0.30.4", "gpu/test_habits.py"),

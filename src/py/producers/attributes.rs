@@ -12,7 +12,7 @@ use crate::py::text::attribute;
 /// The properties of a tensor that autograd follows, or whose memory does not hold its values.
 #[derive(Debug)]
 pub(super) enum Lazy {
-    Torchs(Torchs),
+    Bits(Bits),
     /// Those of others, whose memory holds the values. An object may have either though its type has neither.
     Others {
         requires_grad: Option<Question>,
@@ -21,9 +21,9 @@ pub(super) enum Lazy {
     },
 }
 
-/// Those of torch's tensors.
+/// Those of a tensor that has all three, as torch's.
 #[derive(Debug)]
-pub(super) struct Torchs {
+pub(super) struct Bits {
     pub(super) requires_grad: Question,
     pub(super) is_neg: Question,
     pub(super) is_conj: Question,
@@ -43,7 +43,7 @@ impl Lazy {
         let is_conj = Question::method(x, kind, intern!(py, "is_conj"))?;
         Ok(match (requires_grad, stop_gradient, is_neg, is_conj) {
             (Some(requires_grad), None, Some(is_neg), Some(is_conj)) => {
-                Some(Self::Torchs(Torchs { requires_grad, is_neg, is_conj }))
+                Some(Self::Bits(Bits { requires_grad, is_neg, is_conj }))
             }
             (None, None, ..) if more == More::Nothing => None,
             (requires_grad, stop_gradient, ..) => {

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::Refused;
-use super::attributes::{Lazy, Torchs};
+use super::attributes::{Bits, Lazy};
 use super::types::Facts;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
@@ -19,16 +19,16 @@ use crate::py::text::{an_object, printed, type_name};
 /// the questions whose answer the type fixes; `None` asks all of them.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
-    let torchs = match &facts.lazy {
-        Some(Lazy::Torchs(torchs)) => torchs,
+    let bits = match &facts.lazy {
+        Some(Lazy::Bits(bits)) => bits,
         None => return Ok(()),
         Some(Lazy::Others { requires_grad, stop_gradient }) => {
             let questions = (requires_grad.as_ref(), stop_gradient.as_ref());
             return followed(x, facts, questions, dtype);
         }
     };
-    let found = match found(x, torchs, dtype) {
-        Err(error) => behind_wrapper(x, facts, error, || self::found(x, torchs, dtype)),
+    let found = match found(x, bits, dtype) {
+        Err(error) => behind_wrapper(x, facts, error, || self::found(x, bits, dtype)),
         found => found,
     };
     found?.map_or(Ok(()), |error| Err(error.into()))
@@ -36,12 +36,12 @@ pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -
 
 /// What is to be refused, as a tensor of torch's answers.
 #[inline(always)]
-fn found(x: &Bound<'_, PyAny>, torchs: &Torchs, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
-    let found = if dtype.is_none_or(Dtype::is_inexact) && torchs.requires_grad.ask(x)? {
+fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
+    let found = if dtype.is_none_or(Dtype::is_inexact) && bits.requires_grad.ask(x)? {
         (Kind::RequiresGrad, "True")
-    } else if torchs.is_neg.ask(x)? {
+    } else if bits.is_neg.ask(x)? {
         (Kind::NegBit, "a tensor with the negative bit set")
-    } else if dtype.is_none_or(Dtype::is_complex) && torchs.is_conj.ask(x)? {
+    } else if dtype.is_none_or(Dtype::is_complex) && bits.is_conj.ask(x)? {
         (Kind::ConjBit, "a tensor with the conjugate bit set")
     } else {
         return Ok(None);
@@ -79,7 +79,7 @@ fn followed(
 }
 
 /// The same of a tensor that answered by `error`: classes of torch's that let nothing be done with their tensors but
-/// exporting them, as `ReadOnlyTensorWrapper`, refuse every question. torch itself answers for them.
+/// exporting them, as `ReadOnlyTensorWrapper`, refuse every question. The library itself answers for them.
 #[cold]
 fn behind_wrapper<R>(
     x: &Bound<'_, PyAny>,
@@ -91,9 +91,8 @@ fn behind_wrapper<R>(
     if is_interrupt(py, &error) || !facts.has(Habit::WrapsTensors) {
         return Err(error);
     }
-    let torch = py.import(intern!(py, "torch._C"));
-    let plain = torch.and_then(|torch| torch.call_method0("DisableTorchFunctionSubclass"));
-    let Some(plain) = answered(py, plain)? else { return Err(error) };
+    let plain = facts.library.map(|library| library.unwrapping(py)).transpose()?.flatten();
+    let Some(plain) = plain else { return Err(error) };
     plain.call_method0(intern!(py, "__enter__"))?;
     let asked = ask();
     plain.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
@@ -135,7 +134,7 @@ pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &Facts, error: Error) ->
     }
     let has_local = answered(x.py(), x.hasattr(intern!(x.py(), "to_local")));
     match (has_local, type_name(x)) {
-        (Ok(has), Ok(name)) if has == Some(true) || is_torchs(facts) => {
+        (Ok(has), Ok(name)) if has == Some(true) || has_bits(facts) => {
             let got = format!("{} of {name}, which has no memory of its own", error.got());
             Error::new(Kind::Wrapper, got).into()
         }
@@ -144,8 +143,8 @@ pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &Facts, error: Error) ->
     }
 }
 
-const fn is_torchs(facts: &Facts) -> bool {
-    matches!(facts.lazy, Some(Lazy::Torchs(_)))
+const fn has_bits(facts: &Facts) -> bool {
+    matches!(facts.lazy, Some(Lazy::Bits(_)))
 }
 
 /// Refuses a layout that has no strides.
@@ -157,7 +156,7 @@ pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<()> 
 }
 
 fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Error>> {
-    if !is_torchs(facts) {
+    if !has_bits(facts) {
         return Ok(None);
     }
     let py = x.py();

@@ -25,11 +25,15 @@ pub(super) fn work_stream(
     match facts.table {
         Some(table) => table.current_work_stream(py, Device::cuda(ordinal)).map(Some),
         None if facts.has(Habit::ReadyOnCurrent) && matches!(driver, Handle::Cuda) => {
-            libraries::torchs(py, ordinal)
+            ready_on(py, facts, ordinal)
         }
         None if facts.has(Habit::IgnoresStream) => libraries::tvm_ffis(py, ordinal),
         None => Ok(None),
     }
+}
+
+fn ready_on(py: Python<'_>, facts: &Facts, ordinal: i32) -> PyResult<Option<u64>> {
+    facts.library.map_or(Ok(None), |library| library.ready_on(py, ordinal))
 }
 
 /// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy

@@ -17,7 +17,7 @@ use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
-use crate::py::library::{Parts, habits_of};
+use crate::py::library::{Library, Parts, habits_of};
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
@@ -104,6 +104,8 @@ pub(crate) struct Facts {
     pub(super) parts: Option<Parts>,
     /// What its library is known to do.
     habits: Habits,
+    /// The library, if it is known.
+    pub(super) library: Option<&'static dyn Library>,
     /// What it spoke when it was looked at.
     speaks: Speaks,
     /// Whether the type defines a `__dlpack__` to go by.
@@ -231,6 +233,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         has_dtype: kind.getattr_opt(intern!(kind.py(), "dtype"))?.is_some(),
         parts,
         habits,
+        library,
         speaks,
         has_dlpack: !by_cai && speaks.dlpack,
         has_cai,

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use pyo3::prelude::*;
 
 use super::by_function::{answers, has_functions};
-use super::libraries::{simulated, torchs};
+use super::libraries::simulated;
 use super::object::handle_of;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -22,7 +22,7 @@ use crate::stream::{Alive, Stream, Thread};
 pub(crate) enum StreamPolicy {
     /// It waits for them, or works there.
     Heeded,
-    /// It ignores them: torch, seen on 2.11 (`tests/gpu/test_races.py`).
+    /// It ignores them.
     Ignored,
 }
 
@@ -61,9 +61,6 @@ pub(crate) fn each<'a, 'py>(
     };
     match driver {
         Handle::Cuda => {
-            if let Some(native) = torchs(py, place.ordinal)? {
-                found(from_native(native), StreamPolicy::Ignored)?;
-            }
             for current in library::current() {
                 if let Some(native) = current.native(py, place.ordinal)? {
                     found(from_native(native), policy(current.ignores_dicts()))?;
@@ -102,9 +99,6 @@ pub(crate) fn are_all_on_legacy(
     let is_legacy = |native: Option<u64>| native.is_none_or(|native| LEGACY.contains(&native));
     if !matches!(driver, Handle::Cuda) || has_functions(py)? {
         return Ok(None);
-    }
-    if !is_legacy(torchs(py, ordinal)?) {
-        return Ok(Some(false));
     }
     for current in library::current() {
         if !is_legacy(current.native(py, ordinal)?) {

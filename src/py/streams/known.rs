@@ -12,7 +12,6 @@ use super::naming;
 use super::object::{handle_of, keeper};
 use super::pools;
 use super::reference::StreamRef;
-use super::xla;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::py::interpreter::answered;
@@ -127,19 +126,17 @@ impl KnownStream {
     /// this one. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200, 2026-11); it need not, by DLPack.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
-        if pools::has_jaxs() { self.jaxs(py, driver) } else { Ok(None) }
+        if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
     }
 
     #[cold]
-    fn jaxs(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
+    fn apart(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         let (Stream::Handle(handle), Some(place)) = self.stream() else { return Ok(None) };
-        if !pools::is_jaxs(handle, place.ordinal) {
-            return Ok(None);
-        }
-        let Some(native) = xla::work_stream(py, place.ordinal)? else {
+        let Some(pool) = pools::apart(handle, place.ordinal) else { return Ok(None) };
+        let Some(native) = pool.computes_on(py, place.ordinal)? else {
             return Ok(Some(Self::unasked(Stream::Handle(handle))));
         };
-        // SAFETY: JAX destroys it no more than its others.
+        // SAFETY: the library destroys it no more than its others.
         let alive = unsafe { Alive::kept(Stream::Handle(native), place) };
         Ok(Some(Self::Kept(StreamRef::new(driver, alive, Keeper::Always)?)))
     }

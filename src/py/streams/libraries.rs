@@ -1,64 +1,12 @@
-//! The streams that PyTorch, Numba, tvm-ffi and the simulated device's libraries name, each asked by the cheapest
+//! The streams that Numba, tvm-ffi and the simulated device's libraries name, each asked by the cheapest
 //! way that it has. What a library raises is no answer; an interrupt passes through.
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
 
-use crate::device::Device;
-use crate::dlpack::exchange::Table;
 use crate::py::imported::imported;
 use crate::py::interpreter::answered;
 use crate::stream::{Stream, Thread};
-
-/// How PyTorch is asked for its current stream.
-enum Torch {
-    /// By its exchange API.
-    Table(Table),
-    /// `torch._C._cuda_getCurrentRawStream(device)`: before 2.10 it has no exchange API.
-    Python(Py<PyAny>),
-}
-
-impl Torch {
-    /// `None` where it is built without CUDA.
-    fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
-        let py = torch.py();
-        if let Some(table) = answered(py, Table::of(tensor))?.flatten() {
-            return Ok(Some(Self::Table(table)));
-        }
-        let function = torch
-            .getattr(intern!(py, "_C"))
-            .and_then(|native| native.getattr(intern!(py, "_cuda_getCurrentRawStream")));
-        Ok(answered(py, function)?.map(|function| Self::Python(function.unbind())))
-    }
-}
-
-/// The stream that PyTorch works on now, as the driver names it.
-pub(crate) fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-    static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
-    let torch = if let Some(torch) = TORCH.get(py) {
-        torch
-    } else {
-        let Some(module) = imported(py, intern!(py, "torch"))? else { return Ok(None) };
-        let tensor = answered(py, module.getattr(intern!(py, "Tensor")))?;
-        let Some(tensor) = tensor.and_then(|tensor| tensor.cast_into::<PyType>().ok()) else {
-            return Ok(None);
-        };
-        let torch = Torch::of(&module, &tensor)?;
-        TORCH.get_or_init(py, || torch)
-    };
-    match torch {
-        None => Ok(None),
-        Some(Torch::Table(table)) => {
-            answered(py, table.current_work_stream(py, Device::cuda(ordinal)))
-        }
-        Some(Torch::Python(function)) => {
-            let native = function.bind(py).call1((ordinal,));
-            answered(py, native.and_then(|native| native.extract::<u64>()))
-        }
-    }
-}
 
 /// Numba's default stream, or numba-cuda-mlir's, if `is_mlir`: the legacy one or, by its setting, the per-thread one.
 pub(crate) fn numbas_default(py: Python<'_>, is_mlir: bool) -> PyResult<Stream> {

@@ -12,12 +12,11 @@ pub(crate) mod libraries;
 mod name;
 mod naming;
 mod object;
-mod pools;
+pub(crate) mod pools;
 mod reference;
 mod unnamed;
 mod voucher;
 mod wait;
-pub(crate) mod xla;
 
 pub(crate) use argument::Argument;
 pub(crate) use exporter::{dict_of, pending, ready_by};

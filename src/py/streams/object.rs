@@ -78,13 +78,14 @@ pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
             continue;
         }
         let module = attribute(&kind, intern!(py, "__module__"))?.unwrap_or_default();
-        let known = library::all().iter().find(|library| habits::is_of(&module, library.name()));
-        if let Some(name) = known.and_then(|library| library.handle_attribute()) {
+        if let Some(name) =
+            library::of_module(&module).and_then(|library| library.handle_attribute())
+        {
             let handle = object.getattr_opt(name)?;
             return handle.map(|handle| handle.extract()).transpose();
         }
         let of = |library| habits::is_of(&module, library);
-        let handle = if of("torch") || of("warp") {
+        let handle = if of("warp") {
             object.getattr_opt(intern!(py, "cuda_stream"))?
         } else if of("numba") {
             Some(object.call_method0(intern!(py, "__int__"))?)
@@ -247,16 +248,16 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, closes })
 }
 
-/// How the objects of a type are asked. PyTorch's have the handle as `cuda_stream`, of an extension type, where PyTorch
-/// works; their `__cuda_stream__` answers it (torch 2.11), which is compared at the first object alone.
+/// How the objects of a type are asked. Some libraries' have the handle in an attribute of an extension type; that their
+/// `__cuda_stream__` answers it is compared at the first object alone.
 fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
     if object.is_instance_of::<PyType>() || !method.is_some_and(|method| method.is_callable()) {
         return Ok(Asking::Unknown);
     }
-    if habits::is_of(module, "torch")
-        && let Some(attribute) = Question::attribute(kind, intern!(py, "cuda_stream"))?
+    if let Some(name) = library::of_module(module).and_then(|library| library.handle_attribute())
+        && let Some(attribute) = Question::attribute(kind, &PyString::intern(py, name))?
         && attribute.is_native()
     {
         let said = named_by(&native::call_method(object, intern!(py, "__cuda_stream__"))?)?;

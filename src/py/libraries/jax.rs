@@ -1,5 +1,5 @@
-//! The stream that JAX computes on. It names it to no one: what it gives `__dlpack__` is a stream of its own that the
-//! other one waits for. But XLA tells it to whatever is called by its foreign function interface.
+//! JAX: its arrays never change. It asks others to be ready on streams of a pool, and computes on a stream of its own, which
+//! waits for those. It names that to no one; but XLA tells it to whatever is called by its foreign function interface.
 //!
 //! Read for this: `xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`.
 #![allow(unsafe_code)]
@@ -13,7 +13,84 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use crate::py::habits::{Habit, HabitRow, known};
+use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
+use crate::py::library::{Library, Pool};
+use crate::py::streams::pools::round;
+
+#[derive(Debug)]
+pub(super) struct Jax;
+
+static HABITS: [HabitRow; 7] = [
+    known("jax", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
+    known("jaxlib", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
+    known("jax", Habit::Immutable, "0.11.2", "gpu/test_jax.py"),
+    known("jaxlib", Habit::Immutable, "0.11.2", "gpu/test_jax.py"),
+    known("jax", Habit::Immutable, "0.12", "python/test_strangers.py"),
+    known(
+        "jax.experimental.buffer_callback",
+        Habit::OrdersNothing,
+        "0.10.2",
+        "python/test_producers_known.py",
+    ),
+    known("jaxlib._jax.ffi", Habit::OrdersNothing, "0.8", "python/test_producers_known.py"),
+];
+
+impl Library for Jax {
+    fn name(&self) -> &'static str {
+        "jax"
+    }
+
+    fn habits(&self) -> &'static [HabitRow] {
+        &HABITS
+    }
+
+    fn pool(&self) -> Option<&dyn Pool> {
+        Some(self)
+    }
+}
+
+/// Four for each device (0.11.2, one H200, 2026-11).
+impl Pool for Jax {
+    fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
+        let Some(jax) = imported(py, intern!(py, "jax"))? else { return Ok(None) };
+        let begun = jax.getattr("_src").and_then(|source| {
+            source.getattr("xla_bridge")?.call_method0("backends_are_initialized")
+        })?;
+        if !begun.is_truthy()? {
+            return Ok(None);
+        }
+        for device in jax.call_method1("local_devices", (py.None(), "gpu"))?.try_iter()? {
+            let device = device?;
+            if device.getattr("local_hardware_id")?.extract::<i32>()? == ordinal {
+                let next =
+                    || device.call_method0("get_stream_for_external_ready_events")?.extract();
+                return round(next).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_apart(&self) -> bool {
+        true
+    }
+
+    fn computes_on(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
+        static STREAMS: Mutex<Vec<(i32, Option<u64>)>> = Mutex::new(Vec::new());
+        let known = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, stream)) = known().iter().find(|(of, _)| *of == ordinal) {
+            return Ok(*stream);
+        }
+        let asked = py
+            .import(intern!(py, "cai_bridge._libraries._jax"))
+            .and_then(|jax| jax.call_method1(intern!(py, "work_stream"), (ordinal,)))
+            .and_then(|stream| stream.extract::<Option<u64>>());
+        let stream = answered(py, asked)?.flatten();
+        known().push((ordinal, stream));
+        Ok(stream)
+    }
+}
 
 #[repr(C)]
 struct ApiVersion {
@@ -137,21 +214,4 @@ pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
 #[pyfunction]
 pub(crate) fn _xla_said() -> u64 {
     SAID.swap(0, Ordering::AcqRel)
-}
-
-/// The stream that JAX computes on, on a GPU, as the driver names it; `None` where it does not say. It is never
-/// destroyed.
-pub(super) fn work_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-    static STREAMS: Mutex<Vec<(i32, Option<u64>)>> = Mutex::new(Vec::new());
-    let known = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, stream)) = known().iter().find(|(of, _)| *of == ordinal) {
-        return Ok(*stream);
-    }
-    let asked = py
-        .import(intern!(py, "cai_bridge._libraries._jax"))
-        .and_then(|jax| jax.call_method1(intern!(py, "work_stream"), (ordinal,)))
-        .and_then(|stream| stream.extract::<Option<u64>>());
-    let stream = answered(py, asked)?.flatten();
-    known().push((ordinal, stream));
-    Ok(stream)
 }
