@@ -49,6 +49,14 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// How the capsules of arrays of `kind` are had by less than their `__dlpack__`.
+    fn capsules(
+        &'static self,
+        _kind: &Bound<'_, PyType>,
+    ) -> PyResult<Option<&'static dyn Capsules>> {
+        Ok(None)
+    }
+
     /// What lets its arrays be asked whose classes refuse every question: a context manager.
     fn unwrapping<'py>(&self, _py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
@@ -95,6 +103,24 @@ pub(super) trait Pool: Sync + fmt::Debug {
     fn computes_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
+}
+
+/// Gives capsules of a type of arrays whose `__dlpack__` has no word for no stream.
+pub(super) trait Capsules: Sync + fmt::Debug {
+    /// That of `x` for a stream, by the quick way; `None` where that is not known to be right, or does not have it.
+    fn quickly<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        stream: u64,
+    ) -> PyResult<Option<Bound<'py, PyAny>>>;
+
+    /// That which `public` gives, by `__dlpack__`; the first time compared with the quick way's.
+    fn compared<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        stream: u64,
+        public: &dyn Fn() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>>;
 }
 
 /// Makes arrays of views.
@@ -157,6 +183,17 @@ pub(super) fn all() -> &'static [&'static dyn Library] {
 /// The one that a module of that name is of.
 pub(super) fn of_module(module: &str) -> Option<&'static dyn Library> {
     all().iter().copied().find(|library| is_of(module, library.name()))
+}
+
+/// How the capsules of arrays of `kind` are had by less than their `__dlpack__`.
+pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn Capsules>> {
+    for library in all() {
+        let found = library.capsules(kind)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 /// The current streams of those that have one.

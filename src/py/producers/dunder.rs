@@ -5,8 +5,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::Refused;
 use super::types::Facts;
-use super::{Refused, jaxs};
 use crate::device::Device;
 use crate::error::{Error, Kind, Result};
 use crate::py::habits::Habit;
@@ -22,11 +22,9 @@ pub(super) fn ask_quickly<'py>(
     facts: &Facts,
     request: Request,
 ) -> PyResult<Option<(Bound<'py, PyAny>, Stream)>> {
-    if !facts.is_jaxs {
-        return Ok(None);
-    }
+    let Some(capsules) = facts.capsules else { return Ok(None) };
     let stream = if let Request::On(stream) = request { stream } else { Stream::Legacy };
-    Ok(jaxs::by_entry(x, stream.handle())?.map(|capsule| (capsule, stream)))
+    Ok(capsules.quickly(x, stream.handle())?.map(|capsule| (capsule, stream)))
 }
 
 /// Asks for a capsule, and says what its memory is ready on.
@@ -36,16 +34,16 @@ pub(super) fn ask<'py>(
     request: Request,
 ) -> PyResult<(Bound<'py, PyAny>, Stream)> {
     let legacy = Stream::Legacy;
-    let call = |x: &Bound<'py, PyAny>, stream: Option<Stream>| match stream {
-        Some(on) if facts.is_jaxs => {
+    let call = |x: &Bound<'py, PyAny>, stream: Option<Stream>| match (stream, facts.capsules) {
+        (Some(on), Some(capsules)) => {
             let public = || Ok(call(x, stream)?.0);
-            jaxs::choosing(x, on.handle(), public).map(|capsule| (capsule, true))
+            capsules.compared(x, on.handle(), &public).map(|capsule| (capsule, true))
         }
         _ => call(x, stream),
     };
     match request {
         // It has no word for none.
-        Request::NoOrder if facts.is_jaxs => Ok((call(x, Some(legacy))?.0, legacy)),
+        Request::NoOrder if facts.capsules.is_some() => Ok((call(x, Some(legacy))?.0, legacy)),
         _ if facts.has(Habit::TakesNoStream) => Ok((call_with(x, x.py().None())?.0, legacy)),
         Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),
         Request::NoOrder => match call(x, None) {

@@ -13,7 +13,6 @@ pub(crate) mod guards;
 pub(crate) mod host;
 mod host_wait;
 mod interface;
-mod jaxs;
 mod ndarray;
 pub(crate) mod own_view;
 mod readiness;

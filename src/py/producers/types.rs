@@ -8,7 +8,6 @@ use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
 use super::attributes::{Lazy, More, has_more};
 use super::bases::Bases;
-use super::jaxs;
 use super::ndarray;
 use crate::dlpack::exchange::Table;
 use crate::dtype::Dtype;
@@ -17,7 +16,7 @@ use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
-use crate::py::library::{Library, Parts, habits_of};
+use crate::py::library::{self, Capsules, Library, Parts, habits_of};
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
@@ -114,8 +113,8 @@ pub(crate) struct Facts {
     pub(crate) has_cai: bool,
     /// Whether it does, and is derived from NumPy's array: objects without a dict are NumPy's own.
     pub(crate) is_numpys: bool,
-    /// Whether it is the type of JAX's arrays.
-    pub(super) is_jaxs: bool,
+    /// How the capsules of its arrays are had by less than their `__dlpack__`.
+    pub(super) capsules: Option<&'static dyn Capsules>,
 }
 
 impl Facts {
@@ -238,7 +237,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         has_dlpack: !by_cai && speaks.dlpack,
         has_cai,
         is_numpys,
-        is_jaxs: jaxs::is_type(kind)?,
+        capsules: library::capsules(kind)?,
     })
 }
 
