@@ -31,8 +31,6 @@ pub(crate) enum Habit {
     NeverClosesStreams,
     /// Its dict names no stream, or the stream 0, for arrays on its default stream.
     DefaultStreamUnnamed,
-    /// It is numba-cuda-mlir, whose settings are its own, not Numba's.
-    HasMlirSettings,
     /// Its dict of version 3 has None as `stream` where nothing is pending, as the specification says.
     NoneIsNothing,
     /// Its dict is of version 3 and has no `stream`, whatever is pending.
@@ -92,7 +90,6 @@ impl Habit {
             Self::ReadyOnCurrent
             | Self::WrapsTensors
             | Self::NeverClosesStreams
-            | Self::HasMlirSettings
             | Self::IgnoresDicts => About::Library,
         }
     }

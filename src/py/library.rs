@@ -12,7 +12,7 @@ use pyo3::types::PyType;
 
 use super::habits::{About, HabitRow, Habits, is_of};
 use super::native::Question;
-use crate::stream::Ready;
+use crate::stream::{Ready, Stream};
 
 /// A library that the bridge knows. What it leaves out is as the protocols say.
 pub(super) trait Library: Sync + fmt::Debug {
@@ -44,8 +44,23 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
+    /// The handle of one of its streams, of a release that is older than `__cuda_stream__`.
+    fn older_handle(&self, stream: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let Some(name) = self.handle_attribute() else { return Ok(None) };
+        stream.getattr_opt(name)?.map(|handle| handle.extract()).transpose()
+    }
+
+    /// Its default stream, which its dicts do not name.
+    fn default_stream(&self, _py: Python<'_>) -> PyResult<Stream> {
+        Ok(Stream::Legacy)
+    }
+
     /// The attributes that arrays of `kind`, the type of `x`, are read by in place of their dict.
-    fn parts(&self, _x: &Bound<'_, PyAny>, _kind: &Bound<'_, PyType>) -> PyResult<Option<Parts>> {
+    fn parts(
+        &'static self,
+        _x: &Bound<'_, PyAny>,
+        _kind: &Bound<'_, PyType>,
+    ) -> PyResult<Option<Parts>> {
         Ok(None)
     }
 

@@ -46,7 +46,11 @@ impl Library for Cupy {
         Some("ptr")
     }
 
-    fn parts(&self, x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Option<Parts>> {
+    fn parts(
+        &'static self,
+        x: &Bound<'_, PyAny>,
+        kind: &Bound<'_, PyType>,
+    ) -> PyResult<Option<Parts>> {
         let py = x.py();
         let of = |kind, name| {
             Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))

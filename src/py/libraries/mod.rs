@@ -2,6 +2,7 @@
 
 mod cupy;
 mod jax;
+mod numba;
 mod peculiar;
 mod torch;
 
@@ -13,7 +14,8 @@ use super::library::{self, Current, Library};
 use crate::stream::{Stream, Thread};
 
 /// All of them, in the order in which they are asked.
-static ALL: [&dyn Library; 4] = [&torch::Torch, &jax::Jax, &cupy::Cupy, &peculiar::Peculiar];
+static ALL: [&dyn Library; 6] =
+    [&torch::Torch, &jax::Jax, &cupy::Cupy, &numba::NUMBA, &numba::MLIR, &peculiar::Peculiar];
 
 /// Has them be known, before the first array comes.
 pub(crate) fn know() {

@@ -17,22 +17,13 @@ impl Library for Peculiar {
     }
 }
 
-static HABITS: [HabitRow; 37] = [
+static HABITS: [HabitRow; 28] = [
     known("warp", Habit::KeepsToDlpack, "1.13", "gpu/test_convert_warp_rmm.py"),
     known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/test_tvm_ffi.py"),
     known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "python/test_strangers.py"),
     known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "python/test_strangers.py"),
     known("nanobind", Habit::OrdersNothing, "2.9", "python/test_nanobind.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/test_tvm_ffi.py"),
-    known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "gpu/test_habits.py"),
-    known("numba", Habit::LeavesOutStrides, "0.30.4", "gpu/test_habits.py"),
-    known("numba", Habit::KeepsStreamObject, "0.30.4", "gpu/test_habits.py"),
-    known("numba", Habit::NeverClosesStreams, "0.30.4", "gpu/test_habits.py"),
-    known("numba_cuda_mlir", Habit::DefaultStreamUnnamed, "0.6.0", "python/test_numba_arrays.py"),
-    known("numba_cuda_mlir", Habit::HasMlirSettings, "0.6.0", "python/test_numba_arrays.py"),
-    known("numba_cuda_mlir", Habit::LeavesOutStrides, "0.6.0", "python/test_numba_arrays.py"),
-    known("numba_cuda_mlir", Habit::KeepsStreamObject, "0.6.0", "python/test_numba_arrays.py"),
-    known("numba_cuda_mlir", Habit::NeverClosesStreams, "0.6.0", "python/test_numba_arrays.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("pylibraft", Habit::NeverNamesStream, "26.10", "gpu/test_systems.py"),

@@ -30,7 +30,7 @@ use crate::py::numpy;
 use crate::py::observe::By;
 use crate::py::plain::is_constant;
 use crate::py::source::check_argument;
-use crate::py::streams::{Argument, KnownStream, StreamRef, libraries};
+use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::py::text::an_object;
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
@@ -236,13 +236,10 @@ fn by_dict(
     cai_dict::decode(dict, streams, (said, own), layout, words)
 }
 
-/// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy
-/// one or, by its own setting, the per-thread one.
+/// The stream that the library of `x` means where its dicts name none, as Numba's do its default stream.
 fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream>> {
-    if !facts.has(Habit::DefaultStreamUnnamed) {
-        return Ok(None);
-    }
-    libraries::numbas_default(x.py(), facts.has(Habit::HasMlirSettings)).map(Some)
+    let library = facts.library.filter(|_| facts.has(Habit::DefaultStreamUnnamed));
+    library.map(|library| library.default_stream(x.py())).transpose()
 }
 
 /// References to the owner. One of our own views as the owner of a dict is asked for those that it has, since it may

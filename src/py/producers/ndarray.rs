@@ -7,19 +7,18 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString, PyType};
+use pyo3::types::{PyBool, PyDict, PyType};
 
 use crate::cai::{Claim, Decoded, VERSION};
 use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Dims, Layout, Reach};
 use crate::py::cai_dict;
-use crate::py::habits::{Habit, Habits, is_of};
+use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
-use crate::py::library::{Address, Current, Library, Names, Parts};
-use crate::py::native::{self, Question};
+use crate::py::library::{Current, Library, Names, Parts};
+use crate::py::native;
 use crate::py::numpy;
-use crate::py::streams::{handle_of, libraries};
 use crate::stream::{Ready, Stream, Thread};
 
 /// An array that was read, all but its layout and its stream.
@@ -43,12 +42,7 @@ pub(super) fn parts(
     // A class that is derived of its own may say something else.
     let is_read = habits.has(Habit::NamesCurrentStream) || habits.has(Habit::KeepsStreamObject);
     let Some(library) = library.filter(|_| is_read) else { return Ok(None) };
-    let found = if habits.has(Habit::KeepsStreamObject) {
-        answered(py, numbas_parts(kind, habits.has(Habit::HasMlirSettings)))?.flatten()
-    } else {
-        answered(py, library.parts(x, kind))?.flatten()
-    };
-    let name = if habits.has(Habit::KeepsStreamObject) { "numba" } else { library.name() };
+    let found = answered(py, library.parts(x, kind))?.flatten();
     let same = match &found {
         Some(parts) => answered(py, agree(parts, habits, x))?,
         None => None,
@@ -57,29 +51,10 @@ pub(super) fn parts(
         return Ok(found);
     }
     tracing::debug!(
-        name: "route", target: "cai_bridge", library = name,
+        name: "route", target: "cai_bridge", library = library.name(),
         "the bridge uses the public route: the attributes are not the library's, or its dict differs"
     );
     Ok(None)
-}
-
-/// Each array has the attributes in its own dict, and Numba's own property makes a CAI dict of them.
-fn numbas_parts(kind: &Bound<'_, PyType>, is_mlir: bool) -> PyResult<Option<Parts>> {
-    let py = kind.py();
-    let property = kind.getattr(intern!(py, "__cuda_array_interface__"))?;
-    let maker = property.getattr(intern!(py, "fget"))?.getattr(intern!(py, "__module__"))?;
-    let library = if is_mlir { "numba_cuda_mlir" } else { "numba" };
-    if !is_of(maker.cast::<PyString>()?.to_str()?, library) {
-        return Ok(None);
-    }
-    numpy::know_all(py)?;
-    Ok(Some(Parts {
-        shape: Question::named(intern!(py, "shape")),
-        contiguous: None,
-        strides: Question::named(intern!(py, "strides")),
-        dtype: Question::named(intern!(py, "dtype")),
-        address: Box::new(Ctypes { is_mlir }),
-    }))
 }
 
 /// Whether the attributes of `x` say what its dict does.
@@ -134,55 +109,8 @@ pub(super) fn decode<'py>(
     Ok(Some(Attributes { decoded, stream }))
 }
 
-/// Numba's: `gpu_data.device_ctypes_pointer.value`.
-#[derive(Debug)]
-struct Ctypes {
-    /// Whether its library is numba-cuda-mlir.
-    is_mlir: bool,
-}
-
-impl Address for Ctypes {
-    fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-        let py = x.py();
-        let memory = x.getattr(intern!(py, "gpu_data"))?;
-        if memory.is_none() {
-            return Ok(None);
-        }
-        let pointer = memory.getattr(intern!(py, "device_ctypes_pointer"))?;
-        let address = match pointer.getattr_opt(intern!(py, "value"))? {
-            Some(address) => address,
-            // Of NVIDIA's binding, in Numba's own CUDA target (0.61).
-            None => pointer.call_method0(intern!(py, "__int__"))?,
-        };
-        Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))
-    }
-
-    fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>> {
-        let object = x.getattr(intern!(x.py(), "stream"))?;
-        let object = (native::small(&object) != Some(0)).then_some(object);
-        let stream = numbas(x.py(), object.as_ref(), self.is_mlir)?;
-        Ok(stream.map(|stream| (Ready::On(stream), Names::Array(object))))
-    }
-}
-
 /// The stream that a library works on at `place`, as a dict names it that is read there.
 pub(super) fn current(py: Python<'_>, current: &dyn Current, place: Place) -> PyResult<Claim> {
     let native = current.native(py, place.ordinal)?.unwrap_or_default();
     Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))
-}
-
-/// The stream of an array of Numba's that has `object` for it; `None` where that does not say its handle.
-fn numbas(
-    py: Python<'_>,
-    object: Option<&Bound<'_, PyAny>>,
-    is_mlir: bool,
-) -> PyResult<Option<Stream>> {
-    let native = match object {
-        Some(object) => answered(py, handle_of(object))?,
-        None => Some(0),
-    };
-    match native {
-        Some(0) => libraries::numbas_default(py, is_mlir).map(Some),
-        native => Ok(native.map(|native| Stream::from_native(native, Thread::current()))),
-    }
 }

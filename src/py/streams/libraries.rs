@@ -1,4 +1,4 @@
-//! The streams that Numba, tvm-ffi and the simulated device's libraries name, each asked by the cheapest
+//! The streams that tvm-ffi and the simulated device's libraries name, each asked by the cheapest
 //! way that it has. What a library raises is no answer; an interrupt passes through.
 
 use pyo3::intern;
@@ -6,25 +6,6 @@ use pyo3::prelude::*;
 
 use crate::py::imported::imported;
 use crate::py::interpreter::answered;
-use crate::stream::{Stream, Thread};
-
-/// Numba's default stream, or numba-cuda-mlir's, if `is_mlir`: the legacy one or, by its setting, the per-thread one.
-pub(crate) fn numbas_default(py: Python<'_>, is_mlir: bool) -> PyResult<Stream> {
-    let name = if is_mlir {
-        intern!(py, "numba_cuda_mlir.numba_cuda.core")
-    } else {
-        intern!(py, "numba.cuda")
-    };
-    let Some(cuda) = imported(py, name)? else { return Ok(Stream::Legacy) };
-    let per_thread = cuda
-        .getattr(intern!(py, "config"))
-        .and_then(|config| config.getattr(intern!(py, "CUDA_PER_THREAD_DEFAULT_STREAM")))
-        .and_then(|flag| flag.is_truthy());
-    Ok(match answered(py, per_thread)? {
-        Some(true) => Stream::PerThread(Thread::current()),
-        _ => Stream::Legacy,
-    })
-}
 
 /// The stream that tvm-ffi's environment has for a GPU, as the driver names it: functions that are called through it
 /// work on that one.

@@ -78,21 +78,13 @@ pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
             continue;
         }
         let module = attribute(&kind, intern!(py, "__module__"))?.unwrap_or_default();
-        if let Some(name) =
-            library::of_module(&module).and_then(|library| library.handle_attribute())
-        {
-            let handle = object.getattr_opt(name)?;
+        if let Some(library) = library::of_module(&module) {
+            return library.older_handle(object);
+        }
+        if habits::is_of(&module, "warp") {
+            let handle = object.getattr_opt(intern!(py, "cuda_stream"))?;
             return handle.map(|handle| handle.extract()).transpose();
         }
-        let of = |library| habits::is_of(&module, library);
-        let handle = if of("warp") {
-            object.getattr_opt(intern!(py, "cuda_stream"))?
-        } else if of("numba") {
-            Some(object.call_method0(intern!(py, "__int__"))?)
-        } else {
-            continue;
-        };
-        return handle.map(|handle| handle.extract()).transpose();
     }
     Ok(None)
 }
