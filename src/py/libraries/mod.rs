@@ -5,6 +5,7 @@ mod jax;
 mod numba;
 mod peculiar;
 mod torch;
+mod tvm_ffi;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -14,12 +15,19 @@ use super::library::{self, Current, Library};
 use crate::stream::{Stream, Thread};
 
 /// All of them, in the order in which they are asked.
-static ALL: [&dyn Library; 6] =
-    [&torch::Torch, &jax::Jax, &cupy::Cupy, &numba::NUMBA, &numba::MLIR, &peculiar::Peculiar];
+static ALL: &[&dyn Library] = &[
+    &torch::Torch,
+    &jax::Jax,
+    &cupy::Cupy,
+    &numba::NUMBA,
+    &numba::MLIR,
+    &tvm_ffi::TvmFfi,
+    &peculiar::Peculiar,
+];
 
 /// Has them be known, before the first array comes.
 pub(crate) fn know() {
-    library::know(&ALL);
+    library::know(ALL);
 }
 
 /// What Python has of them.
@@ -30,8 +38,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(jax::_xla_said, module)?)
 }
 
-/// The function that Python has of a library's current stream: gives the stream as `to_cai` takes it, the legacy default one where the library does
-/// not say. Where `convert` finds it, it asks without Python.
+/// The function that Python has of a library's current stream: gives the stream as `to_cai` takes it, the legacy default
+/// one where the library does not say. Where `convert` finds it, it asks without Python.
 #[pyclass(frozen, module = "cai_bridge", name = "_CurrentStream")]
 #[derive(Debug)]
 pub(crate) struct CurrentStream {
@@ -44,7 +52,7 @@ impl CurrentStream {
     /// That of the library of that name.
     #[new]
     fn new(name: &str) -> PyResult<Self> {
-        let library = ALL.into_iter().find(|library| library.name() == name);
+        let library = ALL.iter().copied().find(|library| library.name() == name);
         let found = library.and_then(|library| Some(Self { library, current: library.current()? }));
         found.ok_or_else(|| PyKeyError::new_err(name.to_owned()))
     }

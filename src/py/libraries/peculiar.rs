@@ -17,13 +17,11 @@ impl Library for Peculiar {
     }
 }
 
-static HABITS: [HabitRow; 28] = [
+static HABITS: [HabitRow; 26] = [
     known("warp", Habit::KeepsToDlpack, "1.13", "gpu/test_convert_warp_rmm.py"),
-    known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/test_tvm_ffi.py"),
     known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "python/test_strangers.py"),
     known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "python/test_strangers.py"),
     known("nanobind", Habit::OrdersNothing, "2.9", "python/test_nanobind.py"),
-    known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/test_tvm_ffi.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("pylibraft", Habit::NeverNamesStream, "26.10", "gpu/test_systems.py"),

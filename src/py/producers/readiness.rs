@@ -8,7 +8,7 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::streams::{Argument, KnownStream, StreamRef, libraries};
+use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
 /// The stream that an array is ready on, as others are told; the producer's stream; and what stands in for it, if
@@ -24,16 +24,13 @@ pub(super) fn work_stream(
 ) -> PyResult<Option<u64>> {
     match facts.table {
         Some(table) => table.current_work_stream(py, Device::cuda(ordinal)).map(Some),
-        None if facts.has(Habit::ReadyOnCurrent) && matches!(driver, Handle::Cuda) => {
-            ready_on(py, facts, ordinal)
+        None if facts.has(Habit::IgnoresStream)
+            || (facts.has(Habit::ReadyOnCurrent) && matches!(driver, Handle::Cuda)) =>
+        {
+            facts.library.map_or(Ok(None), |library| library.ready_on(py, ordinal))
         }
-        None if facts.has(Habit::IgnoresStream) => libraries::tvm_ffis(py, ordinal),
         None => Ok(None),
     }
-}
-
-fn ready_on(py: Python<'_>, facts: &Facts, ordinal: i32) -> PyResult<Option<u64>> {
-    facts.library.map_or(Ok(None), |library| library.ready_on(py, ordinal))
 }
 
 /// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
