@@ -1,26 +1,26 @@
-//! What a graph capture makes of an edge between two streams.
+//! What happens to an edge between two streams during a graph capture.
 //!
-//! While a stream is being captured its work is kept for a graph, not queued. An event recorded there
-//! stands for a point of the graph; a stream outside that waits for it joins the capture, which is how
-//! work forks. The other way round a plain wait is an error that ends the capture, and so is touching
-//! the legacy default stream beside a blocking stream that is being captured ("Prohibited and
-//! Unhandled Operations" in CUDA's programming guide). So both streams are asked first, and [`route`]
-//! says what may be done; asking is always safe.
+//! During a capture a stream's work is kept for a graph instead of queued. An event recorded on that stream stands
+//! for a point of the graph. Another stream that waits for the event joins the capture: this is how work forks.
 //!
-//! Refused: edges between two captures, and with the legacy default stream where it cannot take part.
+//! In the other direction a plain wait is an error that ends the capture. Using the legacy default stream while a
+//! blocking stream is captured does the same ("Prohibited and Unhandled Operations" in CUDA's programming guide). So
+//! the bridge first asks for the state of both streams, which is always safe, and [`route`] says what is allowed.
+//!
+//! Refused: edges between two captures, and edges with the legacy default stream while it cannot take part.
 
 use crate::error::Kind;
 use crate::stream::Stream;
 
-/// A stream's part in a capture.
+/// The state of a stream with respect to captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// None: what is queued on it runs.
+    /// The stream is not captured: work queued on it runs.
     Outside,
-    /// It is being captured, in the capture of this number.
+    /// The stream is captured, by the capture with this number.
     Inside(u64),
-    /// It is the legacy default stream of a context that has a blocking stream being captured: nothing
-    /// may be queued on it until then.
+    /// The legacy default stream of a context that has a blocking stream under capture. Nothing may be queued on it
+    /// until the capture ends.
     Beside,
 }
 
@@ -29,29 +29,29 @@ pub enum Part {
 pub enum Direction {
     /// The consumer's stream waits for the producer's.
     HandOver,
-    /// The same for a producer that has named none: the consumer's stream waits for the legacy default one, where that
-    /// can take part.
+    /// The consumer's stream waits for the legacy default stream, if that stream can take part. For a producer that
+    /// named no stream.
     Unsaid,
-    /// The producer's stream waits for the consumer's, which is done.
+    /// The producer's stream waits for the consumer's, which is finished with the memory.
     GiveBack,
 }
 
 /// How an edge is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// An event and a wait. Inside one capture they become an edge of the graph.
+    /// An event and a wait. Inside a capture they become an edge of the graph.
     Plain,
-    /// The wait becomes a node of the graph that waits for work outside it, whenever the graph runs.
+    /// The wait becomes a graph node. At each launch the node waits for work outside the graph.
     External,
-    /// No edge is made: at the end it would mean nothing, since what is captured runs later, any number of times; for a
-    /// producer that named no stream it would end the capture.
+    /// No edge is made. At the end an edge would order nothing, since the graph runs later, any number of times. For
+    /// a producer that named no stream it would end the capture.
     Pointless,
-    /// No edge can be made: an error of this kind.
+    /// No edge can be made. The error has this kind.
     Refused(Kind),
 }
 
-/// How the host waits for the work on a stream with the part `part`: by an event and a wait for it, or not at all. What
-/// is captured has not run, however long the host waits, and to record the legacy stream beside a capture ends that.
+/// How the host waits for a stream in the state `part`: by an event, or not at all. Captured work has not run,
+/// however long the host waits. Recording on the legacy stream beside a capture ends that capture.
 pub const fn host_route(part: Part) -> Route {
     match part {
         Part::Outside => Route::Plain,
@@ -59,7 +59,7 @@ pub const fn host_route(part: Part) -> Route {
     }
 }
 
-/// How the edge from a stream with the part `from` to the stream `to` with the part `part` is made.
+/// How to make the edge from a stream in the state `from` to the stream `to` in the state `part`.
 pub fn route(direction: Direction, from: Part, to: Stream, part: Part) -> Route {
     match (from, part) {
         (Part::Beside, _) | (_, Part::Beside) if direction == Direction::Unsaid => Route::Pointless,

@@ -1,9 +1,9 @@
-//! Carries a plan out on a driver: one event, recorded on one stream, waited for on the other.
+//! Carries out a plan on a driver: records an event on one stream, and makes another stream wait for it.
 //!
-//! No policy here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each decision, made
-//! or elided, is a `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. What
-//! only a picture of it needs is in fields whose names begin with `trace.`. The host never blocks in
-//! [`order`], and in [`wait_on_host`] it does, beside whatever capture.
+//! Nothing is decided here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each wait, made or
+//! not, is a `tracing` event under the target `cai_bridge`; without a subscriber it costs one load. Fields whose
+//! names begin with `trace.` are only for the pictures of a trace. The host never blocks in [`order`]. It blocks in
+//! [`wait_on_host`], and no capture prevents that.
 
 mod place;
 
@@ -21,21 +21,21 @@ use crate::driver::{Call, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 
-/// An edge that is to be made.
+/// An edge to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
     /// Whether it belongs to the hand-over or to the end.
     pub direction: Direction,
     /// The stream that an event is recorded on.
     pub from: Alive<'a>,
-    /// The stream that waits for it.
+    /// The stream that waits for the event.
     pub to: Alive<'a>,
 }
 
 /// Work queued on `to` after this call runs after work queued on `from` before it.
 ///
-/// During a graph capture [`route`] decides; what it refuses is refused before anything is touched. Answers why
-/// nothing had to be done, where that is so.
+/// During a graph capture [`route`] decides, and a refusal comes before any change. Returns the reason if no edge was
+/// needed.
 pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
@@ -50,8 +50,8 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         };
         let event = record(driver, context, from)?;
         if from.is(to) {
-            // The legacy stream stands in for two others: the record comes after the work of the one, and what the
-            // other does next comes after the record (tests/gpu/test_driver_twins.py).
+            // The legacy stream stands in for two streams: the record follows the first one's work, and the second
+            // one's later work follows the record (tests/gpu/test_driver_twins.py).
             driver.spare_event(event);
             return Ok(None);
         }
@@ -60,7 +60,7 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         };
         let there = matches!(to.stream(), Stream::Handle(_)) || from.place() == to.place();
         let waited = if there { wait() } else { within(driver, to.place(), |_| wait()) };
-        // A graph that waits for it keeps it, and it is never used again.
+        // A graph that waits for the event keeps it, so the event is never reused.
         if !external || waited.is_err() {
             driver.spare_event(event);
         }
@@ -68,8 +68,8 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
     })
 }
 
-/// How the edge is made, by what the driver says of both streams' captures. `from` is asked only where
-/// its answer matters: work that is captured may fork to whatever stream it is handed to.
+/// How to make the edge, from what the driver says about captures of both streams. Asks about `from` only if the
+/// answer matters: captured work may fork to any stream.
 #[inline]
 fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
@@ -80,13 +80,13 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
         return Ok(Route::Plain);
     }
     let route = route(direction, part_here(driver, from)?, to.named_here(), part);
-    // A producer on the legacy stream itself follows blocking streams by its own work, which is all that can be had
-    // beside a capture of one.
+    // The producer uses the legacy stream itself, which follows blocking streams by its own work. Beside a capture of
+    // a blocking stream no more order is possible.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
     Ok(if follows && matches!(route, Route::Refused(_)) { Route::Pointless } else { route })
 }
 
-/// The part of `stream` in a capture, asked with the context of `current` current.
+/// The state of `stream` with respect to captures, while the context of `current` is current.
 #[inline]
 fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Result<Part> {
     if matches!(stream.stream(), Stream::Handle(_)) || stream.place() == current {
@@ -96,17 +96,17 @@ fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Re
     }
 }
 
-/// The same with the stream's own context current. It is the first that a driver is asked of a stream: one that is not
-/// there is refused by its name.
+/// The same, while the stream's own context is current. This is the first driver call on a stream, so it refuses a
+/// stream that does not exist, by name.
 #[inline]
 fn part_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<Part> {
     driver.part(stream).map_err(|error| error.of_stream(stream.stream()))
 }
 
-/// Records `stream` in an event of its own.
+/// Records a new event on `stream`.
 ///
-/// An event is recorded in the context of its stream, which for managed, pinned and peer memory need not be
-/// the one that is current; to wait for it is legal in any.
+/// An event must be recorded in its stream's context. For managed, pinned and peer memory that context need not be
+/// the current one. A wait for the event is legal in any context.
 #[inline]
 fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -> Result<Event> {
     let record = |context| {
@@ -116,7 +116,7 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
             .map(|()| event)
             .inspect_err(|_| driver.spare_event(event))
     };
-    // An event and a stream of two contexts are no invalid handle, but the code is the same.
+    // For a stream of another context the driver returns the same code as for an invalid handle.
     let refused = match (record(context), stream.stream()) {
         (Err(error), Stream::Handle(_))
             if error.driver_code().is_some_and(|failed| failed.code == INVALID_HANDLE) =>
@@ -132,13 +132,12 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
     in_context(driver, theirs, || record(theirs))
 }
 
-/// The part of `stream` in a capture, with its context made current.
+/// The state of `stream` with respect to captures, asked with the stream's context current.
 pub fn part_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Part> {
     within(driver, stream.place(), |_| part_here(driver, stream))
 }
 
-/// Refuses, by an error of `kind` about `got`, what cannot be done while one of `streams` has part in a
-/// capture, or is beside one.
+/// Returns an error of `kind` about `got` if one of `streams` is captured, or is beside a capture.
 pub fn check_captures(
     driver: &dyn Driver,
     streams: &[Alive<'_>],
@@ -152,7 +151,7 @@ pub fn check_captures(
     Ok(())
 }
 
-/// A point of a stream: it is reached once all that was queued there is done.
+/// A point of a stream, reached when all work queued before it is done.
 #[derive(Debug)]
 pub struct Mark {
     event: Event,
@@ -160,23 +159,21 @@ pub struct Mark {
     number: u64,
 }
 
-/// How many marks were made.
+/// The number of marks made so far.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// The stream of a mark, and its context.
+/// A mark's stream with its context.
 pub type Lane = (Context, u64, Stream);
 
 impl Mark {
-    /// On which stream it is, and a number: of the marks of one stream none is reached before one that was made before
-    /// it, which has a smaller number.
+    /// The mark's stream, and a number. Among the marks of one stream, a smaller number is reached no later.
     pub const fn turn(&self) -> (Lane, u64) {
         ((self.event.context, self.event.life, self.stream), self.number)
     }
 }
 
-/// The point of `stream` where the work that is queued now ends. [`is_reached`] gives its event back.
-/// Refused while `stream` has part in a capture, which the record would spoil, or which would never be
-/// reached.
+/// Marks the end of the work queued on `stream` now. [`is_reached`] gives the event back. Refused while `stream` is
+/// captured: the record would spoil the capture, or the mark would never be reached.
 pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     within(driver, stream.place(), |context| {
         if part_here(driver, stream)? != Part::Outside {
@@ -200,7 +197,7 @@ pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     Ok(reached)
 }
 
-/// Drops marks that are not needed any more.
+/// Drops marks that nobody needs any more.
 pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     if let Ok(driver) = driver.get() {
         for mark in marks {
@@ -209,7 +206,7 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// Where `stream` is: its place, or the GPU that the driver knows for a handle.
+/// Where `stream` is: its own place, or for a handle the GPU that the driver names.
 pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
     let Stream::Handle(_) = stream.stream() else { return Ok(place) };
@@ -221,7 +218,7 @@ pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     Ok(if ordinal == place.ordinal { place } else { Place::gpu(ordinal) })
 }
 
-/// Refuses a stream of another device than that of its place.
+/// Refuses a stream whose device is not that of its place.
 pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     let (ordinal, expected) = (place_of(driver, stream)?.ordinal, stream.place().ordinal);
     if ordinal == expected {
@@ -230,21 +227,21 @@ pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     Err(other_device(stream.stream(), ordinal, stream.place()))
 }
 
-/// Refuses `stream`, of the device `ordinal`, for an array at `place`.
+/// The error for `stream`, on the device `ordinal`, with an array at `place`.
 #[cold]
 pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     let got = format!("{stream} of device {ordinal} for an array on device {}", place.ordinal);
     Error::new(Kind::StreamDevice, got)
 }
 
-/// The host waits for all work that is queued in the context of `place`, on streams that are destroyed as well.
-/// No capture is harmed, and what is captured is not waited for.
+/// Blocks the host until all work queued in the context of `place` is done, on destroyed streams as well. Spoils no
+/// capture, and does not wait for captured work.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
 
-/// The host waits for the work that is queued on `streams` by now, and for no other. [`host_route`] decides; what it
-/// refuses of one stream is refused before any is touched. Blocks.
+/// Blocks the host until the work queued on `streams` so far is done. [`host_route`] decides, and a refusal for one
+/// stream comes before any wait.
 pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     for stream in streams {
         if let Route::Refused(kind) = host_route(part_of(driver, *stream)?) {
@@ -254,7 +251,7 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     let record = |stream: &Alive<'_>| {
         within(driver, stream.place(), |context| record(driver, context, *stream))
     };
-    // All are recorded first: what is queued on the last of them during the first wait is not waited for.
+    // Record on all streams before the first wait, so that work queued meanwhile is not waited for.
     let events: SmallVec<[Result<Event>; 2]> = streams.iter().map(record).collect();
     let wait = |event: Result<Event>| {
         let event = event?;
@@ -265,10 +262,10 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     events.into_iter().map(wait).fold(Ok(()), Result::and)
 }
 
-/// On whose behalf an edge is made, for its event.
+/// The call that an edge is made for, as its event reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Purpose {
-    /// The call.
+    /// The name of the call.
     pub door: &'static str,
     /// Whether it is the hand-over or the end.
     pub direction: Direction,
@@ -280,20 +277,20 @@ impl Purpose {
         Self { door, direction: Direction::HandOver }
     }
 
-    /// The same for memory that is `ready`.
+    /// A call that hands over memory that is `ready`.
     pub const fn hand_over_of(door: &'static str, ready: Ready) -> Self {
         let direction =
             if matches!(ready, Ready::Unsaid) { Direction::Unsaid } else { Direction::HandOver };
         Self { door, direction }
     }
 
-    /// A call, or an end, that gives memory back.
+    /// A call that gives memory back, or an end.
     pub const fn give_back(door: &'static str) -> Self {
         Self { door, direction: Direction::GiveBack }
     }
 }
 
-/// Makes work queued on `to` come after work queued on `from`, and says so. `detach` runs what may block.
+/// Makes work queued on `to` run after work queued on `from`, and reports it. `detach` runs the calls that may block.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
@@ -307,7 +304,7 @@ pub fn connect(
     let need = Need { direction: purpose.direction, from, to };
     let mut made = Ok(None);
     if let Some(cuda) = driver.cuda() {
-        // By its own type: each of its calls is in line.
+        // By the concrete type, so that its calls are inlined.
         let cuda = cuda?;
         detach(&mut || made = order(cuda, need));
     } else {
@@ -321,8 +318,8 @@ pub fn connect(
     made.map(drop)
 }
 
-/// The same of several edges, all of which are asked first: one that is made may join a stream to a capture, where it
-/// would be left if the next were refused.
+/// Makes several edges, after checking all of them. An edge may join a stream to a capture, and the stream would stay
+/// there if a later edge were refused.
 pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
@@ -335,14 +332,14 @@ pub fn connect_all(
     edges.iter().try_for_each(|edge| connect(purpose, driver, *edge, &detach))
 }
 
-/// Refuses what a capture makes [`order`] refuse of `needs`, made one after the other, before any is made. The error
-/// comes with its place.
+/// Checks whether a capture forbids one of `needs`, if [`order`] made them one after the other. Makes none of them.
+/// The error comes with the index of the refused edge.
 pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
     if needs.len() < 2 {
         return Ok(());
     }
     let driver = driver.get().map_err(|error| (0, error))?;
-    // What becomes of each stream on the way.
+    // The state of each stream after the edges checked so far.
     let mut parts: SmallVec<[(Alive<'_>, Part); 4]> = SmallVec::new();
     let part = |parts: &[(Alive<'_>, Part)], stream: Alive<'_>| {
         let known = parts.iter().rev().find(|(known, _)| known.is(stream));
@@ -363,13 +360,13 @@ pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> 
     Ok(())
 }
 
-/// The error of an edge that a capture forbids.
+/// The error for an edge that a capture forbids.
 #[cold]
 pub fn refused(kind: Kind, from: Alive<'_>, to: Alive<'_>) -> Error {
     Error::new(kind, format!("an edge from {} to {}", from.stream(), to.stream()))
 }
 
-/// Says what came of an edge.
+/// Reports an edge.
 #[inline]
 pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     if is_told() {
@@ -377,7 +374,7 @@ pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Whether there may be a listener: asked in line, with all that tells out of the way.
+/// Whether anybody may be listening. Inlined, so that the code that reports stays out of the way.
 #[inline(always)]
 fn is_told() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
@@ -402,8 +399,7 @@ fn tell_listener(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Says why an edge of `door` is not made; `on` says which stream it would concern, and is asked only
-/// where there is a listener.
+/// Reports why `purpose` needs no edge. `on` names the stream concerned, and is called only if anybody listens.
 #[inline(always)]
 pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     if is_told() {

@@ -1,4 +1,4 @@
-//! A context, current for the length of a call and no longer.
+//! Makes a context current for the length of a call.
 
 use crate::device::{Context, Place};
 use crate::driver::Driver;
@@ -10,7 +10,7 @@ pub fn context_of<D: Driver + ?Sized>(driver: &D, place: Place) -> Result<Contex
     place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)
 }
 
-/// A context made current, and taken back however the scope ends.
+/// A context made current. The scope's end restores the caller's, however the scope ends.
 struct ContextGuard<'a, D: Driver + ?Sized> {
     driver: &'a D,
     pushed: bool,
@@ -29,7 +29,7 @@ impl<'a, D: Driver + ?Sized> ContextGuard<'a, D> {
     #[inline]
     fn leave(mut self) -> Result<()> {
         if self.pushed {
-            // Where it fails, `drop` tries again: the caller's context matters more than the reason.
+            // On failure `drop` tries again: restoring the caller's context matters more than the reason.
             self.driver.pop_context()?;
             self.pushed = false;
         }
@@ -49,8 +49,8 @@ impl<D: Driver + ?Sized> Drop for ContextGuard<'_, D> {
     }
 }
 
-/// Runs `call` with the context of `place` current, and the caller's own current again afterwards. What `call`
-/// fails with is said before what becomes of the context.
+/// Runs `call` with the context of `place` current, and restores the caller's. An error of `call` comes before an
+/// error of the restoring.
 #[inline]
 pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,
@@ -61,7 +61,7 @@ pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     in_context(driver, context, || call(context))
 }
 
-/// The same for a context that is known.
+/// The same for a context that is already known.
 #[inline]
 pub(super) fn in_context<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,

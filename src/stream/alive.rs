@@ -1,9 +1,9 @@
 //! The proof that a stream is alive.
 //!
-//! A handle is a bare address, and to touch it once its stream is destroyed ends the process (SIGSEGV on
-//! `cuEventRecord`, H200, driver 580, 2026-11). So the driver's calls take an [`Alive`] stream only, whose
-//! lifetime is that of whatever keeps the stream: an object that is held, a library that never destroys
-//! its streams, or the call that a handle was given to.
+//! A handle is a bare address. Using it after its stream is destroyed kills the process (SIGSEGV in `cuEventRecord`,
+//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream. Its lifetime is that of the stream's
+//! keeper: an object that the bridge holds, a library that never destroys its streams, or the call that received the
+//! handle.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -11,11 +11,11 @@ use std::marker::PhantomData;
 use super::{Stream, Thread};
 use crate::device::{Context, Place};
 
-/// A stream that is alive as long as `'a`, and where it is.
+/// A stream that is alive for `'a`, and its place.
 #[derive(Debug, Clone, Copy)]
 pub struct Alive<'a> {
     stream: Stream,
-    /// Its place, in parts: these and the flag take no more room than the parts.
+    /// The parts of the place. Stored one by one, they and the flag take no more room than the place alone.
     context: Option<Context>,
     ordinal: i32,
     stands_in: bool,
@@ -23,15 +23,14 @@ pub struct Alive<'a> {
 }
 
 impl Alive<'_> {
-    /// The legacy default stream of `place`. Default streams live as long as their context, which a call
-    /// that is made in it has to find there ([`crate::order::within`]).
+    /// The legacy default stream of `place`. A default stream lives as long as its context. A driver call must find
+    /// that context alive ([`crate::order::within`]).
     pub const fn legacy(place: Place) -> Self {
         Self::new(Stream::Legacy, place)
     }
 
-    /// The legacy default stream of `place`, where it stands in for one of the blocking streams there that
-    /// has no name any more: it follows that stream and that stream follows it, but only by work of its
-    /// own.
+    /// The legacy default stream of `place`, as the stand-in for a blocking stream whose handle is lost. CUDA orders
+    /// the two streams both ways, but only by work queued on the legacy stream itself.
     pub const fn standing_in(place: Place) -> Self {
         Self { stands_in: true, ..Self::new(Stream::Legacy, place) }
     }
@@ -46,7 +45,7 @@ impl Alive<'_> {
         Self::new(Stream::PerThread(Thread::current()), place)
     }
 
-    /// `stream`, where it is a default one.
+    /// `stream`, if it is a default stream.
     pub const fn default_stream(stream: Stream, place: Place) -> Option<Self> {
         match stream {
             Stream::Handle(_) => None,
@@ -54,21 +53,21 @@ impl Alive<'_> {
         }
     }
 
-    /// A stream that another owner keeps alive.
+    /// A stream that something else keeps alive.
     ///
     /// # Safety
     ///
-    /// The stream of a handle is not destroyed as long as `'a`.
+    /// The stream is not destroyed during `'a`.
     pub const unsafe fn kept(stream: Stream, place: Place) -> Self {
         Self::new(stream, place)
     }
 
-    /// Its name.
+    /// The stream's name.
     pub const fn stream(self) -> Stream {
         self.stream
     }
 
-    /// Where it is. For a handle that is where it is expected: it names its own context.
+    /// Where the stream is. For a handle it is the expected place: the stream itself knows its context.
     pub const fn place(self) -> Place {
         Place { ordinal: self.ordinal, context: self.context }
     }
@@ -81,22 +80,22 @@ impl Alive<'_> {
         }
     }
 
-    /// Its handle for the driver, as the calling thread names it.
+    /// The stream's handle for the driver, as the calling thread names it.
     pub fn native(self) -> u64 {
         self.named_here().handle()
     }
 
-    /// Whether it is there for another stream.
+    /// Whether this stream stands in for another.
     pub const fn stands_in(self) -> bool {
         self.stands_in
     }
 
-    /// Whether both are one stream. A handle is one wherever it is expected to be.
+    /// Whether both are the same stream. Two equal handles are, whatever their expected places.
     pub fn is(self, other: Alive<'_>) -> bool {
         self.is_at(other.stream, other.place())
     }
 
-    /// Whether it is the stream `stream` of `place`, alive or not.
+    /// Whether this is the stream `stream` of `place`. `stream` need not be alive.
     pub fn is_at(self, stream: Stream, place: Place) -> bool {
         self.stream == stream && (matches!(stream, Stream::Handle(_)) || self.place() == place)
     }

@@ -1,11 +1,11 @@
-//! Streams: the integers that name them, the proof that one is alive, and the plan of the waits.
+//! Streams: the integers that name them, the proof that a stream is alive, and the plan of the waits.
 //!
 //! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that
 //! nothing is pending. In [DLPack's Python protocol] `None` means the legacy default stream, and -1
 //! that the consumer wants no order. The driver calls the legacy default stream 0. The two
 //! protocols refuse 0, which may be the legacy default stream or the calling thread's.
 //!
-//! A [`Stream`] is a name, which nothing here touches.
+//! A [`Stream`] is only a name: nothing in this module touches the stream itself.
 //!
 //! ```
 //! use cai_bridge::stream::{Ready, Request, Stream, Thread};
@@ -36,7 +36,7 @@ pub use self::plan::{Elided, between, plan};
 use crate::error::{Error, Kind, Result};
 use crate::local::local;
 
-/// A thread of the host, as far as per-thread default streams are concerned.
+/// A thread of the host, as the owner of a per-thread default stream.
 ///
 /// # Examples
 ///
@@ -64,12 +64,12 @@ impl Thread {
         }))
     }
 
-    /// A thread of a given number, for tests of the plan.
+    /// The thread numbered `id`, for tests of the plan.
     pub const fn numbered(id: u64) -> Self {
         Self(id)
     }
 
-    /// Its number, which no other thread of the process has had.
+    /// The thread's number. No other thread of the process ever has it.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -90,18 +90,17 @@ impl Thread {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stream {
-    /// The legacy default stream, `CU_STREAM_LEGACY`: it waits for, and is waited for by, every
-    /// blocking stream of its context.
+    /// The legacy default stream, `CU_STREAM_LEGACY`. It and each blocking stream of its context wait for each other.
     Legacy,
-    /// The per-thread default stream, `CU_STREAM_PER_THREAD`. The handle 2 means another stream on
-    /// every thread, so the thread is part of the name.
+    /// The per-thread default stream, `CU_STREAM_PER_THREAD`. The handle 2 means a different stream in each thread,
+    /// so the name includes the thread.
     PerThread(Thread),
-    /// A stream by its handle, above 2.
+    /// A stream with a handle above 2.
     Handle(u64),
 }
 
 impl Stream {
-    /// The stream that both Python dialects call `value`, seen from the thread `here`.
+    /// The stream that both Python protocols call `value`, as the thread `here` sees it.
     pub fn from_integer(value: i128, here: Thread) -> Result<Self> {
         match value {
             0 => Err(Error::new(Kind::StreamZero, "0")),
@@ -114,7 +113,7 @@ impl Stream {
         }
     }
 
-    /// The stream that the driver and the exchange API call `value`: there 0 is the legacy stream.
+    /// The stream that the driver and the exchange API call `value`. They call the legacy stream 0.
     pub const fn from_native(value: u64, here: Thread) -> Self {
         match value {
             0 | 1 => Self::Legacy,
@@ -123,10 +122,9 @@ impl Stream {
         }
     }
 
-    /// The stream that the thread `here` can name for it. Another thread's per-thread stream has no
-    /// name there; the legacy default stream stands in for it: an event recorded there follows all
-    /// work queued before on every blocking stream of the context, and per-thread default streams are
-    /// blocking.
+    /// This stream, as the thread `here` can name it. No thread can name another thread's per-thread stream, so the
+    /// legacy default stream stands in for it. Per-thread default streams are blocking, and an event on the legacy
+    /// stream follows all earlier work of the context's blocking streams.
     #[must_use]
     pub fn seen_from(self, here: Thread) -> Self {
         match self {
@@ -135,7 +133,7 @@ impl Stream {
         }
     }
 
-    /// Its integer in both Python dialects, which the driver takes as well.
+    /// The stream's integer in both Python protocols. The driver takes it as well.
     pub const fn handle(self) -> u64 {
         match self {
             Self::Legacy => 1,
@@ -173,15 +171,15 @@ impl fmt::Display for Stream {
 pub enum Ready<S = Stream> {
     /// Nothing is pending: usable on any stream at once.
     Nothing,
-    /// The producer names no stream, and it is not known that this means "nothing": work may be pending on the legacy
-    /// default stream, but on no other.
+    /// The producer names no stream, and the bridge cannot assume that this means "nothing". Work may be pending on
+    /// the legacy default stream, but on no other.
     Unsaid,
-    /// Usable for work queued on this stream, or on one that waits for it.
+    /// Usable by work queued on this stream, or on a stream that waits for it.
     On(S),
 }
 
 impl<S> Ready<S> {
-    /// The statement with another stream, which `change` makes of this one's.
+    /// The same statement about the stream that `change` returns.
     pub fn map<T>(self, change: impl FnOnce(S) -> T) -> Ready<T> {
         match self {
             Self::Nothing => Ready::Nothing,
@@ -192,7 +190,7 @@ impl<S> Ready<S> {
 }
 
 impl Ready {
-    /// The stream that work is pending on.
+    /// The stream that has pending work.
     pub const fn stream(self) -> Option<Stream> {
         match self {
             Self::Nothing => None,
@@ -201,7 +199,7 @@ impl Ready {
         }
     }
 
-    /// The meaning of the `stream` entry of a CAI dict (v3: `None` and absent mean that nothing is pending).
+    /// The meaning of a CAI dict's `stream` entry (v3: `None` or absent means that nothing is pending).
     pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
             None => Ok(Self::Nothing),
@@ -212,7 +210,7 @@ impl Ready {
         }
     }
 
-    /// The `stream` entry for a CAI dict that the thread `here` reads.
+    /// The `stream` entry of a CAI dict that the thread `here` reads.
     pub fn to_cai(self, here: Thread) -> Option<u64> {
         self.stream().map(|stream| stream.seen_from(here).handle())
     }
@@ -241,7 +239,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The stream that was asked for.
+    /// The requested stream.
     pub const fn stream(self) -> Option<Stream> {
         match self {
             Self::On(stream) => Some(stream),
@@ -249,7 +247,7 @@ impl Request {
         }
     }
 
-    /// The request that `stream=` makes, in the dialect of DLPack.
+    /// The meaning of `stream=` in DLPack's protocol.
     pub fn from_integer(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
             None => Ok(Self::Unspecified),
@@ -258,7 +256,7 @@ impl Request {
         }
     }
 
-    /// The request with `None` read as DLPack reads it: the legacy default stream.
+    /// The request as DLPack reads it: `None` means the legacy default stream.
     #[must_use]
     pub const fn or_legacy(self) -> Self {
         match self {

@@ -11,21 +11,22 @@ pub enum Elided {
     NothingPending,
     /// The consumer asked for no order (-1).
     NotAsked,
-    /// The producer named no stream, and the legacy default one cannot be waited for while a blocking stream is captured.
+    /// The producer named no stream. The legacy default stream may hold its work, but nothing may wait for that
+    /// stream while a blocking stream is captured.
     UnsaidInCapture,
     /// The consumer learns the producer's stream and queues its work there.
     StreamPassedOn,
-    /// Another array that was ready on the same stream has been ordered by the same call.
+    /// Another array of the same call was ready on the same stream and has been ordered.
     Together,
     /// At the end: the memory had no consumer.
     NoConsumer,
-    /// At the end: the consumer's work is being captured into a graph that the producer's stream is no
-    /// part of. The graph runs whenever it is launched, which no order of now can come after.
+    /// At the end: the consumer's work is captured into a graph, and the producer's stream takes no part in it. Each
+    /// launch runs that work later, so an edge made now cannot order it.
     Captured,
 }
 
 impl Elided {
-    /// The reason, as events give it.
+    /// The reason, as events report it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SameStream => "same stream",
@@ -40,8 +41,8 @@ impl Elided {
     }
 }
 
-/// Why memory that is `ready` needs no edge for a consumer that makes `request`; `None` where
-/// [`between`] the two streams has to tell.
+/// Why a consumer with `request` needs no edge to memory that is `ready`. `None` means that [`between`] decides, from
+/// the two streams.
 pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     match (ready, request) {
         (Ready::Nothing, _) => Some(Elided::NothingPending),
@@ -51,19 +52,19 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     }
 }
 
-/// Why work queued on `to` comes after work queued on `from` without an edge; `None` where it takes one, an event
-/// that is recorded and waited for on the calling thread.
+/// Why work queued on `to` follows work queued on `from` without an edge. `None` means that an edge is needed: an
+/// event, recorded and waited for by the calling thread.
 ///
-/// Another thread's per-thread default stream has no name here. The legacy default stream stands in: an
-/// event there follows all that is queued on it, and it follows what is queued here. If it stands in for both
-/// streams, an event is needed all the same: it follows the work of the first, and the second follows it. So it
-/// is where the legacy stream [stands in](Alive::standing_in) for the blocking stream that was worked on: what
-/// comes after is another blocking stream, or the legacy one itself, whose user may go on to another.
+/// No thread can name another thread's per-thread default stream, so the legacy default stream stands in for it. An
+/// event on the legacy stream follows all work queued on the per-thread stream, whose later work follows the event.
+/// Two streams with the same stand-in still need an event: the event follows the first stream's work, and the second
+/// stream follows the event. The same holds where the legacy stream [stands in](Alive::standing_in) for a blocking
+/// stream.
 ///
-/// The driver orders the legacy default stream after the blocking streams of its context by itself ("Stream
-/// synchronization behavior" in CUDA's driver API). That is not enough: a user there may pass the memory on,
-/// and a blocking stream follows what was queued on the legacy one, a bare wait as well
-/// (`tests/gpu/test_driver_twins.py`), but not what that one would have followed.
+/// The driver itself orders the legacy default stream after the blocking streams of its context ("Stream
+/// synchronization behavior" in CUDA's driver API). That is not enough. A user on the legacy stream may pass the
+/// memory on to a blocking stream. A blocking stream follows the work and waits queued on the legacy stream
+/// (`tests/gpu/test_driver_twins.py`), but not the work that the legacy stream would have waited for.
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {
     (from.is(to) && !from.stands_in()).then_some(Elided::SameStream)
 }
