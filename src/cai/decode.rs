@@ -1,6 +1,7 @@
-//! Checks a dict's entries for a descriptor. For DLPack, entries that it has no words for are refused.
+//! Checks a dict's entries and makes the parts of a descriptor. For DLPack it refuses entries that DLPack cannot
+//! express.
 //!
-//! The device is not in the dict: the caller asks the driver about the pointer.
+//! A dict does not name its device: the caller asks the driver about the pointer.
 
 use super::Fields;
 use crate::dtype::{Dtype, Typestr};
@@ -8,20 +9,20 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::{Dims, Layout, Reach};
 use crate::stream::{Ready, Stream, Thread};
 
-/// What a dict says of pending work.
+/// A dict's statement about pending work.
 ///
 /// # Examples
 ///
 /// See [`cai`](crate::cai).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// Version 3, or a stream is given: the entry means what the specification says.
+    /// The dict has version 3 or names a stream, so its `stream` entry means what the specification says.
     Stated(Ready),
-    /// Version 0 to 2 without a stream: prior versions "made no statement about synchronization".
+    /// The dict has version 0 to 2 and names no stream: prior versions "made no statement about synchronization".
     Silent,
 }
 
-/// A dict, checked, but for its layout.
+/// A dict's checked entries, without the layout.
 ///
 /// # Examples
 ///
@@ -31,44 +32,44 @@ pub enum Claim {
 pub struct Decoded {
     /// The version, 0 to 3.
     pub version: i64,
-    /// The address of the first element; 0 where there is none.
+    /// The address of the first element; 0 for an array without elements.
     pub ptr: u64,
     /// The read-only flag.
     pub readonly: bool,
     /// The element type.
     pub dtype: Dtype,
-    /// The bytes that the layout reaches.
+    /// The bytes that the layout reaches, below and above `ptr`.
     pub reach: Reach,
-    /// The claim about pending work.
+    /// The dict's statement about pending work.
     pub claim: Claim,
 }
 
-/// How a dict's integers are read.
+/// The rules by which a dict's stream and items are read.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
-    /// The thread that read it.
+    /// The thread that reads the dict.
     pub here: Thread,
-    /// The stream that its producer means where it names none, or 0; `None` for producers that keep to the
+    /// The stream that this producer means when it names none, or names 0. `None` for producers that follow the
     /// specification.
     pub unnamed: Option<Stream>,
-    /// Whether the caller says the stream, so that 0 and -1, which name none, need not be understood.
+    /// Whether the caller names the stream. The dict may then hold 0 or -1, which name no stream.
     pub declared: bool,
-    /// Whether it is for a consumer of the same protocol, so that DLPack need not have a word for it.
+    /// Whether the consumer speaks the same protocol. Entries that DLPack cannot express are then allowed.
     pub goes_on: bool,
-    /// The type that the items are said to be, whatever the typestr makes of their bytes.
+    /// The caller's element type, which replaces the one in the typestr.
     pub dtype: Option<Dtype>,
 }
 
 impl Fields<'_> {
-    /// Checks the entries for DLPack. `type_name`, one of [`Dtype::name`], says which element type it is where the typestr
-    /// does not (`<V2`, `|V1`). The stream 2 is the calling thread's.
+    /// Checks the entries for DLPack. `type_name`, one of [`Dtype::name`], names the element type of a typestr that
+    /// does not (`<V2`, `|V1`). Stream 2 is the calling thread's.
     ///
-    /// The pointer is checked where [`Descriptor::new`](crate::Descriptor::new) gets it, with the layout and its reach.
+    /// [`Descriptor::new`](crate::Descriptor::new) checks the pointer together with the layout and its reach.
     ///
     /// # Errors
     ///
-    /// The entry that is malformed, or that DLPack has no word for: another byte order, a structured type, strides that
-    /// are no whole elements. A `type_name` of another type than the typestr's.
+    /// The malformed entry, or an entry that DLPack cannot express: another byte order, a structured type, strides
+    /// that are not whole elements. Also a `type_name` that contradicts the typestr.
     ///
     /// # Examples
     ///
@@ -86,15 +87,15 @@ impl Fields<'_> {
             _ => error,
         })?;
         if type_name.is_some() {
-            // A typestr that is exact needed no name, and has not looked at it.
+            // An exact typestr has not looked at the name, so check it here.
             Typestr::parse(self.typestr)?.resolve(self.typestr, type_name)?;
         }
         Ok((decoded, layout))
     }
 }
 
-/// Checks `fields`, whose shape and strides it puts into `layout`. `type_name` is asked for the name of the element
-/// type where the typestr does not say which it is.
+/// Checks `fields` and writes shape and strides into `layout`. Calls `type_name` only if the typestr does not name
+/// its type.
 #[inline]
 pub fn decode(
     fields: &Fields<'_>,
@@ -120,7 +121,7 @@ pub fn decode(
     Ok(Decoded { version: fields.version, ptr, readonly, dtype, reach, claim })
 }
 
-/// The type and the reach of what both protocols have words for.
+/// The element type and reach of an array that both protocols can express.
 #[inline(always)]
 fn shared(
     fields: &Fields<'_>,
@@ -149,12 +150,12 @@ fn by_typestr(fields: &Fields<'_>, type_name: impl FnOnce() -> Option<String>) -
     }
 }
 
-/// Whether it is DLPack that has no word for what is refused.
+/// Whether `kind` means that DLPack cannot express the array.
 pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }
 
-/// The type and the reach of items that only this protocol has words for; anything else is refused as before.
+/// The element type and reach of an array that only CAI can express. Other errors stay as they were.
 #[cold]
 fn alone(fields: &Fields<'_>, layout: &mut Layout, refused: Error) -> Result<(Dtype, Reach)> {
     let Some(itemsize) = Typestr::itemsize(fields.typestr) else { return Err(refused) };

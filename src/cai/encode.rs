@@ -24,11 +24,11 @@ pub struct Entries<'a> {
     pub stream: Option<u64>,
 }
 
-/// The entries that describe `array`, ready as `ready` says, for a reader on the thread `here`.
+/// Describes `array` for a reader on the thread `here`, with the pending work that `ready` states.
 ///
 /// # Errors
 ///
-/// An element type that only DLPack has, such as one of 4 bits.
+/// The element type exists only in DLPack, such as one of 4 bits.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! The CUDA Array Interface, versions 0 to 3, without Python types.
 //!
-//! [`Fields`] is a dict with its values read, which [`Fields::decode`] checks; [`encode()`] gives the [`Entries`] of one.
-//! They need no feature, no Python and no driver. The specification is
+//! [`Fields`] holds a dict's values, and [`Fields::decode`] checks them. [`encode()`] makes the [`Entries`] of a new
+//! dict. They need no feature, no Python and no driver. The specification is
 //! [CUDA Array Interface (Version 3)](https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html).
 //!
 //! ```
@@ -45,7 +45,7 @@ pub use encode::{Entries, encode};
 
 use crate::layout::Dims;
 
-/// The version that is written.
+/// The version of the dicts that the bridge writes.
 ///
 /// # Examples
 ///
@@ -65,12 +65,12 @@ pub struct Fields<'a> {
     pub typestr: &'a str,
     /// `data`: the pointer and the read-only flag.
     pub data: (u64, bool),
-    /// `strides`: bytes, `None` for C-contiguous.
+    /// `strides`: bytes; `None` for C-contiguous arrays.
     pub strides: Option<Dims>,
     /// `version`.
     pub version: i64,
-    /// `stream`: `None` where it is absent or `None`.
+    /// `stream`: `None` if the entry is absent or `None`.
     pub stream: Option<i128>,
-    /// Whether `descr` names fields: it is there, and other than `[("", typestr)]`.
+    /// Whether `descr` names fields: the entry exists and differs from `[("", typestr)]`.
     pub structured: bool,
 }

@@ -17,12 +17,13 @@
 //! # Ok::<(), cai_bridge::Error>(())
 //! ```
 //!
-//! A type is a row of `tests/data/dtype.toml`, of which `table.rs` is written.
-//! The typestr is [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html)
-//! one. It has no letters for bfloat16 and the 8-bit floats, which travel as `<V2` and `|V1` (what
-//! torch and CuPy export): from there the type's name has to come from elsewhere, and is never
-//! guessed. Elements narrower than a byte are DLPack's alone, and dates, structured types and the other byte order the CUDA
-//! Array Interface's. They go on in their own protocol as they came, and the other protocol refuses them.
+//! A type is a row of `tests/data/dtype.toml`; `table.rs` is generated from that file. The typestr is that of
+//! [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html). NumPy has no letters for
+//! bfloat16 and the 8-bit floats. They travel as `<V2` and `|V1`, as PyTorch and CuPy export them. The bridge never
+//! guesses which type such a typestr means: its name must come from elsewhere.
+//!
+//! Only DLPack has elements narrower than a byte. Only the CUDA Array Interface has dates, structured types and the
+//! other byte order. Such types pass unchanged within their protocol, and the other protocol refuses them.
 
 mod table;
 mod typestr;
@@ -34,10 +35,10 @@ use std::fmt;
 use crate::error::{Error, Kind, Result};
 use table::{Row, TABLE, row};
 
-/// No place in the table.
+/// Stands for a type that is not in the table.
 const NONE: u8 = u8::MAX;
 
-/// The place of [`Dtype::CAIS_ALONE`], which is in no table either.
+/// Stands for [`Dtype::CAIS_ALONE`], which is not in the table either.
 const CAIS: u8 = NONE - 1;
 
 /// The row of types that only DLPack has.
@@ -46,7 +47,7 @@ const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
 /// The row of types that only the CUDA Array Interface has.
 const CAIS_ALONE: Row = row("a type that only the CUDA Array Interface has", 1, 8, "|V0");
 
-/// The places of the types by their codes and [`width`]s: a tensor is decoded at every import.
+/// The rows of the types, by code and [`width`]. Each import of a tensor decodes a type, so this must be fast.
 const PLACES: [[u8; 8]; 15] = {
     let mut places = [[NONE; 8]; 15];
     let mut at: u8 = 0;
@@ -58,12 +59,12 @@ const PLACES: [[u8; 8]; 15] = {
     places
 };
 
-/// A number below 8 that no two sizes of one code share.
+/// A number below 8 that differs between the sizes of one code.
 const fn width(bits: u8) -> usize {
     bits.trailing_zeros() as usize & 7
 }
 
-/// An element type, with DLPack's lanes.
+/// An element type with DLPack's lanes.
 ///
 /// # Examples
 ///
@@ -82,11 +83,11 @@ const fn width(bits: u8) -> usize {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {
-    /// The place of its row in the table, [`NONE`] for one that only DLPack has.
+    /// The type's row in the table; [`NONE`] for a type that only DLPack has.
     at: u8,
     code: u8,
     bits: u8,
-    /// Whether each of its lanes, narrower than a byte, has a byte of its own.
+    /// Whether each lane, narrower than a byte, fills a whole byte.
     padded: bool,
     lanes: u16,
 }
@@ -95,8 +96,8 @@ impl Dtype {
     /// The first type of the table.
     pub(crate) const FIRST: Self = Self::of_row(0);
 
-    /// A byte of an item that DLPack has no word for, or whose strides it has none for: an array of such items is, in
-    /// here, one of their bytes, with one dimension more.
+    /// One byte of an item that DLPack cannot express, or whose strides it cannot express. The bridge describes an
+    /// array of such items by their bytes, with one dimension more.
     #[doc(hidden)]
     pub const CAIS_ALONE: Self = Self { at: CAIS, code: 1, bits: 8, padded: false, lanes: 1 };
 
@@ -105,7 +106,7 @@ impl Dtype {
         Self { at, code: row.code, bits: row.bits, padded: false, lanes: 1 }
     }
 
-    /// The type of DLPack's `(code, bits, lanes)`, which both protocols have.
+    /// The type for DLPack's `(code, bits, lanes)`. Both protocols must have it.
     #[inline(always)]
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         let dtype = Self::of_dlpack(code, bits, lanes)?;
@@ -113,7 +114,7 @@ impl Dtype {
         Ok(dtype)
     }
 
-    /// The type of DLPack's `(code, bits, lanes)`, if it has a size.
+    /// The type for DLPack's `(code, bits, lanes)`, if its size is not 0.
     #[doc(hidden)]
     #[inline(always)]
     pub fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
@@ -128,21 +129,21 @@ impl Dtype {
         if bits == 0 { Err(alone.unshared()) } else { Ok(alone) }
     }
 
-    /// Whether both protocols have it.
+    /// Whether both protocols have the type.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn is_shared(self) -> bool {
         self.at < CAIS
     }
 
-    /// Whether it is [`Self::CAIS_ALONE`].
+    /// Whether the type is [`Self::CAIS_ALONE`].
     #[doc(hidden)]
     #[inline(always)]
     pub const fn is_cais_alone(self) -> bool {
         self.at == CAIS
     }
 
-    /// Refuses what only DLPack has.
+    /// Refuses a type that only DLPack has.
     #[doc(hidden)]
     #[inline(always)]
     pub fn check_shared(self) -> Result<()> {
@@ -156,7 +157,7 @@ impl Dtype {
         Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})"))
     }
 
-    /// The type with elements narrower than a byte in a byte each, for which DLPack 1.1 has a flag.
+    /// The same type with each element narrower than a byte in a byte of its own. DLPack 1.1 has a flag for this.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_padding(mut self, padded: bool) -> Self {
@@ -164,41 +165,41 @@ impl Dtype {
         self
     }
 
-    /// Whether elements narrower than a byte have a byte each.
+    /// Whether each element narrower than a byte fills a whole byte.
     #[doc(hidden)]
     pub const fn is_padded(self) -> bool {
         self.padded
     }
 
-    /// Whether an element, all lanes, is no whole number of bytes: DLPack packs those.
+    /// Whether an element with all lanes is not a whole number of bytes. DLPack packs such elements.
     #[doc(hidden)]
     pub const fn is_packed(self) -> bool {
         !self.element_bits().is_multiple_of(8)
     }
 
-    /// The bytes of that many elements side by side.
+    /// The bytes of `elements` elements side by side.
     #[doc(hidden)]
     pub fn bytes_of(self, elements: u64) -> u64 {
         let bits = u128::from(elements) * u128::from(self.element_bits());
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
-    /// Bits of one DLPack element, all lanes.
+    /// The bits of one DLPack element, with all lanes.
     #[doc(hidden)]
     pub const fn element_bits(self) -> u64 {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
     }
 
-    /// The type of a name, such as `bfloat16`.
+    /// The type with this name, such as `bfloat16`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::find(|row| row.name == name)
     }
 
-    /// How many there are.
+    /// The number of types in the table.
     #[doc(hidden)]
     pub const COUNT: usize = TABLE.len();
 
-    /// All types, one lane each, in the table's order.
+    /// All types of the table in order, with one lane each.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..).take(TABLE.len()).map(Self::of_row)
     }
@@ -215,23 +216,23 @@ impl Dtype {
         }
     }
 
-    /// Its place in the table, which one that only DLPack has is not in.
+    /// The type's place in the table. A type that only DLPack has is not in it.
     #[doc(hidden)]
     pub const fn index(self) -> usize {
         self.at as usize
     }
 
-    /// Its name, which is `ml_dtypes`' and NumPy's.
+    /// The type's name, as NumPy and `ml_dtypes` spell it.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Its typestr.
+    /// The type's typestr.
     pub const fn typestr(self) -> &'static str {
         self.row().typestr
     }
 
-    /// Whether NumPy has no letter for it, so that its typestr does not say which type it is.
+    /// Whether NumPy has no letter for the type, so that several types share its typestr.
     #[doc(hidden)]
     pub const fn is_opaque(self) -> bool {
         self.row().typestr.as_bytes()[1] == b'V'
@@ -242,7 +243,7 @@ impl Dtype {
         self.code
     }
 
-    /// DLPack's bits, of one lane.
+    /// DLPack's bits of one lane.
     pub const fn bits(self) -> u8 {
         self.bits
     }
@@ -252,30 +253,30 @@ impl Dtype {
         self.lanes
     }
 
-    /// Bytes of one lane: CAI's item size.
+    /// The bytes of one lane: CAI's item size.
     pub const fn itemsize(self) -> i64 {
         (self.bits / 8) as i64
     }
 
-    /// The number that an element's address is a multiple of, where a GPU reads it, as [`Typestr::alignment`] has it; 1 for
-    /// types that only one protocol has.
+    /// The alignment in bytes that a GPU needs to read an element, as [`Typestr::alignment`] defines it; 1 for types
+    /// that only one protocol has.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn alignment(self) -> u64 {
         if self.is_shared() { (self.bits / 8) as u64 } else { 1 }
     }
 
-    /// Bytes of one DLPack element, all lanes; rounded up for those that are packed.
+    /// The bytes of one DLPack element with all lanes. Packed elements are rounded up.
     pub const fn element_size(self) -> i64 {
         self.element_bits().div_ceil(8).cast_signed()
     }
 
-    /// Whether autograd could follow it: floating point and complex types.
+    /// Whether autograd can follow the type: floating point and complex types.
     pub const fn is_inexact(self) -> bool {
         !matches!(self.code, 0 | 1 | 6)
     }
 
-    /// Whether it is complex.
+    /// Whether the type is complex.
     pub const fn is_complex(self) -> bool {
         self.code == 5
     }

@@ -1,10 +1,10 @@
-//! Typestrs, read.
+//! Reading typestrs.
 
 use super::{Dtype, TABLE};
 use crate::error::{Error, Kind, Result};
 
-/// The typestrs that name one type, as numbers: the bytes in their order, those that are absent 0.
-/// A dict is decoded at every import, and comparing numbers is what makes this search cheap.
+/// The typestrs that name exactly one type, as numbers: their bytes in order, padded with zeros. Each import decodes
+/// a dict, and comparing numbers keeps this search cheap.
 const EXACT: [u32; TABLE.len()] = {
     let mut keys = [0; TABLE.len()];
     let mut at = 0;
@@ -18,22 +18,22 @@ const EXACT: [u32; TABLE.len()] = {
     keys
 };
 
-/// `text` of up to four bytes as a number; 0 for anything longer.
+/// `text` of up to four bytes as a number; 0 if it is longer.
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-        // A NUL at the end would make it the number of a shorter one.
+        // A trailing NUL would give the number of a shorter text.
         [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
         _ => 0,
     }
 }
 
-/// Whether there are types of that many bytes that NumPy has no letter for.
+/// Whether types of `size` bytes exist that NumPy has no letter for.
 fn is_opaque(size: i64) -> bool {
     Dtype::all().any(|dtype| dtype.is_opaque() && dtype.itemsize() == size)
 }
 
-/// The meaning of a typestr.
+/// What a typestr says about the element type.
 ///
 /// # Examples
 ///
@@ -49,9 +49,9 @@ fn is_opaque(size: i64) -> bool {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Typestr {
-    /// One type.
+    /// Exactly this type.
     Exact(Dtype),
-    /// Some type of this many bytes that NumPy has no letter for.
+    /// One of the types of this many bytes that NumPy has no letter for.
     Opaque(i64),
 }
 
@@ -65,14 +65,14 @@ impl Typestr {
         }
     }
 
-    /// The bytes of an item, as far as it can be handed on without a word for its type: neither a reference to an
-    /// object nor a field of bits.
+    /// An item's bytes, if items can be handed on without knowing their type: they hold no object reference and are
+    /// not bit fields.
     #[doc(hidden)]
     pub fn itemsize(text: &str) -> Option<i64> {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
         match letter {
             'O' | 't' => None,
-            // A unit that is cut off.
+            // An incomplete unit.
             _ if digits.contains('[') && !digits.ends_with(']') => None,
             'U' => size.checked_mul(4),
             _ => Some(size),
@@ -80,14 +80,14 @@ impl Typestr {
         .filter(|size| *size > 0)
     }
 
-    /// Whether it is some type of as many bytes as `dtype`, in the byte order of this machine.
+    /// Whether the typestr names some type of the same size as `dtype`, in this machine's byte order.
     #[doc(hidden)]
     pub fn has_bytes_of(text: &str, dtype: Dtype) -> bool {
         let is_swapped = || Spelling::of(text).is_some_and(|read| read.order == '>');
         Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
     }
 
-    /// The typestr in the spelling that every reader knows; `None` if it has that spelling.
+    /// The typestr in the spelling that every reader knows; `None` if it already has that spelling.
     #[doc(hidden)]
     pub fn respelled(text: &str) -> Option<String> {
         let Spelling { order, letter, digits, .. } = Spelling::of(text)?;
@@ -96,9 +96,9 @@ impl Typestr {
         (!is_usual).then(|| format!("{order}{letter}{digits}"))
     }
 
-    /// The number that an item's address is a multiple of, where a GPU reads it as the typestr's type. Complex numbers are
-    /// read whole: CUDA's own (`float2`, `double2`), thrust's and PyTorch's are aligned so, and the compiler loads both
-    /// parts at once. The characters of text are of four bytes; what is inside of records is their reader's to know.
+    /// The alignment in bytes that a GPU needs to read items as the typestr's type. CUDA (`float2`, `double2`),
+    /// thrust and PyTorch align complex numbers to their whole size, since compilers load both parts at once. A
+    /// character of text has four bytes. Only a record's reader knows what is inside.
     #[doc(hidden)]
     pub fn alignment(text: &str) -> u64 {
         match Spelling::of(text) {
@@ -122,20 +122,20 @@ impl Typestr {
         text == other || of(text).is_some_and(|read| Some(read) == of(other))
     }
 
-    /// Whether it is some type of bytes, which may have fields.
+    /// Whether the typestr names a type of raw bytes, which may have fields.
     #[doc(hidden)]
     pub fn may_have_fields(text: &str) -> bool {
         Spelling::of(text).is_some_and(|read| read.letter == 'V')
     }
 
-    /// The spellings that the table does not have, and the refusals.
+    /// Reads spellings that are not in the table, and refuses the rest.
     fn parse_uncommon(text: &str) -> Result<Self> {
         let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
         let Spelling { order, letter, size, .. } = Spelling::of(text).ok_or_else(malformed)?;
         let has_more = matches!(letter, 'm' | 'M' | 'O');
         let plain = format!("{order}{letter}{size}");
         if size > 0 && !has_more && plain != text {
-            // Another spelling of the same. As NumPy has it, leading zeros are no part of a size.
+            // Another spelling of the same type. Like NumPy, ignore leading zeros of the size.
             return Self::parse(&plain);
         }
         match letter {
@@ -155,11 +155,11 @@ impl Typestr {
         }
     }
 
-    /// The type, with `name` saying which where the typestr does not.
+    /// The type. `name` chooses it if the typestr does not.
     ///
     /// # Errors
     ///
-    /// No name where one is needed, or one of a type that is not the typestr's.
+    /// A name is needed and missing, or names a type that contradicts the typestr.
     pub fn resolve(self, text: &str, name: Option<&str>) -> Result<Dtype> {
         match (self, name) {
             (Self::Exact(dtype), Some(name)) if name != dtype.name() => {
@@ -181,21 +181,21 @@ impl Typestr {
     }
 }
 
-/// A well-formed typestr, taken apart, as the array interface writes it.
+/// The parts of a well-formed typestr, as NumPy's array interface defines it.
 ///
-/// NumPy and CuPy read three spellings more, and so do we where they are sure: `=` for the byte order of this machine,
-/// no byte order at all, which means the same, and a character of one type in place of letter and size, as DALI's `=f`
-/// and `=B`. Characters whose size is the compiler's, as `l`, are refused.
+/// NumPy and CuPy accept three more spellings. The bridge accepts them where the meaning is certain: `=` for this
+/// machine's byte order, no byte order with the same meaning, and a single type character in place of letter and
+/// size, such as DALI's `=f` and `=B`. It refuses characters whose size depends on the compiler, such as `l`.
 struct Spelling<'a> {
     order: char,
     letter: char,
-    /// The size in bytes; of text in characters.
+    /// The size in bytes; for text, in characters.
     size: i64,
-    /// All that follows the letter.
+    /// Everything after the letter.
     digits: &'a str,
 }
 
-/// The letter and the size that a character alone stands for, as NumPy's `dtype.char` and Python's `struct` agree.
+/// The letter and size that a single character stands for, where NumPy's `dtype.char` and Python's `struct` agree.
 const fn by_character(character: char) -> Option<(char, &'static str)> {
     Some(match character {
         '?' => ('b', "1"),
@@ -228,7 +228,7 @@ impl<'a> Spelling<'a> {
         if letters.as_str().is_empty()
             && let Some((letter, digits)) = by_character(letter)
         {
-            // A byte has no order, and what is longer has one.
+            // A single byte has no byte order; longer items need one.
             let (is_byte, is_free) = (digits == "1", order == '|');
             let order = if is_byte { '|' } else { order };
             let size = digits.parse().ok()?;
@@ -242,7 +242,7 @@ impl<'a> Spelling<'a> {
             return None;
         }
         let digits = letters.as_str();
-        // Times have a unit in brackets; nothing else has.
+        // Only dates and time spans have a unit, in brackets.
         let unit = if matches!(letter, 'm' | 'M') { digits.find('[') } else { None };
         let number = unit.and_then(|at| digits.get(..at)).unwrap_or(digits);
         let size = match number {

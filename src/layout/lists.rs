@@ -1,7 +1,7 @@
-//! Lists of a few integers, which need no allocation: an array seldom has more than four dimensions.
+//! Short lists of integers without an allocation: arrays seldom have more than four dimensions.
 
-/// How many dimensions need no allocation. Views are moved a few times on their way to Python, so
-/// room that is seldom used costs each of them.
+/// How many dimensions fit without an allocation. A view is moved a few times on its way to Python, so unused room
+/// costs time at each move.
 const INLINE: usize = 4;
 
 /// A short list of integers.
@@ -18,9 +18,9 @@ const INLINE: usize = 4;
 /// ```
 #[derive(Debug, Clone)]
 pub enum Dims {
-    /// Up to four.
+    /// Up to four values.
     Inline(u8, [i64; INLINE]),
-    /// More.
+    /// More values.
     Heap(Vec<i64>),
 }
 
@@ -79,7 +79,7 @@ impl PartialEq for Dims {
 
 impl Eq for Dims {}
 
-/// The extents and the strides, as many of one as of the other.
+/// The extents and the strides, equally many.
 #[derive(Debug, Clone)]
 pub(super) enum Lists {
     /// Up to four of each.
@@ -89,10 +89,10 @@ pub(super) enum Lists {
 }
 
 impl Lists {
-    /// No dimensions.
+    /// Lists for no dimensions.
     pub(super) const EMPTY: Self = Self::Inline(0, [0; INLINE], [0; INLINE]);
 
-    /// Lists of that many zeros.
+    /// Lists of `count` zeros.
     #[inline(always)]
     pub(super) fn zeros(count: usize) -> Self {
         match u8::try_from(count) {

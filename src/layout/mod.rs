@@ -1,9 +1,10 @@
 //! Shape and strides: elements in DLPack, bytes in the CUDA Array Interface.
 //!
-//! A [`Layout`] is checked once, here, and trusted below: no extent is negative, sizes and byte
-//! strides fit in 63 bits, and strides are whole elements. It keeps what the producer said: size-1
-//! dimensions are not normalised, negative and zero strides are legal. A stride that no element uses, of an axis
-//! of one or of an array without elements, breaks no rule: where it cannot be said it is that of a compact array.
+//! A [`Layout`] is checked once, here, and trusted by all other modules. No extent is negative, sizes and byte
+//! strides fit in 63 bits, and strides are whole elements. It keeps what the producer stated: it normalises no
+//! dimension of size 1, and allows negative and zero strides. A stride that no element uses, in an axis of one
+//! element or an array without elements, breaks no rule. If such a stride cannot be expressed, it becomes that of a
+//! compact array.
 //!
 //! ```
 //! use cai_bridge::layout::Layout;
@@ -27,7 +28,7 @@ pub use self::lists::Dims;
 use self::lists::Lists;
 use crate::error::{Error, Kind, Result};
 
-/// The most dimensions that are taken; NumPy's own limit.
+/// The highest number of dimensions that the bridge accepts, which is NumPy's own limit.
 ///
 /// # Examples
 ///
@@ -70,8 +71,8 @@ impl PartialEq for Layout {
 
 impl Eq for Layout {}
 
-/// The bytes that an array reaches: below the first element's address, and from it to the end of
-/// the last element. (0, 0) where there are no elements.
+/// The bytes that an array reaches: those below the first element's address, and those from this address to the end
+/// of the last element. (0, 0) for an array without elements.
 ///
 /// # Examples
 ///
@@ -84,22 +85,22 @@ impl Eq for Layout {}
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Bytes below.
+    /// The number of bytes below the first element's address.
     pub below: u64,
-    /// Bytes from the first element's address on.
+    /// The number of bytes from the first element's address on.
     pub above: u64,
 }
 
 impl Layout {
-    /// A layout of no dimensions and no elements.
+    /// A layout without dimensions and without elements.
     pub const EMPTY: Self = Self { lists: Lists::EMPTY, contiguous: true, size: 0 };
 
-    /// A layout as DLPack has it: `strides` in elements of `element_size` bytes, `None` for C-contiguous.
+    /// A layout in DLPack's terms: `strides` counts elements of `element_size` bytes; `None` means C-contiguous.
     ///
     /// # Errors
     ///
-    /// An element size below 1, a negative extent, other than one stride for each extent, or an array that does not fit in
-    /// the address space.
+    /// An element size below 1, a negative extent, a different number of strides than extents, or an array that does
+    /// not fit in the address space.
     #[inline]
     pub fn from_elements(
         shape: &[i64],
@@ -111,7 +112,8 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Sets the layout in its place, as [`Self::from_elements`] makes it. A refusal leaves neither the old nor the new one.
+    /// Replaces this layout by the one that [`Self::from_elements`] would make. After an error the layout is
+    /// unusable.
     #[inline(always)]
     pub(crate) fn set_elements(
         &mut self,
@@ -123,7 +125,7 @@ impl Layout {
         self.fill(shape, strides, element_size)
     }
 
-    /// The bytes that the array reaches with elements of that size; `None` where they are too many.
+    /// The bytes that the array reaches with elements of `element_size` bytes; `None` if they do not fit.
     pub(crate) fn reach(&self, element_size: i64) -> Option<Reach> {
         let (shape, strides) = self.lists.both();
         let mut walk = Walk::new(element_size);
@@ -131,7 +133,7 @@ impl Layout {
         walk.reach()
     }
 
-    /// Sets the layout, given as many strides as extents.
+    /// Fills this layout. `strides` must have as many entries as `shape`.
     #[inline(always)]
     fn fill(&mut self, shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<Reach> {
         let mut walk = Walk::new(element_size);
@@ -154,11 +156,11 @@ impl Layout {
         Ok(reach)
     }
 
-    /// A layout as the CUDA Array Interface has it: `strides` in bytes, `None` for C-contiguous.
+    /// A layout in CAI's terms: `strides` counts bytes; `None` means C-contiguous.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::from_elements`], or a stride that is no whole number of items.
+    /// The errors of [`Self::from_elements`], or a stride that is not a whole number of items.
     pub fn from_bytes(
         shape: &[i64],
         strides: Option<&[i64]>,
@@ -169,7 +171,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Sets the layout in its place, as [`Self::from_bytes`] makes it.
+    /// Replaces this layout by the one that [`Self::from_bytes`] would make.
     #[inline]
     pub(crate) fn set_bytes(
         &mut self,
@@ -190,7 +192,7 @@ impl Layout {
         self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
 
-    /// Sets the layout of the items' bytes, with one dimension more, which can express any `strides`.
+    /// Describes the items' bytes, with one dimension more. Such a layout can express any byte `strides`.
     pub(crate) fn set_items(
         &mut self,
         shape: &[i64],
@@ -198,14 +200,14 @@ impl Layout {
         itemsize: i64,
     ) -> Result<Reach> {
         check_counts(shape, strides, itemsize)?;
-        // An error of the shape is about the shape.
+        // Checks the shape first: an error in it must not name the strides.
         self.fill(shape, None, itemsize)?;
         let with = |dims: &[i64], last| dims.iter().copied().chain([last]).collect::<Dims>();
         let strides = strides.map(|strides| with(strides, 1));
         self.fill(with(shape, itemsize).as_slice(), strides.as_ref().map(Dims::as_slice), 1)
     }
 
-    /// The extents.
+    /// The extents, in elements.
     pub fn shape(&self) -> &[i64] {
         self.lists.both().0
     }
@@ -215,7 +217,7 @@ impl Layout {
         self.lists.both().1
     }
 
-    /// The number of dimensions, [`MAX_NDIM`] at most. Where the items are bytes without a type there is one more.
+    /// The number of dimensions, at most [`MAX_NDIM`]. A layout of the items' bytes has one more.
     pub fn ndim(&self) -> u8 {
         u8::try_from(self.shape().len()).unwrap_or(u8::MAX)
     }
@@ -225,8 +227,7 @@ impl Layout {
         self.size
     }
 
-    /// Whether it is compact in some order of its axes: there are no gaps, no element is there twice, and no stride is
-    /// negative.
+    /// Whether the array is compact in some order of its axes: no gaps, no repeated elements, no negative strides.
     pub fn is_compact(&self) -> bool {
         let (shape, strides) = self.lists.both();
         let mut axes: Vec<_> =
@@ -241,15 +242,15 @@ impl Layout {
             })
     }
 
-    /// Whether an axis of one element, or any axis of an array without elements, has another stride than a compact array's.
-    /// Such a stride changes nothing, but some consumers refuse it.
+    /// Whether an unused stride differs from a compact array's. Strides are unused in axes of one element and in
+    /// arrays without elements. Such a stride changes nothing, but some consumers refuse it.
     pub fn has_odd_unused(&self) -> bool {
         let (shape, strides) = self.lists.both();
         let odd = |axis| !is_used(shape, axis) && strides[axis] != compact(shape, axis);
         (0..shape.len()).any(odd)
     }
 
-    /// Gives the axes that [`Self::has_odd_unused`] finds the strides of a compact array.
+    /// Gives the axes that [`Self::has_odd_unused`] finds a compact array's strides.
     pub fn compact_unused(&mut self) {
         let (shape, strides) = self.lists.both_mut();
         for (axis, stride) in strides.iter_mut().enumerate() {
@@ -259,8 +260,8 @@ impl Layout {
         }
     }
 
-    /// Whether no element is there twice: each axis steps over all that those of smaller strides reach. Rarer layouts
-    /// that have no element twice either count as ones that do.
+    /// Whether no element is repeated: each stride steps over everything that the axes with smaller strides reach.
+    /// Some rarer layouts repeat no element either and still return false.
     pub fn is_without_overlap(&self) -> bool {
         let (shape, strides) = self.lists.both();
         let used = shape.iter().zip(strides).filter(|(extent, _)| **extent > 1);
@@ -271,19 +272,19 @@ impl Layout {
         self.size == 0
             || axes.into_iter().all(|(stride, steps)| {
                 let over = stride > reached;
-                // Neither wraps: the array lies in the address space.
+                // Neither operation wraps: the array lies in the address space.
                 reached = reached.wrapping_add(stride.wrapping_mul(steps.unsigned_abs()));
                 over
             })
     }
 
-    /// Whether it is C-contiguous; an array without elements is.
+    /// Whether the array is C-contiguous. An array without elements is.
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
     }
 }
 
-/// Refuses elements of no bytes, more dimensions than any consumer takes, and strides that are not one for each.
+/// Refuses elements of less than one byte, too many dimensions, and a wrong number of strides.
 #[inline(always)]
 fn check_counts(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<()> {
     check_size(element_size)?;
@@ -308,21 +309,21 @@ fn no_size(size: i64) -> Error {
     Error::new(Kind::ItemSize, size.to_string())
 }
 
-/// One pass over the dimensions, the last first. What does not fit is noted, and looked at once at the end.
+/// One pass over the dimensions, last to first. It records overflows and checks them once, at the end.
 struct Walk {
     element_size: i64,
     size: i64,
-    /// The bytes of a compact array of the dimensions seen, empty ones counted as 1.
+    /// The bytes of a compact array of the dimensions seen so far. An empty dimension counts as 1.
     bytes: i64,
-    /// The stride that a compact array has next.
+    /// The next stride of a compact array.
     compact: i64,
     contiguous: bool,
-    /// A negative number.
+    /// The bytes reached below the first element, as a negative number.
     below: i64,
     above: i64,
-    /// Whether an extent, a byte stride or the size is no good, of empty arrays too.
+    /// Whether an extent, a byte stride or the size is invalid. This counts in empty arrays as well.
     wrong: bool,
-    /// Whether the reach does not fit, which matters where there are elements.
+    /// Whether the reach overflows, which matters only if there are elements.
     overflow: bool,
 }
 
@@ -341,7 +342,7 @@ impl Walk {
         }
     }
 
-    /// Takes the next dimension.
+    /// Adds the next dimension.
     #[inline(always)]
     fn step(&mut self, extent: i64, stride: i64) {
         let count = extent.max(1);
@@ -354,14 +355,14 @@ impl Walk {
             self.contiguous &= extent == 1 || stride == self.compact;
             self.reach_by(count, stride);
         }
-        // Neither overflows where `bytes`, which is larger, does not.
+        // Neither product overflows unless `bytes`, which is larger, does.
         self.compact = self.compact.wrapping_mul(count);
         self.size = self.size.wrapping_mul(extent);
         self.bytes = bytes;
     }
 
     fn reach_by(&mut self, count: i64, stride: i64) {
-        // A byte stride that overflows cannot be written down, so it counts in empty arrays too.
+        // A byte stride that overflows cannot be expressed, so it counts in empty arrays as well.
         let (step, far) = stride.overflowing_mul(self.element_size);
         self.wrong |= far;
         let (span, long) = step.overflowing_mul(count - 1);
@@ -371,7 +372,7 @@ impl Walk {
         (self.above, self.below) = (above, below);
     }
 
-    /// The bytes that the array reaches; `None` if it is refused.
+    /// The bytes that the array reaches; `None` if the layout is refused.
     #[inline(always)]
     const fn reach(&self) -> Option<Reach> {
         match (self.wrong, self.size, self.overflow) {
@@ -383,19 +384,18 @@ impl Walk {
     }
 }
 
-/// Whether an element is reached by a step along the axis. Where none is, its stride can be any.
+/// Whether a step along the axis reaches an element. If not, the axis may have any stride.
 fn is_used(shape: &[i64], axis: usize) -> bool {
     shape.get(axis).is_some_and(|&extent| extent > 1) && !shape.contains(&0)
 }
 
-/// The stride of the axis in a compact array, if that fits.
+/// The axis's stride in a compact array, if it fits.
 fn compact(shape: &[i64], axis: usize) -> i64 {
     let inner = shape.iter().skip(axis + 1);
     inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))
 }
 
-/// The strides without those that no element uses and that cannot be shown, as they overflow in bytes; `None` if there
-/// are none.
+/// Replaces the unused strides that overflow in bytes, since they cannot be expressed. `None` if there are none.
 #[cold]
 fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
     let wrong = |axis: usize| {
@@ -408,7 +408,7 @@ fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
     axes.clone().any(wrong).then(|| axes.map(mend).collect())
 }
 
-/// Why an array that a [`Walk`] found wrong is refused.
+/// The error for an array that a [`Walk`] refused.
 #[cold]
 fn why(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Error {
     let mut bytes = element_size;
@@ -431,7 +431,7 @@ fn why(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Error {
     Error::new(Kind::ExtentOverflow, got)
 }
 
-/// The refusal of `strides` strides for an array of `ndim` dimensions.
+/// The error for `strides` strides and `ndim` dimensions.
 #[cold]
 #[doc(hidden)]
 pub fn count_of_strides(strides: usize, ndim: usize) -> Error {
