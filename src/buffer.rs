@@ -1,9 +1,9 @@
-//! Memory of ours that a copy is made in: filled in the order of a stream, freed in the order of one.
+//! Memory that the bridge allocates for a copy. One stream orders its contents, and one stream orders its freeing.
 //!
-//! A copy on a GPU is made without the host: [`Buffer::filled`] takes memory in the order of a stream,
-//! which the caller has ordered after the producer's, and queues the copy there. A copy for the CPU is
-//! [`on_host`]'s and [`into_host`]'s: its consumers have no stream, so the host waits. Nothing is decided here: which stream,
-//! and when the memory is freed, is the caller's to say. No Python here.
+//! A copy on a GPU needs no host: [`Buffer::filled`] allocates memory in the order of a stream, which the caller has
+//! ordered after the producer's, and queues the copy there. [`on_host`] and [`into_host`] make copies for the CPU.
+//! Their consumers have no stream, so the host waits. The caller decides which stream, and when the memory is freed.
+//! No Python here.
 
 use std::sync::Arc;
 
@@ -22,22 +22,22 @@ use crate::layout::Layout;
 use crate::order::{context_of, within};
 use crate::stream::Alive;
 
-/// Memory on a GPU with a compact copy of an array. What is not freed is left to the end of the process.
+/// GPU memory that holds a compact copy of an array. Memory that is not freed stays until the process ends.
 #[derive(Debug)]
 pub struct Buffer {
     ptr: u64,
-    /// The context of the stream that it was taken on, and its life then.
+    /// The context of the stream that allocated the memory, and the context's life at that time.
     context: Option<(Context, u64)>,
-    /// Whether it is of the stream's pool. A device that has none gives memory that only the host frees.
+    /// Whether the memory comes from the stream's pool. A device without pools gives memory that only the host frees.
     pooled: bool,
 }
 
 impl Buffer {
-    /// That of a copy without elements.
+    /// The buffer of a copy without elements.
     pub const NONE: Self = Self { ptr: 0, context: None, pooled: true };
 
-    /// A copy of `array`, queued on `on`. Once there is memory for it, `before` makes `on` wait for what
-    /// the array is ready on; from then on it, or a part of it, may be queued.
+    /// A copy of `array`, queued on `on`. After the allocation `before` makes `on` wait for the stream on which the
+    /// array is ready. The copy, or a part of it, may be queued from then on.
     pub fn filled(
         driver: &Handle,
         array: &Descriptor,
@@ -57,7 +57,7 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// A copy of `bytes` bytes of the host's, which are read in this call, queued on `on`.
+    /// A copy of `bytes` from the host, queued on `on`. This call reads them all.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,
@@ -74,7 +74,7 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// `bytes` bytes, at least one, usable on `on` from here on. Their values are what was there before.
+    /// `bytes` bytes, at least one, usable on `on` from now on. They are not initialised.
     pub fn uninitialised(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
         within(calls, on.place(), |context| {
             let context = Some((context, calls.life(context)?));
@@ -89,18 +89,18 @@ impl Buffer {
         .map_err(|error| error.of_memory(bytes))
     }
 
-    /// The same, unless nothing could be copied there.
+    /// This buffer, or the error if nothing could be copied.
     fn kept_if(self, driver: &Handle, on: Alive<'_>, copied: Result<()>) -> Result<Self> {
         copied.inspect_err(|_| drop(self.free(driver, on)))?;
         Ok(self)
     }
 
-    /// The address of the copy; 0 where it has no elements.
+    /// The address of the copy; 0 if it has no elements.
     pub const fn ptr(&self) -> u64 {
         self.ptr
     }
 
-    /// Fails where the memory went with its context.
+    /// Fails if the memory was lost with its context.
     pub fn check(&self, driver: &dyn Driver) -> Result<()> {
         match self.context {
             Some((context, life)) if driver.life(context).ok() != Some(life) => {
@@ -110,13 +110,13 @@ impl Buffer {
         }
     }
 
-    /// Whether the memory is of the stream's pool, and so freed by `cuMemFreeAsync`.
+    /// Whether the memory comes from the stream's pool, so that `cuMemFreeAsync` frees it.
     pub const fn is_pooled(&self) -> bool {
         self.pooled
     }
 
-    /// Frees the memory once what is queued on `on` is done. Without a pool the host waits for that, which a graph
-    /// capture of `on` refuses.
+    /// Frees the memory after the work queued on `on`. Without a pool the host waits for that work, which is refused
+    /// while `on` is captured.
     pub fn free(&self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
@@ -140,7 +140,7 @@ fn is_unsupported(error: &Error) -> bool {
     error.driver_code().is_some_and(|failed| failed.code == NOT_SUPPORTED)
 }
 
-/// How `array` is copied; `None` where it has no elements. Packed elements that do not follow each other are refused:
+/// How to copy `array`; `None` if it has no elements. Refuses packed elements that do not follow each other, since
 /// nothing copies parts of bytes.
 pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
     let (layout, dtype) = (array.layout(), array.dtype());
@@ -155,7 +155,7 @@ pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
     Ok(Plan::new(&bytes, 1))
 }
 
-/// How a copy of `array` goes to a GPU. Pinned and managed memory is reached by every GPU.
+/// The kind of copy to a GPU. Every GPU reaches pinned and managed memory.
 fn route(
     driver: &dyn Driver,
     array: &Descriptor,
@@ -172,8 +172,8 @@ fn route(
     }
 }
 
-/// Queues a compact copy of `array` to memory with room for it, whose address is `target`, on `on`. The stream's context
-/// is current, and it waits for the array already.
+/// Queues a compact copy of `array` on `on`, into memory at `target` that has room for it. The stream's context is
+/// current, and the stream already waits for the array.
 pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'_>) -> Result<()> {
     let Some(plan) = plan(array)? else { return Ok(()) };
     fill(driver, &plan, array.ptr(), target, Route::Device, on)
@@ -201,14 +201,14 @@ fn queued<'a>(
     on: Alive<'a>,
 ) -> impl FnMut(Block, i64, i64) -> Result<()> + 'a {
     move |block, from, to| {
-        // Neither wraps: both lie in arrays that lie in the address space.
+        // Neither sum wraps: both arrays lie in the address space.
         let (source, target) = (source.wrapping_add_signed(from), target.wrapping_add_signed(to));
         driver.copy(Transfer { source, target, block, route }, on)
     }
 }
 
-/// A copy of `array` in memory of the host, made on `on`, the producer's own; `None` where it has no
-/// elements. The host waits.
+/// A copy of `array` in host memory, made on the producer's stream `on`. `None` if it has no elements. The host
+/// waits.
 pub fn on_host(
     driver: &Handle,
     array: &Descriptor,
@@ -223,13 +223,13 @@ pub fn on_host(
     into_host(driver, array, on, &memory).map(|()| Some(memory))
 }
 
-/// The host has no memory for a copy.
+/// The error if the host has no memory for a copy.
 #[cold]
 pub fn no_host_memory(bytes: i64) -> Error {
     Error::new(Kind::HostMemory, format!("{bytes} bytes, more than the host can allocate"))
 }
 
-/// The same in `memory`, which has room for it.
+/// Copies into `memory`, which has room for it.
 pub fn into_host(
     driver: &Handle,
     array: &Descriptor,
@@ -243,7 +243,7 @@ pub fn into_host(
         let copied = plan.take(queued(driver, array.ptr(), memory.address(), route, on));
         let waited = driver.wait_stream(on);
         if waited.is_err() {
-            // What was queued may still write there.
+            // Queued work may still write to the memory.
             std::mem::forget(Arc::clone(memory));
         }
         copied.and(waited)
@@ -254,7 +254,7 @@ pub fn into_host(
     })
 }
 
-/// What a compact copy of `array` at `ptr` is; on the host the device says nothing.
+/// Describes a compact copy of `array` at `ptr`. For a copy on the host the device has no meaning.
 pub fn described(array: &Descriptor, ptr: u64, device: Device) -> Result<Descriptor> {
     let layout = Layout::from_elements(array.layout().shape(), None, array.dtype().element_size())?;
     Descriptor::new(ptr, array.dtype(), layout, device, false)

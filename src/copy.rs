@@ -1,20 +1,18 @@
-//! How a strided array is copied into a compact one: by which blocks, and how many.
+//! How to copy a strided array into a compact one: which blocks, and how many.
 //!
-//! CUDA copies a run of bytes, rows with a pitch, or planes of such rows by one call each. [`Plan`]
-//! finds the largest such block of a [`Layout`] and walks over the dimensions that are left. Pitches
-//! have to be positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API), so
-//! negative strides, and rows that overlap, are walked; so are dimensions that a block has no room for. A
-//! dimension of stride 0 is taken once and then doubled within the copy. The copy is C-contiguous. No driver
-//! and no Python here.
+//! One CUDA call copies a run of bytes, rows with a pitch, or planes of such rows. [`Plan`] finds the largest such
+//! block of a [`Layout`] and walks over the remaining dimensions. A pitch must be positive and at least as wide as a
+//! row (`CUDA_MEMCPY3D` in CUDA's driver API). So negative strides and overlapping rows are walked, like all
+//! dimensions that do not fit in a block. A dimension of stride 0 is copied once and then doubled within the copy.
+//! The copy is C-contiguous. This module uses no driver and no Python.
 
 use crate::error::Result;
 use crate::layout::Layout;
 
-/// The largest pitch that is given to CUDA: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device since
-/// compute capability 2.0.
+/// The largest pitch that CUDA accepts: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device since compute capability 2.0.
 pub const MAX_PITCH: i64 = i32::MAX as i64;
 
-/// How many times fewer calls rows of a single element have to need than whole runs of elements.
+/// Rows of a single element must save this factor of calls to be used.
 const FEWER: i64 = 8;
 
 /// Where the rows of a block are.
@@ -35,14 +33,14 @@ pub struct Block {
     pub rows: u64,
     /// Planes.
     pub planes: u64,
-    /// Where they come from.
+    /// The pitch in the source.
     pub source: Pitch,
-    /// Where they go.
+    /// The pitch in the target.
     pub target: Pitch,
 }
 
 impl Block {
-    /// The distances in bytes of each row from the first, in the source and in the target.
+    /// For each row, its distance in bytes from the first row, in the source and in the target.
     pub fn offsets(self) -> impl Iterator<Item = (u64, u64)> {
         let at = |pitch: Pitch, plane: u64, row: u64| (plane * pitch.plane + row) * pitch.row;
         (0..self.planes).flat_map(move |plane| {
@@ -52,7 +50,7 @@ impl Block {
     }
 }
 
-/// One dimension: its extent, and how far apart in bytes its items are.
+/// A dimension: its extent, and the distances in bytes between its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis {
     extent: i64,
@@ -60,57 +58,57 @@ struct Axis {
     target: i64,
 }
 
-/// Blocks of one form, and the dimensions to walk over.
+/// Blocks of equal size, and the dimensions to walk over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Blocks {
     block: Block,
-    /// The bytes from the first byte of the copy to that of the first block.
+    /// The bytes from the copy's first byte to the first block.
     target: i64,
-    /// The outermost first.
+    /// The outermost dimension first.
     walked: Vec<Axis>,
 }
 
-/// The blocks that together copy an array with elements. No sum below overflows: [`Layout`] has shown
-/// that the bytes that it reaches, and those of a compact array of its shape, are counted by 63 bits.
+/// The blocks that together copy an array with elements. No sum below overflows: [`Layout`] has shown that the bytes
+/// reached, and the bytes of a compact array, fit in 63 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     taken: Blocks,
-    /// Each doubles, within the copy, what is there along a dimension of stride 0.
+    /// Each entry doubles, within the copy, the items along a dimension of stride 0.
     repeated: Vec<Blocks>,
 }
 
 impl Plan {
-    /// For elements of `element_size` bytes; `None` where there are none.
+    /// The plan for elements of `element_size` bytes; `None` if there are no elements.
     pub fn new(layout: &Layout, element_size: i64) -> Option<Self> {
         if layout.size() == 0 {
             return None;
         }
         let axes = merged(layout, element_size);
         let (repeats, axes): (Vec<Axis>, _) = axes.into_iter().partition(|axis| axis.source == 0);
-        // The innermost first: what it doubles is complete.
+        // The innermost first: it doubles items that are complete.
         let repeated = repeats.iter().rev().flat_map(|axis| doubled(*axis, &axes)).collect();
         Some(Self { taken: Blocks::taken(&together(axes), element_size), repeated })
     }
 
-    /// How many calls there are.
+    /// The number of calls.
     pub fn calls(&self) -> i64 {
         self.blocks().map(|(_, calls)| calls).sum()
     }
 
-    /// What the calls copy, and how many calls copy that much: first from the array, then within the copy.
+    /// The blocks, each with the number of calls that copy one: first from the array, then within the copy.
     pub fn blocks(&self) -> impl Iterator<Item = (Block, i64)> {
         let all = std::iter::once(&self.taken).chain(&self.repeated);
         all.map(|blocks| (blocks.block, blocks.calls()))
     }
 
-    /// Calls `copy` for each block that is taken from the array, with the bytes from the array's first element
-    /// to the block's first byte in the source, and from the copy's first byte to that in the target. Ends at
-    /// the first error.
+    /// Calls `copy` for each block that comes from the array. The arguments are the bytes from the array's first
+    /// element to the block in the source, and from the copy's first byte to the block in the target. Stops at the
+    /// first error.
     pub fn take(&self, copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.taken.each(copy)
     }
 
-    /// The same for each block that is then copied within the copy, from whose first byte both are counted.
+    /// Calls `copy` for each block that is copied within the copy. Both offsets count from the copy's first byte.
     pub fn repeat(&self, mut copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.repeated.iter().try_for_each(|blocks| blocks.each(&mut copy))
     }
@@ -124,11 +122,11 @@ impl Blocks {
             return single;
         };
         let runs = Self::of_rows(outer, element_size * last.extent);
-        // Rows of one element are copied slowly, so they have to save many calls.
+        // Rows of one element copy slowly, so they must save many calls.
         if single.calls() < runs.calls() / FEWER { single } else { runs }
     }
 
-    /// The most of `axes` that one block takes, its rows `width` bytes long.
+    /// The block that covers as many of `axes` as possible, with rows of `width` bytes.
     fn of_rows(axes: &[Axis], width: i64) -> Self {
         let (mut best, mut most) = ((None, None), 1);
         for (at, row) in axes.iter().enumerate() {
@@ -138,7 +136,7 @@ impl Blocks {
             if row.extent > most {
                 (best, most) = ((None, Some(at)), row.extent);
             }
-            // In the target only a dimension further out lies whole rows apart.
+            // In the target only an outer dimension has steps of whole rows.
             for (further, plane) in axes.iter().enumerate().take(at) {
                 let apart = plane.source / row.source;
                 let fits = plane.source % row.source == 0 && apart >= row.extent;
@@ -176,7 +174,8 @@ impl Blocks {
                     target += axis.target;
                     break;
                 }
-                // Back from the last, which the layout reaches; one further may be out of all reach.
+                // Go back from the last item. The layout reaches that item; one step further may lie outside the
+                // address space.
                 source -= axis.source * (axis.extent - 1);
                 target -= axis.target * (axis.extent - 1);
                 *at = 0;
@@ -188,8 +187,8 @@ impl Blocks {
     }
 }
 
-/// How the first item along `repeat` becomes all of them within the copy, wherever it is along the `axes`
-/// further out: one item makes two, two make four.
+/// The calls that spread the first item along `repeat` to all of them within the copy: one item makes two, two make
+/// four. `axes` are the outer dimensions.
 fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     let outer = axes.iter().filter(|axis| axis.target > repeat.target);
     let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());
@@ -201,8 +200,8 @@ fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     })
 }
 
-/// The dimensions of an array with elements and of its compact copy, without those of one element, and
-/// with those taken together that follow each other evenly in both.
+/// The dimensions of an array with elements and of its compact copy. Dimensions of one element are dropped, and
+/// dimensions that continue each other evenly in both are merged.
 fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     let mut compact = element_size;
     let mut axes = Vec::with_capacity(layout.shape().len());
@@ -216,7 +215,7 @@ fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     together(axes)
 }
 
-/// `axes` with those taken together that follow each other evenly in the source and in the target.
+/// Merges those of `axes` that continue each other evenly in the source and in the target.
 fn together(axes: Vec<Axis>) -> Vec<Axis> {
     let mut made: Vec<Axis> = Vec::with_capacity(axes.len());
     for inner in axes {

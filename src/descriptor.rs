@@ -1,9 +1,9 @@
 //! The description that crosses between the protocols: pointer, type, layout, device, read-only.
 //!
-//! Invariants, stated once: the pointer is 0 exactly where there are no elements; everything that
-//! the layout reaches lies inside the 64-bit address space. The type and layout are DLPack's, lanes
-//! kept, so that a view of our own goes back as it came; the CUDA Array Interface sees lanes as a
-//! trailing dimension ([`Descriptor::cai_shape`]). Items that only the CUDA Array Interface has are here their bytes.
+//! Two invariants hold everywhere. The pointer is 0 exactly if there are no elements. Everything that the layout
+//! reaches lies inside the 64-bit address space. Type and layout are DLPack's, with lanes, so that a view of the
+//! bridge goes back as it came. The CUDA Array Interface sees lanes as a trailing dimension
+//! ([`Descriptor::cai_shape`]). Items that only that interface can express are described by their bytes.
 
 use std::slice;
 
@@ -52,13 +52,13 @@ impl Descriptor {
         readonly: false,
     };
 
-    /// An array at `ptr`, the address of its first element, with a layout and its reach as [`Layout::from_elements`] and
-    /// [`Layout::from_bytes`] make them, or [`cai::Fields::decode`](crate::cai::Fields::decode).
+    /// An array whose first element is at `ptr`. [`Layout::from_elements`], [`Layout::from_bytes`] or
+    /// [`cai::Fields::decode`](crate::cai::Fields::decode) make the layout and its reach.
     ///
     /// # Errors
     ///
-    /// A layout or a reach of elements of another size than `dtype`'s, a negative device number, NULL where there are
-    /// elements, or a pointer from which the layout reaches out of the address space.
+    /// A layout or reach for another element size than `dtype`'s, a negative device number, NULL for an array with
+    /// elements, or an array that reaches out of the address space.
     #[inline]
     pub fn new(
         ptr: u64,
@@ -76,7 +76,7 @@ impl Descriptor {
         Ok(array)
     }
 
-    /// Sets all but the layout, which is set already and has that reach.
+    /// Sets everything but the layout, which must be set already and must have the reach `reach`.
     #[inline(always)]
     pub(crate) fn set(
         &mut self,
@@ -112,14 +112,14 @@ impl Descriptor {
         Error::new(Kind::ExtentOverflow, got)
     }
 
-    /// Whether its address is a multiple of `bytes`, a power of two.
+    /// Whether the address is a multiple of `bytes`, a power of two.
     #[inline(always)]
     pub const fn is_aligned(&self, bytes: u64) -> bool {
         self.ptr & (bytes - 1) == 0
     }
 
-    /// Refuses an address of an element that is no multiple of `bytes`: a GPU that reads it ends the context
-    /// (CUDA C++ Programming Guide, "Size and Alignment Requirement").
+    /// Refuses an element address that is not a multiple of `bytes`: a GPU that reads it breaks the context (CUDA C++
+    /// Programming Guide, "Size and Alignment Requirement").
     #[cold]
     pub fn check_aligned(&self, bytes: u64) -> Result<()> {
         let refused =
@@ -137,12 +137,12 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Its layout, to be set before [`Self::set`].
+    /// The layout, to be set before [`Self::set`].
     pub(crate) const fn layout_mut(&mut self) -> &mut Layout {
         &mut self.layout
     }
 
-    /// The address of the first element, 0 where there is none.
+    /// The address of the first element; 0 if there are none.
     pub const fn ptr(&self) -> u64 {
         self.ptr
     }
@@ -162,12 +162,12 @@ impl Descriptor {
         self.device
     }
 
-    /// Whether writing through it is forbidden.
+    /// Whether the memory must not be written through this array.
     pub const fn readonly(&self) -> bool {
         self.readonly
     }
 
-    /// The array with `readonly` as the caller wants it: `None` keeps what the producer says.
+    /// The array with `readonly` as the caller wants it. `None` keeps the producer's statement.
     #[must_use]
     pub const fn with_readonly(mut self, readonly: Option<bool>) -> Self {
         self.set_readonly(readonly);
@@ -181,13 +181,13 @@ impl Descriptor {
         }
     }
 
-    /// Sets another of the devices that reach the memory.
+    /// Replaces the device by another one that reaches the memory.
     #[cfg(feature = "python")]
     pub(crate) const fn set_device(&mut self, device: Device) {
         self.device = device;
     }
 
-    /// The address of its first byte and how many there are up to its last, gaps included. (0, 0) without elements.
+    /// The address of the first byte, and the number of bytes to the last, gaps included. (0, 0) without elements.
     pub fn span(&self) -> (u64, u64) {
         if self.ptr == 0 {
             return (0, 0);
@@ -205,7 +205,7 @@ impl Descriptor {
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
-    /// The array with elements of another type of as many bytes.
+    /// The array with elements of another type of the same size.
     #[cfg(feature = "python")]
     #[must_use]
     pub(crate) fn of(mut self, dtype: Dtype) -> Self {
@@ -213,14 +213,15 @@ impl Descriptor {
         self
     }
 
-    /// The array under another of the devices that reach its memory, whose number the caller has checked.
+    /// The array on another device that reaches its memory. The caller has checked the device's number.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// What is pending on its memory, given what the producer says: nothing where there is none.
+    /// What is pending on the memory, given the producer's statement `ready`. Nothing is pending on an array without
+    /// memory.
     #[doc(hidden)]
     pub const fn pending(&self, ready: Ready) -> Ready {
         if self.ptr == 0 { Ready::Nothing } else { ready }
@@ -236,7 +237,8 @@ impl Descriptor {
         }
     }
 
-    /// The bytes of a dict's item: of one lane. Of a type that only one of the protocols has, the bytes of a whole element.
+    /// The bytes of a dict's item, which is one lane. For a type that only one protocol has, the bytes of a whole
+    /// element.
     pub fn cai_itemsize(&self) -> i64 {
         match self.dtype {
             dtype if dtype.is_shared() => dtype.itemsize(),
@@ -256,12 +258,12 @@ impl Descriptor {
         self.cai_extents().collect()
     }
 
-    /// The strides in bytes, with that of the lanes last. [`Layout`] has shown that they fit.
+    /// The strides in bytes, the lanes' stride last. [`Layout`] has shown that they fit.
     pub fn cai_strides(&self) -> Dims {
         self.cai_steps().collect()
     }
 
-    /// The extents of [`Self::cai_shape`], one at a time.
+    /// The extents of [`Self::cai_shape`], one by one.
     #[inline]
     pub fn cai_extents(&self) -> CaiDims<'_> {
         let lanes = self.dtype.lanes();
@@ -269,12 +271,12 @@ impl Descriptor {
         CaiDims { values: self.of_items(self.layout.shape()).iter(), factor: 1, last }
     }
 
-    /// Whether its lanes are a dimension; the elements of a type that only DLPack has stay whole.
+    /// Whether the lanes are a dimension. Elements of a type that only DLPack has stay whole.
     const fn has_lanes(&self) -> bool {
         self.dtype.is_shared() && self.dtype.lanes() > 1
     }
 
-    /// The strides of [`Self::cai_strides`], one at a time.
+    /// The strides of [`Self::cai_strides`], one by one.
     #[inline]
     pub fn cai_steps(&self) -> CaiDims<'_> {
         let factor = self.dtype.element_size();
@@ -282,7 +284,7 @@ impl Descriptor {
         CaiDims { values: self.of_items(self.layout.strides()).iter(), factor, last }
     }
 
-    /// The dimensions without that of an item's bytes.
+    /// `dims` without the dimension of an item's bytes.
     #[inline]
     fn of_items<'a>(&self, dims: &'a [i64]) -> &'a [i64] {
         match dims.split_last() {
@@ -292,7 +294,7 @@ impl Descriptor {
     }
 }
 
-/// A shape, or strides, as the CUDA Array Interface has it.
+/// A shape, or strides, in the terms of the CUDA Array Interface.
 ///
 /// # Examples
 ///
@@ -305,7 +307,7 @@ impl Descriptor {
 pub struct CaiDims<'a> {
     values: slice::Iter<'a, i64>,
     factor: i64,
-    /// The value of the lanes' dimension, if there is more than one lane.
+    /// The value for the lanes' dimension, if there are several lanes.
     last: Option<i64>,
 }
 
@@ -337,7 +339,7 @@ fn other_size(dtype: Dtype, layout: &Layout, Reach { below, above }: Reach) -> E
     Error::new(Kind::ItemSize, got)
 }
 
-/// Why an array with elements needs a pointer.
+/// The error for an array with elements and without a pointer.
 #[doc(hidden)]
 #[cold]
 pub fn null(layout: &Layout) -> Error {

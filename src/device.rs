@@ -1,10 +1,10 @@
-//! Where memory is, and where streams are: two things that differ.
+//! Devices, where memory is, and places, where streams are.
 //!
-//! DLPack names memory by `(device_type, device_id)`, a [`Device`]; the CUDA Array Interface names no
-//! device, the pointer does. Only memory that CUDA can reach goes through: device, pinned host, managed.
-//! Streams live in a context of one GPU, a [`Place`]. Managed and pinned memory is worked on from the
-//! streams of any GPU, so neither is ever made from the other's number alone: a place comes from what the
-//! driver knows of a pointer, from the GPU that device memory is on, or from whom the stream belongs to.
+//! DLPack names memory by `(device_type, device_id)`, a [`Device`]. The CUDA Array Interface names no device: the
+//! pointer implies it. The bridge passes only memory that CUDA can reach: device memory, pinned host memory, managed
+//! memory. A stream lives in a context of one GPU, a [`Place`]. Streams of any GPU work on managed and pinned memory,
+//! so a device's number never gives a place, nor a place a device. A place comes from what the driver knows about a
+//! pointer, from the GPU that holds device memory, or from the stream's owner.
 
 use std::num::NonZeroUsize;
 
@@ -29,7 +29,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// Its `DLDeviceType`.
+    /// The kind's `DLDeviceType`.
     pub const fn code(self) -> u32 {
         match self {
             Self::Device => 2,
@@ -55,12 +55,12 @@ impl MemoryKind {
 pub struct Device {
     /// The kind of memory.
     pub kind: MemoryKind,
-    /// The ordinal that DLPack shows: 0 for pinned and managed memory, as its header asks.
+    /// The ordinal in DLPack: 0 for pinned and managed memory, as its header asks.
     pub id: i32,
 }
 
 impl Device {
-    /// Memory of a kind, by the ordinal that DLPack shows.
+    /// Memory of this kind, with DLPack's ordinal.
     pub const fn new(kind: MemoryKind, id: i32) -> Self {
         Self { kind, id }
     }
@@ -70,7 +70,7 @@ impl Device {
         Self { kind: MemoryKind::Device, id }
     }
 
-    /// From DLPack's pair; refuses what CUDA cannot reach.
+    /// The device for DLPack's pair. Refuses memory that CUDA cannot reach.
     #[inline(always)]
     pub fn from_dlpack(code: u32, id: i32) -> Result<Self> {
         let kind = match code {
@@ -85,7 +85,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Refuses a negative number.
+    /// Refuses a negative ordinal.
     #[inline(always)]
     pub(crate) fn check(self) -> Result<()> {
         if self.id < 0 {
@@ -108,14 +108,14 @@ impl Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Context(pub NonZeroUsize);
 
-/// What the driver knows of a pointer.
+/// What the driver knows about a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer {
-    /// The GPU whose context owns it.
+    /// The GPU whose context owns the memory.
     pub ordinal: i32,
-    /// Device, pinned or managed.
+    /// The kind of memory.
     pub kind: MemoryKind,
-    /// The context that owns it; managed and stream-ordered memory may name none.
+    /// The context that owns the memory. Managed and stream-ordered memory may have none.
     pub context: Option<Context>,
 }
 
@@ -133,7 +133,7 @@ pub struct Pointer {
 pub struct Place {
     /// The ordinal of the GPU.
     pub ordinal: i32,
-    /// The context; `None` for the GPU's primary one.
+    /// The context; `None` for the GPU's primary context.
     pub context: Option<Context>,
 }
 
@@ -143,12 +143,12 @@ impl Place {
         Self { ordinal, context: None }
     }
 
-    /// A context of a GPU; `None` for the primary one.
+    /// A context of a GPU; `None` means the primary one.
     pub const fn new(ordinal: i32, context: Option<Context>) -> Self {
         Self { ordinal, context }
     }
 
-    /// The context that owns memory of which the driver knows that.
+    /// The context that owns the memory of a pointer, by what the driver found.
     #[doc(hidden)]
     pub const fn owning(found: Pointer) -> Self {
         Self { ordinal: found.ordinal, context: found.context }

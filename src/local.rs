@@ -1,17 +1,17 @@
-//! What a thread has of its own.
+//! Thread-local values.
 //!
-//! Foreign code may call while its thread ends: a destructor of a C++ `thread_local`, or of a pthread key, calls a
-//! deleter. By then Rust has dropped those of the thread's values that need it, and [`LocalKey::with`] panics. Here each
-//! question says what holds without the value. `clippy.toml` refuses the standard library's own spellings.
+//! Foreign code may call the bridge while its thread ends: the destructor of a C++ `thread_local`, or of a pthread
+//! key, may call a deleter. By then Rust has dropped some of the thread's values, and [`LocalKey::with`] panics. Here
+//! every access says what holds without the value. `clippy.toml` refuses the standard library's own spellings.
 
 use std::cell::Cell;
 use std::fmt;
 use std::thread::LocalKey;
 
-/// A value of each thread, which a thread that is ending may have dropped.
+/// A thread-local value. An ending thread may have dropped it already.
 pub(crate) struct Local<T: 'static>(&'static LocalKey<T>);
 
-/// Declares a [`Local`], as `thread_local!` does it.
+/// Declares a [`Local`] as `thread_local!` does.
 macro_rules! local {
     ($($(#[$doc:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
         $($(#[$doc])*
@@ -28,7 +28,7 @@ impl<T> Local<T> {
         Self(key)
     }
 
-    /// What `look` says of the value; `None` where this thread has dropped it.
+    /// The result of `look` on the value; `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_with(look).ok()
@@ -36,13 +36,13 @@ impl<T> Local<T> {
 }
 
 impl<T: Copy> Local<Cell<T>> {
-    /// The value; `None` where this thread has dropped it.
+    /// The value; `None` if this thread has dropped it.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<T> {
         self.with(Cell::get)
     }
 
-    /// Sets the value, if there is one, and returns the one before.
+    /// Sets the value, if there is one, and returns the previous value.
     #[inline(always)]
     pub(crate) fn replace(&self, value: T) -> Option<T> {
         self.with(|cell| cell.replace(value))

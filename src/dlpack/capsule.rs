@@ -1,12 +1,12 @@
-//! DLPack capsules: told apart by their name, read without being consumed, then consumed.
+//! DLPack capsules: recognised by name, read without being consumed, then consumed.
 //!
-//! A capsule that is refused stays as it was: it is read and checked first, and renamed only when
-//! nothing of ours can fail any more. If it is consumed in between, [`take`] refuses. Builds
-//! without a global lock need the capsule's own for that: both are several steps.
+//! A refused capsule stays as it was: the bridge reads and checks it first, and renames it when nothing in the bridge
+//! can fail any more. If somebody consumes it in between, [`take`] refuses it. A build without the global lock holds
+//! the capsule's own lock for each of the two, since both take several steps.
 //!
-//! A consumed capsule loses its destructor, because some exporters' destructors delete the tensor under either name. The
-//! destructor of a capsule that [`new`] makes deletes the tensor only under the name it was made with: a consumer that
-//! renames the capsule, to any name, owns the tensor.
+//! A consumed capsule loses its destructor, because some exporters' destructors delete the tensor under either name.
+//! The destructor of a capsule from [`new`] deletes the tensor only under its original name. A consumer that renames
+//! the capsule, to any name, owns the tensor.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -30,7 +30,7 @@ const ALIGNED: &(Aligned<9>, Aligned<19>) =
     &(Aligned(*b"dltensor\0"), Aligned(*b"dltensor_versioned\0"));
 const USED: [&CStr; 2] = [c"used_dltensor", c"used_dltensor_versioned"];
 
-/// A name that lies in one cache line: the C library compares one that lies over the end of a page four times as slowly.
+/// A name within one cache line. The C library takes four times as long to compare a name that crosses a page.
 #[repr(align(32))]
 struct Aligned<const N: usize>([u8; N]);
 
@@ -41,7 +41,7 @@ const fn name(bytes: &[u8]) -> &CStr {
     }
 }
 
-/// Which structure a capsule holds.
+/// The kind of structure in a capsule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// `DLManagedTensor`, which has no flags.
@@ -50,24 +50,24 @@ pub enum Form {
     Versioned(DlpackFlags),
 }
 
-/// What a capsule holds.
+/// The content of a capsule.
 #[derive(Debug)]
 pub struct Held {
-    /// Its structure.
+    /// The kind of structure.
     pub form: Form,
-    /// Its array.
+    /// The array that the structure describes.
     pub array: Descriptor,
-    /// The address that its `manager_ctx` holds.
+    /// The address in the structure's `manager_ctx`.
     pub context: usize,
 }
 
-/// Reads `capsule` and leaves it as it is.
+/// Reads `capsule` without changing it.
 pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     with_critical_section(capsule, || read_locked(capsule))
 }
 
-/// What a capsule of that name holds. To ask one of another name for it would make an exception, which takes longer than
-/// all else.
+/// The pointer in the capsule if it is named `name`. Asking a capsule with another name for its pointer would raise
+/// an exception, which takes longer than everything else here.
 #[inline]
 fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNull<c_void>> {
     let is_named = capsule.is_valid_checked(Some(name));
@@ -77,16 +77,16 @@ fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNul
 fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     if let Some(pointer) = pointer(capsule, VERSIONED) {
         let managed = pointer.cast::<DLManagedTensorVersioned>().as_ptr();
-        // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the
-        // capsule does (Python specification of DLPack), and the capsule is held.
+        // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the capsule (Python
+        // specification of DLPack), and the caller holds the capsule.
         let (array, flags) = unsafe { decode::versioned(managed) }?;
-        // SAFETY: as above; of another major version it is refused by the line above.
+        // SAFETY: as above. The line above refuses other major versions.
         let context = unsafe { (*managed).manager_ctx }.addr();
         return Ok(Held { form: Form::Versioned(flags), array, context });
     }
     if let Some(pointer) = pointer(capsule, LEGACY) {
         let managed = pointer.cast::<DLManagedTensor>().as_ptr();
-        // SAFETY: as above, with the structure of the older name.
+        // SAFETY: as above, for the structure that the older name stands for.
         let array = unsafe { decode::legacy(managed) }?;
         // SAFETY: as above.
         let context = unsafe { (*managed).manager_ctx }.addr();
@@ -98,12 +98,12 @@ fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     Err(Error::new(Kind::CapsuleName, "a PyCapsule of another name"))
 }
 
-/// A managed tensor that a capsule of ours holds.
+/// A managed tensor in a capsule that the bridge makes.
 pub trait InCapsule: Sized {
     /// The capsule's name until it is consumed.
     const NAME: &CStr;
 
-    /// Its deleter.
+    /// The structure's deleter.
     ///
     /// # Safety
     ///
@@ -129,35 +129,36 @@ impl InCapsule for DLManagedTensorVersioned {
     }
 }
 
-/// A capsule that holds `managed`.
+/// A new capsule that holds `managed`.
 pub fn new<'py, M>(py: Python<'py>, managed: Managed<M>) -> PyResult<Bound<'py, PyAny>>
 where
     M: InCapsule + ManagedTensorBase,
     Managed<M>: IntoPyObject<'py, Output = Bound<'py, PyAny>, Error = PyErr>,
 {
     let capsule = managed.into_pyobject(py)?;
-    // SAFETY: a capsule that was just made, whose destructor takes it and nothing else. It cannot fail for one.
+    // SAFETY: the capsule was just made, and this destructor expects exactly such a capsule. The call cannot fail.
     unsafe { ffi::PyCapsule_SetDestructor(capsule.as_ptr(), Some(delete::<M>)) };
     Ok(capsule)
 }
 
-/// The destructor of those capsules. With any other name than its own, none included, the tensor is another's.
+/// The destructor of capsules from [`new`]. Under any other name, or none, the tensor belongs to somebody else.
 unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
-    // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` sets no exception and compares the
-    // names; `PyCapsule_GetPointer` of a valid capsule of that name sets none either, whatever exception is pending.
+    // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` compares names and sets no
+    // exception. `PyCapsule_GetPointer` sets none for a valid capsule of that name, even while an exception is
+    // pending.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) != 1 {
             return;
         }
         let managed = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();
-        // SAFETY: [`new`] put a structure there, which was not taken out under this name: it is the capsule's to delete.
+        // SAFETY: [`new`] stored the structure. Nobody took it under this name, so the capsule must delete it.
         if let Some(deleter) = M::deleter(managed) {
             deleter(managed);
         }
     }
 }
 
-/// Consumes `capsule`, which [`read`] has accepted: from here on its tensor is ours to delete.
+/// Consumes `capsule`, which [`read`] has accepted. From now on the bridge must delete the tensor.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     with_critical_section(capsule, || {
         let legacy = taken(capsule, [LEGACY, USED[0]]).map(ImportedDlpack::Legacy);
@@ -166,19 +167,21 @@ pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     .ok_or_else(|| used("one that was consumed meanwhile").into())
 }
 
-/// The tensor of a capsule of that name, which gets the other one. It has the structure of the name.
+/// Takes the tensor out of a capsule named `name` and gives the capsule its consumed name. The tensor has the
+/// structure that the name stands for.
 fn taken<M: ManagedTensorBase>(
     capsule: &Bound<'_, PyCapsule>,
     [name, used]: [&'static CStr; 2],
 ) -> Option<Managed<M>> {
     let pointer = pointer(capsule, name)?;
-    // SAFETY: a live capsule, which is valid by the line above, so that neither fails. Without a destructor it is an
-    // object like any other.
+    // SAFETY: the capsule is alive, and valid by the line above, so neither call fails. Without a destructor it is an
+    // ordinary object.
     unsafe {
         ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
         ffi::PyCapsule_SetDestructor(capsule.as_ptr(), None);
     }
-    // SAFETY: a capsule of this name holds such a structure, as in `read_locked`, and who renames it owns that.
+    // SAFETY: a capsule of this name holds such a structure, as in `read_locked`. The bridge renamed the capsule, so
+    // it owns the structure.
     unsafe { Managed::from_raw(pointer.as_ptr().cast()) }.ok()
 }
 

@@ -1,7 +1,7 @@
-//! Reads the structures of C into descriptors.
+//! Reads C structures into descriptors.
 //!
-//! Refused: major versions other than 1, memory that CUDA cannot reach. Accepted as older producers write them: NULL strides from legacy tensors and from
-//! versions before 1.2, any `byte_offset`.
+//! Refused: major versions other than 1, and memory that CUDA cannot reach. Accepted because older producers write
+//! them: NULL strides from legacy tensors and versions before 1.2, and any `byte_offset`.
 #![allow(unsafe_code)]
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -11,7 +11,7 @@ use super::fields::{self, Fields};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// The fields of a managed tensor beside its `DLTensor`.
+/// The fields of a managed tensor around its `DLTensor`.
 ///
 /// # Examples
 ///
@@ -30,19 +30,19 @@ use crate::error::{Error, Kind, Result};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The version, `None` for a legacy tensor.
+    /// The version; `None` for a legacy tensor.
     pub version: Option<DLPackVersion>,
-    /// The flags, empty for a legacy tensor.
+    /// The flags; empty for a legacy tensor.
     pub flags: DlpackFlags,
 }
 
 impl Header {
-    /// A legacy tensor's.
+    /// The header of a legacy tensor.
     pub const LEGACY: Self = Self { version: None, flags: DlpackFlags::empty() };
 }
 
-/// Refuses a major version that this crate does not know. Only the version field of a structure of
-/// another major version may be read, so this comes first.
+/// Refuses a major version that this crate does not know. This check must come first: in a structure of another major
+/// version only the version field may be read.
 ///
 /// # Examples
 ///
@@ -87,9 +87,9 @@ pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     unsafe { descriptor(tensor, Header::LEGACY) }.map_err(|error| explained(error, tensor))
 }
 
-/// Why a legacy tensor was refused: where it begins with a version in place of an address, it is a versioned one
-/// under the other's name. Its device is then one half of a pointer, which is a multiple of 8 and so no kind of CUDA's
-/// memory: none is ever taken for a legacy one.
+/// Explains why a legacy tensor was refused. If it begins with a version instead of an address, it is a versioned
+/// tensor under the legacy name. Its device type is then half of a pointer. Pointers are multiples of 8, and no CUDA
+/// memory has such a type, so the bridge never mistakes it for a legacy tensor.
 #[cold]
 fn explained(error: Error, tensor: &DLTensor) -> Error {
     let first = tensor.data as u64;
@@ -101,8 +101,8 @@ fn explained(error: Error, tensor: &DLTensor) -> Error {
     Error::new(Kind::CapsuleName, got)
 }
 
-/// Refuses a copy, for those who asked an object for its own memory: what is written to a copy is not
-/// seen by the object.
+/// Refuses a copy where the caller asked an object for its own memory: the object would not see what is written to a
+/// copy.
 #[doc(hidden)]
 pub fn check_own(flags: DlpackFlags) -> Result<()> {
     if flags.contains(DlpackFlags::IS_COPIED) {
@@ -131,14 +131,14 @@ pub fn check_own(flags: DlpackFlags) -> Result<()> {
 ///
 /// # Safety
 ///
-/// Those of [`legacy`]; of a structure of another major version only the version field has to be there.
+/// Those of [`legacy`]. A structure of another major version needs only its version field.
 pub unsafe fn versioned(
     managed: *const DLManagedTensorVersioned,
 ) -> Result<(Descriptor, DlpackFlags)> {
-    // SAFETY: the version is the first field of every version of the structure.
+    // SAFETY: every version of the structure begins with the version field.
     let version = unsafe { (*managed).version };
     check_version(version)?;
-    // SAFETY: major version 1, so the fields are where the structure has them; the caller vouches for it.
+    // SAFETY: the major version is 1, so the fields lie as the structure declares them; the caller vouches for them.
     let flags = unsafe { (*managed).flags };
     // SAFETY: as above.
     let tensor = unsafe { &(*managed).dl_tensor };
@@ -147,7 +147,7 @@ pub unsafe fn versioned(
     Ok((array, flags))
 }
 
-/// Reads a managed tensor that is owned.
+/// Reads an owned managed tensor.
 ///
 /// # Examples
 ///
@@ -155,19 +155,19 @@ pub unsafe fn versioned(
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: the handle's maker vouched for a valid tensor (`Managed::from_raw`), whose shape and strides
-    // hold `ndim` integers while it lives.
+    // SAFETY: whoever made the handle vouched for a valid tensor (`Managed::from_raw`), whose shape and strides hold
+    // `ndim` integers while it lives.
     unsafe { descriptor(managed.tensor(), header) }
 }
 
-/// The address that its `manager_ctx` holds.
+/// The address in the tensor's `manager_ctx`.
 #[doc(hidden)]
 pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
-    // SAFETY: the handle's maker vouched for an initialised structure, which lives as long as the handle.
+    // SAFETY: whoever made the handle vouched for an initialised structure that lives as long as the handle.
     unsafe { (*managed.as_ptr()).manager_ctx }.addr()
 }
 
-/// Reads a legacy managed tensor that is owned.
+/// Reads an owned legacy managed tensor.
 ///
 /// # Examples
 ///
@@ -185,15 +185,15 @@ pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> 
 ///
 /// # Safety
 ///
-/// Where `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so is `strides`.
+/// If `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so does `strides`.
 pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
     let mut array = Descriptor::EMPTY;
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller vouches for `tensor`.
     unsafe { read_into(&mut array, tensor, header) }?;
     Ok(array)
 }
 
-/// Reads `tensor` into `array`, which is neither the old nor the new one after a refusal.
+/// Reads `tensor` into `array`. After an error `array` is unusable.
 ///
 /// # Safety
 ///
@@ -209,7 +209,7 @@ pub(super) unsafe fn read_into(
     let padded = header.flags.contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED);
     let (on, of) = fields::named(device, dtype, padded)?;
     let ndim = fields::check_ndim(i64::from(tensor.ndim), of)?;
-    // SAFETY: the caller vouches for `ndim` integers behind a pointer that is not NULL.
+    // SAFETY: the caller vouches for `ndim` integers behind a pointer other than NULL.
     let Some(shape) = (unsafe { dims(tensor.shape, ndim) }) else {
         return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
     };
@@ -228,7 +228,7 @@ pub(super) unsafe fn read_into(
     said.put(array, on, of)
 }
 
-/// `ndim` integers; none at all need no pointer.
+/// The `ndim` integers at `values`. Zero integers need no pointer.
 ///
 /// # Safety
 ///
@@ -241,8 +241,8 @@ unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if values.is_null() {
         return None;
     }
-    // SAFETY: not NULL, checked above; the caller vouches for the length; C's int64_t pointers are
-    // aligned as the structure's own definition has them. The caller of the caller keeps the tensor
-    // while the result is used, which is not beyond `descriptor`.
+    // SAFETY: the pointer is not NULL, as checked above; the caller vouches for the length. C's int64_t pointers have
+    // the alignment that the structure declares. The tensor outlives the result, which nobody uses beyond
+    // `descriptor`.
     Some(unsafe { std::slice::from_raw_parts(values, ndim) })
 }

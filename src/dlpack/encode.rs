@@ -1,7 +1,7 @@
-//! Makes managed tensors, which keep their owner, from a descriptor.
+//! Makes managed tensors from descriptors. A managed tensor keeps the owner of its memory.
 //!
-//! Strides are always explicit, `byte_offset` is 0 in all that the bridge hands out, lanes go back as
-//! they came.
+//! Strides are always explicit. `byte_offset` is 0 in every tensor that the bridge hands out. Lanes go back as they
+//! came.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use dlpark::{DlpackFlags, Managed, ManagedTensorBase, OpaqueContext};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// A versioned managed tensor, DLPack 1.3. `keep` is dropped with it, from whatever thread that is.
+/// A versioned managed tensor of DLPack 1.3. `keep` is dropped with it, on any thread.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ pub fn legacy<C: OpaqueContext>(array: &Descriptor, keep: C) -> Result<Managed<D
     with_byte_offset(array, 0, keep)
 }
 
-/// Refuses what [`legacy`] does, before there is anything to keep.
+/// Makes the checks of [`legacy`] before there is anything to keep.
 #[doc(hidden)]
 pub fn check_legacy(array: &Descriptor) -> Result<()> {
     if array.readonly() {
@@ -50,7 +50,7 @@ pub fn check_legacy(array: &Descriptor) -> Result<()> {
     check_padding(array, "asks for a legacy capsule")
 }
 
-/// Refuses padded elements for a consumer whose structure has no flag for them.
+/// Refuses padded elements for a consumer whose structure cannot mark them.
 #[doc(hidden)]
 pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     if array.dtype().is_padded() {
@@ -60,8 +60,8 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     Ok(())
 }
 
-/// A managed tensor of either form as other producers make it: its data pointer lies `byte_offset`
-/// before the first element. What a legacy tensor has no flag for is the caller's to refuse.
+/// A managed tensor of either kind, as other producers make it: its data pointer lies `byte_offset` bytes before the
+/// first element. The caller refuses what a legacy tensor cannot express.
 #[doc(hidden)]
 pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -71,8 +71,8 @@ pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
-/// A managed tensor of either form of a copy that was made for its consumer, whose memory `keep` owns;
-/// `on_host` where that is memory of the host, else of the descriptor's device.
+/// A managed tensor of either kind for a copy made for its consumer. `keep` owns the copy's memory. `on_host` says
+/// that this memory is the host's, and not the descriptor's device's.
 #[doc(hidden)]
 pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -82,8 +82,8 @@ pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
 }
 
-/// A managed tensor of either form of the array's own memory; `on_host` where that is handed out as the host's. What a
-/// legacy tensor has no flag for is the caller's to refuse.
+/// A managed tensor of either kind for the array's own memory. `on_host` hands it out as host memory. The caller
+/// refuses what a legacy tensor cannot express.
 #[doc(hidden)]
 pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -109,7 +109,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
         .prepare_as::<M>()
         .map_err(|error| Error::new(Kind::ShapeOverflow, error.to_string()))?;
     let mut initialized = prepared.initialize(keep);
-    // A byte offset is of data that the pointer lies behind, so only where there is a pointer.
+    // A NULL pointer has no byte offset.
     let byte_offset = byte_offset.min(array.ptr());
     initialized.set_data((array.ptr() - byte_offset) as *mut c_void);
     initialized.set_byte_offset(byte_offset);
@@ -121,31 +121,31 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
         DlpackFlags::empty()
     };
     let flags = flags | padded;
-    // SAFETY: READ_ONLY and IS_SUBBYTE_TYPE_PADDED are set exactly where the descriptor says so, IS_COPIED by `copied`
-    // alone, whose memory only the consumer has; the other flags, which assert more, are never set.
+    // SAFETY: READ_ONLY and IS_SUBBYTE_TYPE_PADDED are set exactly if the descriptor says so. Only `copied` sets
+    // IS_COPIED, and only the consumer has that memory. The other flags, which promise more, are never set.
     unsafe { initialized.set_flags_unchecked(flags) };
-    // SAFETY: pointer, device, dtype and flags are the descriptor's, whose invariants are DLPack's;
-    // `keep` owns the memory; shape and strides were copied into the allocation.
+    // SAFETY: pointer, device, dtype and flags are the descriptor's, and DLPack has the same invariants. `keep` owns
+    // the memory; shape and strides were copied into the allocation.
     Ok(unsafe { initialized.finish() })
 }
 
-/// An owner that is a box inside: a managed tensor keeps that box, and none around it.
+/// An owner that consists of one box. A managed tensor keeps that box instead of a second box around it.
 #[doc(hidden)]
 pub trait Boxed: Sized {
     /// The type in the box.
     type Inner: Send;
-    /// The box, if there is one.
+    /// The box, if the owner has one.
     fn into_box(self) -> Option<Box<Self::Inner>>;
-    /// The owner again.
+    /// Makes the owner from its box.
     fn of_box(inner: Box<Self::Inner>) -> Self;
 }
 
-/// A [`Boxed`] owner, for a managed tensor to keep.
+/// A [`Boxed`] owner for a managed tensor to keep.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Keep<B>(pub B);
 
-// SAFETY: the pointer is that of the box, or null; the box may go to any thread, and the owner is made of it there.
+// SAFETY: the pointer is the box's, or NULL. The box may go to any thread, and that thread remakes the owner.
 unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
     fn into_raw(self) -> *mut c_void {
         self.0.into_box().map_or(std::ptr::null_mut(), |inner| Box::into_raw(inner).cast())
@@ -153,13 +153,13 @@ unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
 
     unsafe fn drop_raw(raw: *mut c_void) {
         if !raw.is_null() {
-            // SAFETY: it is of `into_raw`, and dropped once, as the caller promises.
+            // SAFETY: `raw` came from `into_raw`, and the caller promises to drop it once.
             drop(B::of_box(unsafe { Box::from_raw(raw.cast::<B::Inner>()) }));
         }
     }
 }
 
-/// A `DLTensor` that borrows the shape and strides of `array`: valid while `array` stays where it is.
+/// A `DLTensor` that borrows the shape and strides of `array`. It is valid while `array` is not moved.
 ///
 /// # Examples
 ///
@@ -179,7 +179,7 @@ pub fn borrowed(array: &Descriptor) -> DLTensor {
     }
 }
 
-/// The host, or where the array is.
+/// The device of the host, or of the array.
 fn place(array: &Descriptor, on_host: bool) -> DLDevice {
     let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
     if on_host { host } else { device(array) }

@@ -1,8 +1,8 @@
 //! DLPack 1.3's C exchange API: the table behind `type(x).__dlpack_c_exchange_api__`.
 //!
-//! As a consumer, [`Table`] calls another library's; as a producer, `exchange_producer!` puts one
-//! on a class of ours through dlpark. No function of the table synchronises: what a tensor is ready
-//! on is [`Table::current_work_stream`]'s answer at that moment.
+//! As a consumer, the bridge calls another library's [`Table`]. As a producer, `exchange_producer!` puts a table on a
+//! class of the bridge, by dlpark. No function of the table synchronises: a tensor is ready on the stream that
+//! [`Table::current_work_stream`] names at that moment.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -25,30 +25,29 @@ use crate::error::{Error, Kind, Result};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// How far a chain of older tables is followed: none is longer, and a cycle must end.
+/// The most older tables that the bridge follows. No real chain is longer, and a cycle must end.
 const MAX_CHAIN: usize = 16;
 
 /// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table(NonNull<DLPackExchangeAPI>);
 
-// SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI");
-// its functions may be called from any thread that holds the interpreter lock, which each method
-// here asks for.
+// SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI"). Any thread that
+// holds the interpreter lock may call its functions, and each method here requires the lock.
 unsafe impl Send for Table {}
 // SAFETY: as above.
 unsafe impl Sync for Table {}
 
 impl Table {
-    /// The table of `kind`, where it has one of a major version that this crate knows. The attribute
-    /// belongs to the type, and the answer may be kept for it.
+    /// The table of the type `kind`, if the type has one of a known major version. The attribute belongs to the type,
+    /// so the caller may keep the answer for the type.
     pub fn of(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let attribute = match kind.getattr(intern!(kind.py(), "__dlpack_c_exchange_api__")) {
             Ok(attribute) => attribute,
             Err(error) if error.is_instance_of::<PyAttributeError>(kind.py()) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Drafts of 1.2 had an integer there; a type that still has it is asked by its `__dlpack__`.
+        // Drafts of 1.2 stored an integer here. The bridge asks such a type by its `__dlpack__`.
         let Ok(capsule) = attribute.cast::<PyCapsule>() else {
             return Ok(None);
         };
@@ -58,13 +57,13 @@ impl Table {
         Ok(Self::known(pointer.cast()))
     }
 
-    /// The first table of the chain that begins with `header` whose major version is known.
+    /// The first table with a known major version in the chain that begins at `header`.
     fn known(header: NonNull<DLPackExchangeAPIHeader>) -> Option<Self> {
         let mut next = Some(header);
         for _ in 0..MAX_CHAIN {
             let table = next?;
-            // SAFETY: every table of the chain begins with this header, whose layout is the same in
-            // all versions, and lives as long as the process.
+            // SAFETY: every table of the chain begins with this header, whose layout is the same in all versions, and
+            // lives as long as the process.
             let DLPackExchangeAPIHeader { version, prev_api } = unsafe { table.read() };
             if version.major == DLPACK_MAJOR_VERSION {
                 return Some(Self(table.cast()));
@@ -74,25 +73,25 @@ impl Table {
         None
     }
 
-    /// A managed tensor of `x`, whose type the table was found on.
+    /// Asks for a managed tensor of `x`. The table must be that of `x`'s type.
     #[inline(always)]
     pub fn import(self, x: &Bound<'_, PyAny>) -> PyResult<Imported> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).managed_tensor_from_py_object_no_sync };
         let call = call.ok_or_else(|| missing("managed_tensor_from_py_object_no_sync"))?;
         let mut raw: *mut DLManagedTensorVersioned = ptr::null_mut();
-        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and `raw`
-        // outlives the call.
+        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and `raw` outlives the
+        // call.
         let code = unsafe { call(x.as_ptr().cast(), &raw mut raw) };
         let failed = check(x.py(), code);
         let Some(tensor) = NonNull::new(raw).filter(|_| code == 0) else {
             failed?;
             return Err(broken("a NULL tensor"));
         };
-        // SAFETY: the version is the first field of every version of the structure.
+        // SAFETY: every version of the structure begins with the version field.
         let known = check_version(unsafe { (*tensor.as_ptr()).version });
-        // SAFETY: not NULL, initialised by the producer and handed to us; of another major version it
-        // only calls the deleter, which is all that may be done then.
+        // SAFETY: the pointer is not NULL, and the producer initialised the tensor and handed it over. For another
+        // major version only its deleter is called, which is all that may be done.
         let managed = unsafe { Managed::from_raw(tensor.as_ptr()) };
         failed?;
         known?;
@@ -102,26 +101,26 @@ impl Table {
         }
     }
 
-    /// What `x`, whose type the table was found on, describes now: its memory is the producer's, and
-    /// good for as long as the caller holds `x` and does not run code of its library.
+    /// What `x` describes now, by the table of its type. The producer owns the memory. It is valid as long as the
+    /// caller holds `x` and runs no code of its library.
     pub fn borrow(self, x: &Bound<'_, PyAny>) -> PyResult<Result<Descriptor>> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).dltensor_from_py_object_no_sync };
         let call = call.ok_or_else(|| missing("dltensor_from_py_object_no_sync"))?;
         let mut tensor = DLTensor::default();
-        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and
-        // `tensor` outlives the call.
+        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and `tensor` outlives the
+        // call.
         let code = unsafe { call(x.as_ptr().cast(), &raw mut tensor) };
         check(x.py(), code)?;
-        // A table is at least of 1.2, from when on strides are explicit.
+        // A table means version 1.2 or later, whose strides are explicit.
         let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
         let header = Header { version: Some(version), flags: DlpackFlags::empty() };
-        // SAFETY: filled by the producer, whose contract is that shape and strides hold `ndim`
-        // integers until control returns to it, which is after this read.
+        // SAFETY: the producer filled the tensor. By contract its shape and strides hold `ndim` integers until the
+        // producer runs again, which is after this read.
         Ok(unsafe { descriptor(&tensor, header) })
     }
 
-    /// An array of the library that owns `managed`, which is the library's from here on, whatever it answers.
+    /// Makes the library's array from `managed`. The library owns `managed` from now on, even if the call fails.
     pub fn give(
         self,
         py: Python<'_>,
@@ -131,24 +130,23 @@ impl Table {
         let call = unsafe { (*self.0.as_ptr()).managed_tensor_to_py_object_no_sync };
         let call = call.ok_or_else(|| missing("managed_tensor_to_py_object_no_sync"))?;
         let mut made: *mut c_void = ptr::null_mut();
-        // SAFETY: the tensor is valid and owned, and given up here, since the function takes it over
-        // (`dlpack.h`: "the ownership of the tensor is stolen"); the interpreter lock is held, and `made`
-        // outlives the call.
+        // SAFETY: the tensor is valid and owned, and given up here, since the function takes it over (`dlpack.h`:
+        // "the ownership of the tensor is stolen"). The interpreter lock is held, and `made` outlives the call.
         let code = unsafe { call(managed.into_raw(), &raw mut made) };
         check(py, code)?;
-        // SAFETY: a new reference, or NULL, which is then a failure.
+        // SAFETY: the result is a new reference, or NULL after a failure.
         let made = unsafe { Bound::from_owned_ptr_or_opt(py, made.cast()) };
         made.ok_or_else(|| broken("a NULL object"))
     }
 
-    /// The stream that the library works on now, on `device`, as the driver names it (0 is legacy).
+    /// The library's current stream on `device`, as the driver names it (0 is the legacy default stream).
     #[inline(always)]
     pub fn current_work_stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).current_work_stream };
         let call = call.ok_or_else(|| missing("current_work_stream"))?;
         let mut stream: *mut c_void = ptr::null_mut();
-        // Managed and pinned memory is worked on by a CUDA stream too, and libraries know that type only.
+        // CUDA streams also work on managed and pinned memory, and libraries know only this device type.
         let kind = DLDeviceType::CUDA;
         // SAFETY: the interpreter lock is held, and `stream` outlives the call.
         let code = unsafe { call(kind, device.id, &raw mut stream) };
@@ -162,7 +160,7 @@ impl Table {
 pub struct Imported(pub Managed<DLManagedTensorVersioned>);
 
 impl Imported {
-    /// What it describes.
+    /// The array that the tensor describes.
     pub fn array(&self) -> Result<Descriptor> {
         let mut array = Descriptor::EMPTY;
         self.read_into(&mut array)?;
@@ -173,8 +171,7 @@ impl Imported {
     #[inline(always)]
     pub(crate) fn read_into(&self, array: &mut Descriptor) -> Result<()> {
         let header = Header { version: Some(self.0.version()), flags: self.0.flags() };
-        // SAFETY: the tensor is the producer's, whose contract is that shape and strides hold `ndim`
-        // integers while it lives.
+        // SAFETY: by the producer's contract shape and strides hold `ndim` integers while the tensor lives.
         unsafe { read_into(array, self.0.tensor(), header) }
     }
 }
@@ -189,7 +186,7 @@ fn broken(got: &str) -> PyErr {
     Error::new(Kind::ExchangeTable, got).into()
 }
 
-/// Whether a function of the table succeeded: it returned 0 and left no exception behind.
+/// Whether a function of the table succeeded: it returned 0 and set no exception.
 fn check(py: Python<'_>, code: i32) -> PyResult<()> {
     if code == 0 && !PyErr::occurred(py) {
         return Ok(());
@@ -197,18 +194,18 @@ fn check(py: Python<'_>, code: i32) -> PyResult<()> {
     Err(PyErr::take(py).unwrap_or_else(|| broken("a failure without an exception")))
 }
 
-/// What a class has to offer to be a producer of the exchange API.
+/// What a class must implement to be a producer of the exchange API.
 pub trait Exchange: PyClass {
-    /// A managed tensor, usable on the stream that [`Exchange::work_stream`] names.
+    /// A managed tensor, ready on the stream that [`Exchange::work_stream`] names.
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
 
-    /// A descriptor to borrow, usable as above, that stays in place while the object lives.
+    /// A descriptor to borrow, ready on the same stream. It is not moved while the object lives.
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
 
-    /// The stream, as the driver names it.
+    /// The stream on which exports are ready, as the driver names it.
     fn work_stream(py: Python<'_>, device: Device) -> PyResult<u64>;
 
-    /// An object of the class that owns `managed`.
+    /// A new object of the class that owns `managed`.
     fn import(
         py: Python<'_>,
         managed: Managed<DLManagedTensorVersioned>,
@@ -216,7 +213,7 @@ pub trait Exchange: PyClass {
     ) -> PyResult<Py<Self>>;
 }
 
-/// What `exchange_producer!` calls: `managed` checked, and made an object.
+/// Checks `managed` and makes an object of it, for `exchange_producer!`.
 pub fn import_managed<T: Exchange>(
     py: Python<'_>,
     managed: Managed<DLManagedTensorVersioned>,
@@ -227,7 +224,7 @@ pub fn import_managed<T: Exchange>(
     T::import(py, managed, array)
 }
 
-/// What `exchange_producer!` answers for memory that is not CUDA's: no stream at all.
+/// The answer of `exchange_producer!`; no stream for memory other than CUDA's.
 pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*mut c_void> {
     match Device::from_dlpack(device.device_type.0, device.device_id) {
         Ok(device) => T::work_stream(py, device).map(|stream| stream as *mut c_void),
@@ -236,12 +233,12 @@ pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*m
     }
 }
 
-/// Makes a class that is [`Exchange`] a producer for dlpark's table.
+/// Makes a class that implements [`Exchange`] a producer for dlpark's table.
 macro_rules! exchange_producer {
     ($class:ty) => {
-        // SAFETY: `borrow` is of a descriptor inside the frozen object, so its pointers stay while the
-        // object lives; managed tensors come from `encode`, which keeps DLPack's ownership contract;
-        // the stream is one that is always alive.
+        // SAFETY: `borrow` returns a descriptor inside the frozen object, so its pointers stay valid while the object
+        // lives. Managed tensors come from `encode`, which follows DLPack's ownership rules. The stream is one that
+        // never dies.
         #[allow(unsafe_code)]
         unsafe impl dlpark::python::DlpackExchangeProducer for $class {
             const HAS_DLTENSOR_VIEW: bool = true;

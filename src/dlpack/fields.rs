@@ -1,4 +1,4 @@
-//! A tensor's fields as plain values: no structure of C's, and no dependency.
+//! A tensor's fields as plain values, without C structures and without dependencies.
 
 use crate::descriptor::{Descriptor, null};
 use crate::device::Device;
@@ -13,7 +13,7 @@ use crate::layout::{Layout, MAX_NDIM};
 /// See [`dlpack`](crate::dlpack).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// `data`: an address, to which `byte_offset` is added.
+    /// `data`: the address before `byte_offset` is added.
     pub data: u64,
     /// `device`: type and id.
     pub device: (u32, i32),
@@ -21,11 +21,11 @@ pub struct Fields<'a> {
     pub dtype: (u8, u8, u16),
     /// `shape`, of `ndim` extents.
     pub shape: &'a [i64],
-    /// `strides` in elements, `None` for NULL.
+    /// `strides` in elements; `None` for NULL.
     pub strides: Option<&'a [i64]>,
     /// `byte_offset`.
     pub byte_offset: u64,
-    /// `version`: major and minor, `None` for the older structure, which has none.
+    /// `version`: major and minor; `None` for the legacy structure.
     pub version: Option<(u32, u32)>,
     /// Whether the flag `READ_ONLY` is set.
     pub readonly: bool,
@@ -37,7 +37,7 @@ pub struct Fields<'a> {
 pub(super) const MAJOR: u32 = 1;
 
 impl<'a> Fields<'a> {
-    /// The fields that describe `array`, of a tensor of DLPack 1.3: strides are explicit, and `byte_offset` is 0.
+    /// The fields that describe `array` in a tensor of DLPack 1.3. Strides are explicit, and `byte_offset` is 0.
     ///
     /// # Examples
     ///
@@ -61,8 +61,8 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// The field that is malformed: a major version other than 1, memory that CUDA cannot reach, a shape or strides that
-    /// do not fit in the address space, NULL where there has to be a pointer.
+    /// The malformed field: a major version other than 1, memory that CUDA cannot reach, a shape or strides that do
+    /// not fit in the address space, or an unexpected NULL.
     ///
     /// # Examples
     ///
@@ -78,8 +78,8 @@ impl<'a> Fields<'a> {
         Ok(array)
     }
 
-    /// Puts the tensor, whose version and number of dimensions were checked, in the place of `array`, which is neither the
-    /// old nor the new one after a refusal.
+    /// Reads the tensor into `array`, after its version and number of dimensions were checked. After an error `array`
+    /// is unusable.
     #[inline(always)]
     pub(super) fn put(&self, array: &mut Descriptor, device: Device, dtype: Dtype) -> Result<()> {
         if self.strides.is_none() && self.version.is_some_and(|(_, minor)| minor >= 2) {
@@ -92,7 +92,7 @@ impl<'a> Fields<'a> {
         array.set(ptr, dtype, reach, device, self.readonly)
     }
 
-    /// The address of the first element: `byte_offset` is added where there is one.
+    /// The address of the first element, with `byte_offset` added unless the array is empty.
     #[inline(always)]
     fn address(&self, layout: &Layout) -> Result<u64> {
         let (base, offset) = (self.data, self.byte_offset);
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The device and the type that DLPack's numbers are.
+/// The device and the element type for DLPack's numbers.
 #[inline(always)]
 pub(super) fn named(
     (kind, id): (u32, i32),
@@ -128,7 +128,7 @@ pub(super) fn check_major(major: u32, minor: u32) -> Result<()> {
     Err(Error::new(Kind::DlpackVersion, format!("{major}.{minor}")))
 }
 
-/// A number of dimensions that can be had. In CAI the lanes take a dimension of their own.
+/// Refuses a number of dimensions that is negative or too high. In CAI the lanes need one more dimension.
 #[inline(always)]
 pub(super) fn check_ndim(ndim: i64, dtype: Dtype) -> Result<usize> {
     let most = MAX_NDIM - usize::from(dtype.lanes() > 1);

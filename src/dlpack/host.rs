@@ -1,4 +1,4 @@
-//! Tensors in the host's own memory: read as those of a GPU are, and copied by the host itself.
+//! Tensors in host memory. The bridge reads them like tensors on a GPU, and the host copies them.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -18,17 +18,17 @@ use crate::descriptor::Descriptor;
 use crate::driver::host::HostMemory;
 use crate::error::{Error, Kind, Result};
 
-/// An array in the host's memory, and what keeps that.
+/// An array in host memory, with its owner.
 #[derive(Debug, Clone)]
 pub struct HostTensor {
-    /// What it is, but for its device, which says nothing.
+    /// The array. Its device has no meaning.
     pub array: Descriptor,
-    /// Whether it says if it may be written: a legacy tensor has no flag for that.
+    /// Whether the tensor has a read-only flag. A legacy tensor has none.
     pub says_readonly: bool,
     _memory: Arc<dyn fmt::Debug + Send + Sync>,
 }
 
-/// A managed tensor, for as long as its memory is used.
+/// A managed tensor, kept while its memory is used.
 struct Managed {
     _tensor: ImportedDlpack,
 }
@@ -40,7 +40,7 @@ impl fmt::Debug for Managed {
 }
 
 impl HostTensor {
-    /// Consumes `capsule`, unless its tensor is refused by what it says of its version and device.
+    /// Consumes `capsule`, unless the tensor's version or device is refused.
     pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         match capsule::read(capsule) {
             Ok(Held { array, .. }) => {
@@ -53,7 +53,7 @@ impl HostTensor {
         }
     }
 
-    /// Reads a tensor that is owned. Refuses one that is elsewhere than in memory of the host, and a copy.
+    /// Reads an owned tensor. Refuses memory outside the host, and copies.
     pub fn of(managed: ImportedDlpack) -> Result<Self> {
         let (tensor, header) = match &managed {
             // SAFETY: the structure is initialised (`Managed::from_raw`), and lives as long as `managed`.
@@ -61,7 +61,7 @@ impl HostTensor {
             ImportedDlpack::Versioned(managed) => {
                 decode::check_version(managed.version())?;
                 let header = Header { version: Some(managed.version()), flags: managed.flags() };
-                // SAFETY: as above, and of a version that has these fields, checked above.
+                // SAFETY: as above. The version was checked above, so these fields exist.
                 (unsafe { *managed.tensor() }, header)
             }
         };
@@ -72,13 +72,15 @@ impl HostTensor {
         decode::check_own(header.flags)?;
         let device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 0 };
         let tensor = DLTensor { device, ..tensor };
-        // SAFETY: the tensor's maker vouched for its shape and strides (`Managed::from_raw`), and `managed` keeps them.
+        // SAFETY: whoever made the tensor vouched for its shape and strides (`Managed::from_raw`), and `managed`
+        // keeps them.
         let array = unsafe { decode::descriptor(&tensor, header) }?;
         let says_readonly = header.version.is_some();
         Ok(Self { array, says_readonly, _memory: Arc::new(Managed { _tensor: managed }) })
     }
 
-    /// Its bytes side by side: its own memory where that is so, else a copy; `None` of no bytes.
+    /// The elements' bytes side by side: the tensor's own memory if it is contiguous, else a copy. `None` if there
+    /// are no bytes.
     pub fn compact(&self) -> Result<Option<Arc<HostMemory>>> {
         let Some(plan) = buffer::plan(&self.array)? else { return Ok(None) };
         if !self.array.layout().is_contiguous() {
@@ -87,13 +89,13 @@ impl HostTensor {
         let length = usize::try_from(self.array.nbytes()).unwrap_or(usize::MAX);
         let start = NonNull::new(self.array.ptr() as *mut u8);
         let start = start.ok_or_else(|| Error::new(Kind::NullData, "a NULL pointer"))?;
-        // SAFETY: the tensor is contiguous, so its bytes are those from its first element on, and it is kept. Its
-        // producer's own reads and writes are the caller's to order, who asks for a copy of an array on the host.
+        // SAFETY: the tensor is contiguous, so its bytes begin at its first element, and the clone keeps them. The
+        // caller asked for a copy of a host array and must order the producer's reads and writes.
         let memory = unsafe { HostMemory::kept(start, length, Box::new(self.clone())) };
         Ok(Some(Arc::new(memory)))
     }
 
-    /// A copy in memory of its own, C-contiguous, which may be written.
+    /// A C-contiguous, writable copy in new memory.
     pub fn copy(&self) -> Result<Self> {
         let memory = match buffer::plan(&self.array)? {
             Some(plan) => Some(self.copied(&plan)?),
@@ -104,14 +106,14 @@ impl HostTensor {
         Ok(Self { array, says_readonly: true, _memory: Arc::new(memory) })
     }
 
-    /// A copy of its bytes, side by side, by `plan`.
+    /// Copies the bytes side by side, as `plan` says.
     fn copied(&self, plan: &Plan) -> Result<HostMemory> {
         let bytes = self.array.nbytes();
         let none = || Error::new(Kind::HostMemory, format!("{bytes} bytes"));
         let memory = usize::try_from(bytes).ok().and_then(HostMemory::new).ok_or_else(none)?;
         plan.take(|block, from, to| {
             let source = self.array.ptr().wrapping_add_signed(from);
-            // SAFETY: a block of the plan lies in the array, which `_memory` keeps; as in `compact`.
+            // SAFETY: each block of the plan lies in the array, which `_memory` keeps, as in `compact`.
             let taken = unsafe { memory.take_in(block, source, to.unsigned_abs()) };
             taken.ok_or_else(none)
         })?;

@@ -1,7 +1,8 @@
-//! DLPack 1.3: a tensor's fields, and with the feature `dlpack` managed tensors over dlpark.
+//! DLPack 1.3: a tensor's fields, and with the feature `dlpack` managed tensors by dlpark.
 //!
-//! [`Fields`] are a tensor's values, which [`Fields::decode`] checks and [`Fields::of`] gives. They need no feature, no
-//! Python and no driver, and fit whatever declaration of `DLTensor` a crate has. The specification is
+//! [`Fields`] holds a tensor's values. [`Fields::decode`] checks them, and [`Fields::of`] makes them. They need no
+//! feature, no
+//! Python and no driver, and fit any declaration of `DLTensor`. The specification is
 //! [`dlpack.h`](https://dmlc.github.io/dlpack/latest/c_api.html) and its
 //! [Python page](https://dmlc.github.io/dlpack/latest/python_spec.html).
 //!
@@ -31,8 +32,8 @@
 //! # Ok::<(), cai_bridge::Error>(())
 //! ```
 //!
-//! With the feature `dlpack`, `decode` reads the structures of C, and `encode` makes managed tensors, over
-//! [dlpark](https://docs.rs/dlpark). Neither orders anything: a tensor does not say on which stream it is ready.
+//! With the feature `dlpack`, `decode` reads C structures and `encode` makes managed tensors, by
+//! [dlpark](https://docs.rs/dlpark). Neither orders any work: a tensor does not say on which stream it is ready.
 //!
 #![cfg_attr(feature = "dlpack", doc = "```")]
 #![cfg_attr(not(feature = "dlpack"), doc = "```ignore")]
