@@ -8,19 +8,19 @@ use super::origin::Use;
 use super::view::{View, ViewMut};
 use crate::descriptor::Descriptor;
 
-/// An argument as a kernel is given it.
+/// An argument in the form that a launch needs.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub enum Slot {
-    /// A number: its bytes first, and the name of its type.
+    /// A number: its bytes first, then the name of its type.
     Number([u8; 8], &'static str),
-    /// A value of any other type, and that type's name.
+    /// A value of any other type, and the type's name.
     Value(Arc<dyn Any + Send + Sync>, &'static str),
-    /// An array's memory, and whether it is written.
+    /// An array's memory, and whether the kernel writes it.
     Memory(Descriptor, bool),
 }
 
-/// The memory that an argument is, and whether it is written.
+/// The memory behind an argument, and whether the kernel writes it.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "no user is handed one")]
 pub struct Used(pub(super) Use);
@@ -35,8 +35,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An argument of a [launch](crate::Scope::launch) in the scope `'id`: a [`View`] or a [`ViewMut`] of that scope,
-/// which the kernel is given as an address, a [`Scalar`], or a value of another type ([`ByValue`]).
+/// An argument of a [launch](crate::Scope::launch) in the scope `'id`: a [`View`] or [`ViewMut`] of that scope, which
+/// reaches the kernel as an address, a [`Scalar`], or a value of another type ([`ByValue`]).
 ///
 /// # Examples
 ///
@@ -89,8 +89,8 @@ impl<'id, T: Element> Argument<'id> for &mut ViewMut<'_, 'id, T> {
     }
 }
 
-/// A number that a kernel takes: an integer of 8 to 64 bits, `f32` or `f64`; with the feature `half`, `half::f16` or
-/// `half::bf16`.
+/// A number that a kernel can take: an integer of 8 to 64 bits, `f32` or `f64`. With the feature `half` also
+/// `half::f16` and `half::bf16`.
 ///
 /// # Examples
 ///
@@ -126,10 +126,11 @@ scalars!(i8, u8, i16, u16, i32, u32, i64, u64, f32, f64);
 #[cfg(feature = "half")]
 scalars!(half::f16, half::bf16);
 
-/// A structure, an array or any other value that a kernel takes by value: its bytes, as C lays them out where the type is
-/// `#[repr(C)]`. What stands in for the kernel gets it by [`OnHost::value`](crate::OnHost::value).
+/// A structure, array or other value that a kernel takes by value. The kernel gets its bytes, in C layout if the type
+/// is `#[repr(C)]`. A kernel's stand-in gets it by [`OnHost::value`](crate::OnHost::value).
 ///
-/// An address in it is of memory that the crate does not see: a view that is an argument, too, orders that.
+/// The crate does not see the memory behind an address in the value. Pass a view as a further argument to order that
+/// memory.
 ///
 /// # Examples
 ///

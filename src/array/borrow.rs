@@ -1,4 +1,4 @@
-//! Views for cudarc's own calls.
+//! Views for direct calls of cudarc.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -17,21 +17,21 @@ use super::users::{Lent, Span};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
-/// A [`View`] that is lent to cudarc, which gives cudarc's [`CudaView`].
+/// A [`View`] lent to cudarc. [`view`](Self::view) gives cudarc's [`CudaView`].
 ///
-/// cudarc may use it on another stream, too, which it orders by its events if both are so:
+/// cudarc may use the memory on another stream. Its events order that stream if two conditions hold:
 ///
-/// - the stream is of the same `Arc<CudaContext>` as the scope's: make it by `stream.context().new_stream()`. A second
-///   `CudaContext::new` is equal, but counts its streams and tracks its events by itself;
-/// - [`is_managing_stream_synchronization`](cudarc::driver::CudaContext::is_managing_stream_synchronization) is true: the
-///   context has a stream of its own, and nobody has called `disable_event_tracking`.
+/// - The stream has the same `Arc<CudaContext>` as the scope's stream. Make it by `stream.context().new_stream()`. A
+///   second `CudaContext::new` compares equal, but counts its own streams and tracks its own events.
+/// - [`is_managing_stream_synchronization`](cudarc::driver::CudaContext::is_managing_stream_synchronization) is true:
+///   the context has a stream of its own, and nobody has called `disable_event_tracking`.
 ///
-/// Then the other stream waits for the scope's, and the scope's for it when this is dropped, or else when the scope ends.
-/// Otherwise nobody waits, and the crate cannot see it: call `other.join(&stream)` before the work and
-/// `stream.join(&other)` after it, on the way of an error, too.
+/// Then the other stream waits for the scope's stream. The scope's stream waits for the other one when this borrow is
+/// dropped, or at the scope's end. Without these conditions nobody waits, and the crate cannot see it. Then call
+/// `other.join(&stream)` before the work and `stream.join(&other)` after it, also after an error.
 ///
-/// While the borrow lives, other work on the same elements is refused ([`Borrowed`](Kind::Borrowed)), in this scope too,
-/// unless both only read: the crate does not see what cudarc queues. It does not leave its scope:
+/// The crate does not see what cudarc queues. So while the borrow lives, other work on the same elements is refused
+/// ([`Borrowed`](Kind::Borrowed)), in this scope too, unless both only read. The borrow cannot leave its scope:
 ///
 /// ```compile_fail,E0521
 /// # use cai_bridge::{Array, CudaBorrow, Error, scope};
@@ -87,14 +87,14 @@ pub struct CudaBorrow<'v, T> {
     view: PhantomData<&'v T>,
 }
 
-/// A borrow that a scope knows of, which is over at the scope's end if not before.
+/// A borrow that a scope knows about. It ends at the scope's end at the latest.
 struct Borrowed {
     origin: Arc<dyn Origin>,
     scope: Arc<RustStream>,
     lent: Arc<dyn Lent>,
 }
 
-/// Memory that cudarc has as a slice. A forgotten slice leaves its events alive.
+/// Memory that cudarc holds as a slice. A forgotten slice leaves its events alive.
 struct LentToCuda {
     work: Span,
     stream: Arc<CudaStream>,
@@ -107,12 +107,12 @@ impl Lent for LentToCuda {
     }
 
     fn take_back(&self) -> Result<()> {
-        // SAFETY: the borrow gives its slice up only when this has succeeded, and is forgotten otherwise.
+        // SAFETY: the borrow gives its slice up only after this call has succeeded, and forgets the slice otherwise.
         unsafe { self.events.wait(&self.stream) }
     }
 }
 
-/// A [`ViewMut`] that is lent to cudarc, as [`CudaBorrow`] is of a [`View`].
+/// A [`ViewMut`] lent to cudarc, as [`CudaBorrow`] lends a [`View`].
 ///
 /// # Examples
 ///
@@ -148,8 +148,8 @@ fn borrow<'v, T, S: WorkStream>(
     s.in_turn(&[used], || {
         let mut slice = slice_of(view, stream);
         let (events, _) = Events::of(&mut *slice, stream);
-        // Other streams that cudarc uses the view on wait for this one, as for the last writer of a slice.
-        // SAFETY: the slice's, which is not given up before.
+        // Other streams on which cudarc uses the view wait for this stream, as for the last writer of a slice.
+        // SAFETY: the events belong to the slice, which is not given up before.
         unsafe { events.record(stream) }?;
         let lent: Arc<dyn Lent> = Arc::new(LentToCuda { work, stream: Arc::clone(stream), events });
         origin.users().lend(&scope, Arc::clone(&lent));
@@ -159,13 +159,13 @@ fn borrow<'v, T, S: WorkStream>(
 }
 
 fn slice_of<T>(view: &View<'_, '_, T>, stream: &Arc<CudaStream>) -> ManuallyDrop<CudaSlice<T>> {
-    // SAFETY: the view's address, length and type were checked, and its memory lives longer than the borrow,
-    // which gives the slice up without freeing anything.
+    // SAFETY: the view's address, length and type were checked. Its memory lives longer than the borrow, which gives
+    // the slice up without freeing anything.
     ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) })
 }
 
 impl<'id, T: Element> View<'_, 'id, T> {
-    /// The view for cudarc's own calls, on the stream of the scope `s`.
+    /// Lends the view to cudarc, on the stream of the scope `s`.
     ///
     /// # Errors
     ///
@@ -180,11 +180,11 @@ impl<'id, T: Element> View<'_, 'id, T> {
 }
 
 impl<'id, T: Element> ViewMut<'_, 'id, T> {
-    /// The view for cudarc's own calls, on the stream of the scope `s`.
+    /// Lends the view to cudarc for writing, on the stream of the scope `s`.
     ///
     /// # Errors
     ///
-    /// Those of [`View::cuda`].
+    /// The errors of [`View::cuda`].
     ///
     /// # Examples
     ///
@@ -217,16 +217,16 @@ impl<T> CudaBorrowMut<'_, T> {
 }
 
 impl<T> Drop for CudaBorrow<'_, T> {
-    /// The scope's stream waits for whatever other streams cudarc has used the memory on. Where that fails, or this is
-    /// never called, it does at the scope's end.
+    /// Makes the scope's stream wait for other streams on which cudarc has used the memory. If that fails, or this
+    /// never runs, the scope's end makes the wait.
     fn drop(&mut self) {
         if let Some(Borrowed { origin, scope, lent }) = self.lease.take() {
             let taken = origin.users().take_back(&scope, |one| Arc::ptr_eq(one, &lent));
             if taken.is_err() {
-                return; // the slice's events are still to be waited for
+                return; // the slice's events still need a wait
             }
         }
-        // SAFETY: taken once, here.
+        // SAFETY: this is the only place that takes the slice.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
         let _ = slice.leak();
     }

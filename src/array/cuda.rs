@@ -1,6 +1,6 @@
 //! cudarc's streams, memory and kernels.
 //!
-//! cudarc panics where the driver's library is missing, so [`Cuda::get`] comes before its first call.
+//! cudarc panics if the driver's library is missing, so [`Cuda::get`] comes before any call of cudarc.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ impl From<DriverError> for Error {
     }
 }
 
-// SAFETY: cudarc destroys a stream with its last `Arc`, and the default ones never.
+// SAFETY: cudarc destroys a stream with its last `Arc`, and never destroys a default stream.
 unsafe impl WorkStream for Arc<CudaStream> {
     fn handle(&self) -> u64 {
         self.cu_stream() as u64
@@ -54,10 +54,10 @@ unsafe impl WorkStream for Arc<CudaStream> {
     }
 }
 
-/// How many streams each GPU has of the crate's own.
+/// How many streams the crate makes for each GPU.
 const POOLED: u64 = 16;
 
-/// A GPU's context in that life of it, and the streams there that were made so far.
+/// A GPU's context, the context's life, and the streams made in it so far.
 struct Pool {
     ordinal: i32,
     life: u64,
@@ -67,15 +67,15 @@ struct Pool {
 
 static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
-/// The calling thread's stream of a GPU. It is never destroyed.
+/// The calling thread's stream on a GPU. The crate never destroys it.
 pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     Cuda::get()?;
     let slot = Thread::current().number() % POOLED;
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
     let at = match at {
-        // A reset of the device took the streams with it: their owners have handles of nothing, and to destroy one
-        // ends the process.
+        // A device reset destroyed the streams with their context. The old handles name nothing, and destroying such
+        // a handle kills the process.
         Some(at) if life(pools[at].context.cu_ctx() as usize)? != pools[at].life => {
             std::mem::forget(pools.swap_remove(at));
             new_pool(&mut pools, ordinal)?
@@ -91,9 +91,10 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
         if !pool.streams.is_empty() {
             return Ok::<_, Error>(pool.context.new_stream()?);
         }
-        // With the first one cudarc begins to order slices between streams, and has the host wait for the device,
+        // With the first stream cudarc starts to order slices between streams, and makes the host wait for the
+        // device,
         // unless it tracks no events.
-        // SAFETY: the context is this pool's own, and has no slice yet.
+        // SAFETY: this pool made the context, which has no slice yet.
         unsafe { pool.context.disable_event_tracking() };
         let stream = pool.context.new_stream();
         // SAFETY: as above.
@@ -115,14 +116,14 @@ fn new_pool(pools: &mut Vec<Pool>, ordinal: i32) -> Result<usize> {
     Ok(pools.len() - 1)
 }
 
-/// Copies `bytes` to `ptr` in the order of `stream`.
+/// Copies `bytes` to `ptr`, in the order of `stream`.
 pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<()> {
     let mut filled = Ok(());
     unlocked(&mut || {
         filled = Handle::Cuda.get().and_then(|driver| {
             within(driver, stream.place(), |_| {
-                // SAFETY: the caller has just taken as much memory at `ptr` on this stream. The driver has staged
-                // pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
+                // SAFETY: the caller has just allocated that much memory at `ptr` on this stream. The driver has
+                // staged pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
                 Ok(unsafe { result::memcpy_htod_async(ptr, bytes, stream.cu_stream()) }?)
             })
         });
@@ -130,11 +131,11 @@ pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<(
     filled
 }
 
-/// Queues `kernel`.
+/// Queues `kernel` on `stream`.
 ///
 /// # Safety
 ///
-/// The kernel takes these arguments, and touches no other memory.
+/// The kernel takes these arguments and touches no other memory.
 pub(super) unsafe fn launch(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -143,17 +144,18 @@ pub(super) unsafe fn launch(
 ) -> Result<()> {
     let mut launched = Ok(());
     unlocked(&mut || {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         launched = unsafe { launch_unlocked(stream, kernel, grid, slots) };
     });
     launched
 }
 
-/// Launches without the interpreter's lock: a full queue blocks a launch, and the driver may have to compile the kernel.
+/// Launches without holding the interpreter's lock: a full queue blocks a launch, and the driver may have to compile
+/// the kernel.
 ///
 /// # Safety
 ///
-/// The kernel takes these arguments, and touches no other memory.
+/// The kernel takes these arguments and touches no other memory.
 unsafe fn launch_unlocked(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -161,7 +163,7 @@ unsafe fn launch_unlocked(
     slots: &[Slot],
 ) -> Result<()> {
     let numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
-    // The driver reads as many bytes of each as the kernel's parameter has, and writes none.
+    // The driver reads as many bytes of each argument as the kernel's parameter has, and writes none.
     let place = |(slot, number): (&Slot, &[u8; 8])| match slot {
         Slot::Value(value, _) => Arc::as_ptr(value).cast::<c_void>().cast_mut(),
         _ => number.as_ptr().cast::<c_void>().cast_mut(),
@@ -180,13 +182,13 @@ unsafe fn launch_unlocked(
         let triple = |[x, y, z]: [u32; 3]| (x, y, z);
         let (blocks, threads) = (triple(grid.blocks), triple(grid.threads));
         let (shared, on) = (grid.shared, stream.cu_stream());
-        // SAFETY: the caller's for the arguments, which outlive the call; the function is of this context, and
-        // never unloaded.
+        // SAFETY: the caller vouches for the arguments, which outlive the call. The function belongs to this context
+        // and is never unloaded.
         Ok(unsafe { result::launch_kernel(function, blocks, threads, shared, on, &mut places) }?)
     })
 }
 
-/// A number or an address as the driver reads it.
+/// A number or an address in the bytes that the driver reads.
 fn bytes(slot: &Slot) -> [u8; 8] {
     match slot {
         Slot::Number(number, _) => *number,
@@ -195,7 +197,8 @@ fn bytes(slot: &Slot) -> [u8; 8] {
     }
 }
 
-/// Code as the driver takes it: it tells text, which ends with a NUL, from a cubin or a fatbin by how that begins.
+/// The code as the driver takes it. The driver tells text, which must end with a NUL, from a cubin or a fatbin by the
+/// first bytes.
 fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
     const CUBIN: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xBA55_ED50_u32.to_le_bytes();
@@ -211,8 +214,8 @@ fn with_nul(kernel: &Kernel) -> Error {
     Error::kernel_code(kernel.name(), format!("a NUL in {kernel:?}"))
 }
 
-/// The kernel's function in the context of `stream`, which is current, with as much shared memory. It stays loaded, as
-/// the kernel does.
+/// The kernel's function in the context of `stream`, which is current, allowed `shared` bytes of shared memory. The
+/// function stays loaded, like the kernel.
 fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> Result<CUfunction> {
     let context = stream.context().cu_ctx() as usize;
     let life = life(context)?;
@@ -225,21 +228,22 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     if let Some(function) = known(&mut loaded()) {
         return function;
     }
-    // The driver compiles without the lock: other threads launch in other contexts meanwhile.
+    // The driver compiles while this thread holds no lock, so other threads can launch in other contexts.
     let image = image(kernel)?;
     let name = CString::new(kernel.name()).map_err(|_| with_nul(kernel))?;
-    // SAFETY: text ends with a NUL, and a binary says how long it is; that it is whole is a promise of the launch.
+    // SAFETY: text ends with a NUL, and a binary states its length. The caller of the launch promises that the binary
+    // is complete.
     let module = unsafe { result::module::load_data(image.as_ptr().cast()) }?;
-    // SAFETY: the module was loaded by the line above.
+    // SAFETY: the line above loaded the module.
     let function = unsafe { result::module::get_function(module, name) }?;
     let mut loaded = loaded();
     if let Some(sooner) = known(&mut loaded) {
-        // Another thread was sooner, and this module is not needed.
-        // SAFETY: loaded above, in this context, and its function is not launched.
+        // Another thread loaded the kernel first, so this module is not needed.
+        // SAFETY: the module was loaded above, in this context, and its function has not been launched.
         let _ = unsafe { result::module::unload(module) };
         return sooner;
     }
-    // An earlier context of this address took the modules that were loaded in it with it.
+    // An earlier context with this address took its modules with it.
     loaded.retain(|known| known.context != context);
     let mut new = Loaded { context, life, function: function as usize, shared: 0 };
     let function = with_shared(&mut new, shared);
@@ -247,7 +251,8 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     function
 }
 
-/// The function, once it may have as much shared memory. It never gets less: another thread may be about to launch it.
+/// The function, allowed at least `shared` bytes of shared memory. The limit never shrinks: another thread may be
+/// about to launch the function.
 fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     let function = loaded.function as CUfunction;
     if shared > loaded.shared {
@@ -260,7 +265,7 @@ fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     Ok(function)
 }
 
-/// The number of a context, which a later one of the same address does not have.
+/// The number of a context's life. A later context with the same address has another number.
 fn life(context: usize) -> Result<u64> {
     let context = NonZeroUsize::new(context).map(Context);
     let none = || Error::new(Kind::DriverMissing, "a stream without a context");

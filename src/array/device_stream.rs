@@ -1,4 +1,4 @@
-//! A stream of whichever device there is.
+//! A stream on a real or a simulated device.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "cudarc")]
@@ -16,7 +16,7 @@ use crate::device::Place;
 use crate::driver::{self, Handle};
 use crate::error::Result;
 
-/// A stream of cudarc's, or of the simulated device: for code that runs on a GPU, and in a CI without one.
+/// A stream of cudarc or of the simulated device, for code that runs on a GPU and in a CI without one.
 ///
 /// # Examples
 ///
@@ -33,20 +33,20 @@ use crate::error::Result;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DeviceStream {
-    /// cudarc's.
+    /// A stream of cudarc.
     #[cfg(feature = "cudarc")]
     Cuda(Arc<CudaStream>),
-    /// The simulated device's.
+    /// A stream of the simulated device.
     Simulated(SimulatedStream),
 }
 
 impl DeviceStream {
-    /// A stream on the device of `array`: the simulated one that it is on, else one of a few non-blocking
-    /// streams that the crate has for that GPU, the same at each call of a thread.
+    /// A stream on the device of `array`. For a simulated array this is a stream of its simulated device. For an
+    /// array on a GPU the crate keeps a few non-blocking streams, and each thread always gets the same one.
     ///
     /// # Errors
     ///
-    /// There is no driver; or, without the feature `cudarc`, `array` is on a GPU.
+    /// No driver, or an array on a GPU without the feature `cudarc`.
     ///
     /// # Examples
     ///
@@ -68,7 +68,7 @@ impl DeviceStream {
     ///
     /// # Errors
     ///
-    /// There is no such GPU, or no driver.
+    /// No such GPU, or no driver.
     ///
     /// # Examples
     ///
@@ -96,7 +96,7 @@ impl DeviceStream {
     }
 }
 
-// SAFETY: the streams', each of which is one.
+// SAFETY: both kinds of streams keep this trait's contract.
 unsafe impl WorkStream for DeviceStream {
     fn handle(&self) -> u64 {
         match self {

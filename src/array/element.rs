@@ -1,4 +1,4 @@
-//! An array's elements: the Rust types that they are read as, and where they are.
+//! An array's elements: their Rust types and their addresses.
 #![allow(unsafe_code)]
 
 use crate::descriptor::Descriptor;
@@ -7,14 +7,14 @@ use crate::error::{Error, Kind, Result};
 
 /// A Rust type that is an array's element type.
 ///
-/// The trait is implemented for the integers, `f32` and `f64`, and for [`Bool`]; by features of the crate's for `half::f16` and
-/// `half::bf16` (`half`), for `num_complex::Complex<f32>` and `Complex<f64>` (`num-complex`), and for `float8::F8E4M3` and
-/// `F8E5M2` (`float8`). A type of your own is one by a line of its own; one of another crate's has to be wrapped, since
-/// Rust takes no trait of one crate for the type of another in a third.
+/// The trait is implemented for the integers, `f32`, `f64` and [`Bool`]. Features of the crate add `half::f16` and
+/// `half::bf16` (`half`), `num_complex::Complex<f32>` and `Complex<f64>` (`num-complex`), and `float8::F8E4M3` and
+/// `F8E5M2` (`float8`). Implement it for a type of your own. Wrap a type of another crate first: Rust forbids an
+/// implementation of a foreign trait for a foreign type.
 ///
 /// # Safety
 ///
-/// The type has the size of the element type that it names, and any bytes are a value of it.
+/// The type has the size of the element type that it names, and any bytes are a valid value.
 ///
 /// # Examples
 ///
@@ -38,14 +38,14 @@ use crate::error::{Error, Kind, Result};
     note = "with features of cai_bridge: \"half\" for `f16` and `bf16` of half 2, \"num-complex\" for `Complex` of num-complex 0.4, \"float8\" for `F8E4M3` and `F8E5M2` of float8 0.7"
 )]
 pub unsafe trait Element: Copy + Send + Sync + 'static {
-    /// The element type's name: NumPy's, or that of `ml_dtypes`.
+    /// The element type's name in NumPy or `ml_dtypes`.
     const NAME: &'static str;
 }
 
 macro_rules! elements {
     ($($type:ty = $name:literal,)+) => {
         $(
-            // SAFETY: the size is the name's, and any bytes are a value.
+            // SAFETY: the type has the size of the named element type, and any bytes are a valid value.
             unsafe impl Element for $type {
                 const NAME: &'static str = $name;
             }
@@ -84,7 +84,7 @@ elements! {
     float8::F8E5M2 = "float8_e5m2",
 }
 
-/// A boolean as arrays hold it: a byte, true unless it is 0. Rust's own `bool` has two values alone, and a kernel may
+/// A boolean in an array: a byte, true unless it is 0. Rust's own `bool` allows only two values, and a kernel may
 /// write others.
 ///
 /// # Examples
@@ -104,7 +104,7 @@ elements! {
 pub struct Bool(u8);
 
 impl Bool {
-    /// Its value.
+    /// The value as Rust's `bool`.
     ///
     /// # Examples
     ///
@@ -136,7 +136,7 @@ elements! {
     Bool = "bool",
 }
 
-/// The row of the table that `T` is.
+/// The row of the dtype table for `T`.
 pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
     let size = i64::try_from(size_of::<T>()).unwrap_or(0);
     Dtype::from_name(T::NAME)
@@ -146,15 +146,15 @@ pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
 
 /// The bytes of `values`.
 pub(crate) fn bytes<T: Element>(values: &[T]) -> &[u8] {
-    // SAFETY: `Element` has no padding (any bytes are a value, and the size is the element type's), and the
-    // slice's own bytes are borrowed.
+    // SAFETY: an `Element` has no padding (any bytes are a value, and its size is the element type's). The result
+    // borrows the slice.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The values that `bytes` are, as many as are whole.
+/// The values in `bytes`. An incomplete last value is dropped.
 pub(crate) fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
     let value = |bytes: &[u8]| {
-        // SAFETY: `chunks_exact` gives as many bytes as `T` has, and any bytes are a value.
+        // SAFETY: `chunks_exact` gives exactly the bytes of a `T`, and any bytes are a valid value.
         unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
     };
     bytes.chunks_exact(size_of::<T>()).map(value).collect()
@@ -168,7 +168,7 @@ pub(super) fn addresses(array: &Descriptor) -> Vec<u64> {
     }
     let mut found = vec![array.ptr()];
     for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
-        // Neither wraps: all that the layout reaches lies in the address space.
+        // Neither operation wraps: everything that the layout reaches lies in the address space.
         let along =
             |ptr: u64| (0..*extent).map(move |i| ptr.wrapping_add_signed(i * stride * size));
         found = found.into_iter().flat_map(along).collect();

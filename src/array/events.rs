@@ -1,7 +1,7 @@
-//! The events by which cudarc orders the streams that it uses memory on.
+//! The events by which cudarc orders the streams that use its memory.
 //!
-//! If such an order fails, cudarc keeps the error in its context, for the next call of any thread. A borrow's end relies
-//! on these waits, so they are made here, where errors are seen.
+//! If such an order fails, cudarc keeps the error in its context, for the next call of any thread. A borrow's end
+//! relies on these waits, so this module makes them itself and sees their errors.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::driver::Handle;
 use crate::error::{Error, Result};
 use crate::order::{wait_on_host, within};
 
-/// The events of the last read and the last write, as the addresses of `CUevent`; `None` where the context tracks none.
+/// The events of the last read and the last write, as addresses of `CUevent`. `None` if the context tracks no events.
 pub(super) struct Events {
     read: Option<usize>,
     written: Option<usize>,
-    /// Whether a record of one of them may have failed.
+    /// Whether recording one of the events may have failed.
     unsure: AtomicBool,
 }
 
 impl Events {
-    /// The events of `memory`, and its address.
+    /// The events of `memory`, and the address of `memory`.
     pub(super) fn of<T>(
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
         stream: &CudaStream,
     ) -> (Self, u64) {
-        // Both calls wait, too. What fails in that fails in `wait` again, or is no loss.
+        // Both calls also wait. A failure of such a wait either returns in `wait`, or does no harm.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -39,28 +39,29 @@ impl Events {
         })
     }
 
-    /// Has all later work of cudarc's on the memory, on any stream of the context, run after what is queued on `stream`.
+    /// Makes all later work of cudarc on the memory, on any stream of the context, run after the work queued on
+    /// `stream`.
     ///
     /// # Safety
     ///
-    /// The memory lives, or was forgotten.
+    /// The memory is alive, or was forgotten.
     pub(super) unsafe fn record(&self, stream: &Arc<CudaStream>) -> Result<()> {
         each(stream, [self.written, None], |event| {
-            // SAFETY: the memory keeps its event, by the caller, and the reference the stream.
+            // SAFETY: the memory keeps its event, as the caller promises, and the reference keeps the stream.
             unsafe { result::event::record(event, stream.cu_stream()) }
         })
     }
 
-    /// Has later work on `stream` run after what cudarc has queued on the memory. If the events may not cover that work,
-    /// the host waits for all streams.
+    /// Makes later work on `stream` run after what cudarc has queued on the memory. If the events may not cover that
+    /// work, the host waits for all streams.
     ///
     /// # Safety
     ///
-    /// The memory lives, or was forgotten.
+    /// The memory is alive, or was forgotten.
     pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
         let context = stream.context();
         if let Err(unsaid) = context.check_err() {
-            // A call of cudarc's failed that could not say so, and it says so to whoever asks next.
+            // An earlier call of cudarc failed and could not report it. Put the error back for the next caller.
             context.record_err::<()>(Err(unsaid));
             self.unsure.store(true, Ordering::Relaxed);
         }
@@ -75,7 +76,7 @@ impl Events {
     }
 }
 
-/// The address of `memory`, which `stream` waits for the last writer of.
+/// Makes `stream` wait for the last writer of `memory`, and returns its address.
 pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<u64> {
     let mut unsaid = false;
     let ptr = undisturbed(stream.context(), || {
@@ -84,21 +85,21 @@ pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> R
         unsaid = stream.context().check_err().is_err();
         ptr
     });
-    // The wait is cudarc's, which does not answer.
+    // cudarc made the wait and reports no error.
     if unsaid {
         synchronize(stream)?;
     }
     Ok(ptr)
 }
 
-/// Has cudarc's later writes to `memory`, on any stream of the context, run after what is queued on `stream`.
+/// Makes cudarc's later writes to `memory`, on any stream of the context, run after the work queued on `stream`.
 pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<()> {
     let (_, used) = undisturbed(stream.context(), || memory.device_ptr(stream));
     let Some(event) = event_of(used) else { return Ok(()) };
     let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
     each(stream, [Some(event), None], |event| {
-        // The event has one reader: it is recorded after the one that it had.
-        // SAFETY: the reference keeps the memory, and that its event and stream.
+        // The event stands for one reader. Wait for the previous reader before recording the new one.
+        // SAFETY: the reference keeps the memory, and the memory keeps its event and stream.
         unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }?;
         // SAFETY: as above.
         unsafe { result::event::record(event, stream.cu_stream()) }
@@ -106,7 +107,7 @@ pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) 
     .or_else(|_| synchronize(stream))
 }
 
-/// The host waits for all streams of the context.
+/// Makes the host wait for all streams of the context.
 fn synchronize(stream: &Arc<CudaStream>) -> Result<()> {
     let mut waited = Ok(());
     unlocked(&mut || {
@@ -115,7 +116,7 @@ fn synchronize(stream: &Arc<CudaStream>) -> Result<()> {
     waited
 }
 
-/// Runs `call` on each of the events, in the stream's context. It may block.
+/// Runs `call` on each event, with the stream's context current. May block.
 fn each(
     stream: &Arc<CudaStream>,
     events: [Option<usize>; 2],
@@ -131,7 +132,7 @@ fn each(
     done
 }
 
-/// The event that `used` would record. It is not recorded.
+/// The event that `used` would record, without recording it.
 fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     match &mut used {
         SyncOnDrop::Record(event) => event.take().map(|(event, _)| event.cu_event() as usize),
@@ -139,7 +140,7 @@ fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     }
 }
 
-/// Runs `call`, and leaves the context with the error that it had.
+/// Runs `call`, and restores the error that the context held before.
 fn undisturbed<R>(context: &CudaContext, call: impl FnOnce() -> R) -> R {
     let before = context.check_err();
     let done = call();

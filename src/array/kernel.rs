@@ -1,4 +1,4 @@
-//! Kernels: code for a GPU, and a function of Rust's that stands in for it on the simulated device.
+//! Kernels: code for a GPU, and a Rust function that stands in for it on the simulated device.
 
 use std::fmt;
 #[cfg(feature = "cudarc")]
@@ -10,7 +10,7 @@ use super::on_host::OnHost;
 use crate::error::caught;
 use crate::error::{Error, Kind, Result};
 
-/// A kernel, to be [launched](crate::Scope::launch): its code for a GPU, and what stands in for it on the simulated device.
+/// A kernel to [launch](crate::Scope::launch): its code for a GPU, and its stand-in on the simulated device.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ pub struct Kernel {
     name: &'static str,
     code: Code,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
-    /// Where it was loaded.
+    /// The contexts in which the kernel is loaded.
     #[cfg(feature = "cudarc")]
     pub(super) loaded: Mutex<Vec<Loaded>>,
 }
@@ -48,19 +48,20 @@ enum Code {
     Compiled(Compile, OnceLock<Vec<u8>>),
 }
 
-/// A kernel in a context: the `CUfunction`, and the context in that life of it. A later context may have its address.
+/// A kernel loaded in a context: the `CUfunction`, and the context with its life. A later context may have the same
+/// address.
 #[cfg(feature = "cudarc")]
 #[derive(Clone, Copy)]
 pub(super) struct Loaded {
     pub(super) context: usize,
     pub(super) life: u64,
     pub(super) function: usize,
-    /// The most dynamic shared memory that it may have so far.
+    /// The current limit of dynamic shared memory, in bytes.
     pub(super) shared: u32,
 }
 
 impl Kernel {
-    /// The entry `name` of `ptx`, which is compiled by the driver where it is first launched.
+    /// The entry `name` of `ptx`. The driver compiles it at the first launch.
     ///
     /// # Examples
     ///
@@ -84,10 +85,11 @@ impl Kernel {
         Self::of(name, Code::Given(image))
     }
 
-    /// The entry `name` of PTX, a cubin or a fatbin that `compile` makes, by NVRTC for instance. It runs at the first launch
-    /// on a GPU, and never on the simulated device, so neither a test nor a wheel needs a compiler. What it fails with is
-    /// the launch's [error](crate::ErrorKind::KernelCode), a panic too: cudarc panics where NVRTC's library is missing. The
-    /// next launch runs it again. Two first launches in two threads may both run it.
+    /// The entry `name` of PTX, a cubin or a fatbin that `compile` makes, for instance by NVRTC. `compile` runs at
+    /// the first launch on a GPU and never on the simulated device, so neither a test nor a wheel needs a compiler.
+    /// Its error, or its panic, is the launch's [error](crate::ErrorKind::KernelCode): cudarc panics if NVRTC's
+    /// library is missing. After an error the next launch calls it again. First launches in two threads may both call
+    /// it.
     ///
     /// # Examples
     ///
@@ -134,7 +136,7 @@ impl Kernel {
         }
     }
 
-    /// The kernel with a function that does its work on the simulated device.
+    /// The kernel with `work` as its stand-in on the simulated device.
     ///
     /// # Examples
     ///
@@ -145,7 +147,7 @@ impl Kernel {
         self
     }
 
-    /// Its name.
+    /// The kernel's name.
     ///
     /// # Examples
     ///
@@ -165,7 +167,7 @@ impl Kernel {
         if let Some(code) = made.get() {
             return Ok(code);
         }
-        // No lock is held: the function is not this crate's.
+        // Hold no lock here: the function is not the crate's own.
         let got = match caught(compile) {
             Ok(Ok(code)) => return Ok(made.get_or_init(|| code)),
             Ok(Err(error)) => error.to_string(),
@@ -198,7 +200,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// How many blocks of how many threads run.
+/// The size of a launch: blocks, threads and shared memory.
 ///
 /// # Examples
 ///
@@ -212,20 +214,20 @@ impl fmt::Debug for Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grid {
-    /// Blocks, along x, y and z.
+    /// The number of blocks along x, y and z.
     pub blocks: [u32; 3],
-    /// Threads a block, along x, y and z.
+    /// The number of threads in a block, along x, y and z.
     pub threads: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// The bytes of dynamic shared memory.
     pub shared: u32,
-    /// Blocks a cluster, along x, y and z; `None` for no clusters.
+    /// The number of blocks in a cluster, along x, y and z; `None` for no clusters.
     pub cluster: Option<[u32; 3]>,
-    /// Whether all blocks run at once, and may wait for each other.
+    /// Whether all blocks run at the same time and may wait for each other.
     pub cooperative: bool,
 }
 
 impl Grid {
-    /// A grid of that many blocks, of that many threads each, along x, y and z.
+    /// A grid of `blocks` blocks with `threads` threads each, along x, y and z.
     ///
     /// # Examples
     ///
@@ -234,7 +236,8 @@ impl Grid {
         Self { blocks, threads, shared: 0, cluster: None, cooperative: false }
     }
 
-    /// The grid with that many bytes of dynamic shared memory for each block, also more than the default limit of 48 KiB.
+    /// The grid with `bytes` bytes of dynamic shared memory for each block. This may exceed the default limit of 48
+    /// KiB.
     ///
     /// # Examples
     ///
@@ -244,8 +247,8 @@ impl Grid {
         Self { shared: bytes, ..self }
     }
 
-    /// The grid in clusters of that many blocks, which divide the grid's. A cluster needs CUDA 11.8 and a GPU of compute
-    /// capability 9.
+    /// The grid in clusters of `blocks` blocks, a divisor of the grid's blocks. A cluster needs CUDA 11.8 and a GPU
+    /// of compute capability 9.
     ///
     /// # Examples
     ///
@@ -258,8 +261,8 @@ impl Grid {
         Self { cluster: Some(blocks), ..self }
     }
 
-    /// The grid as a cooperative launch: all blocks run at once, and may wait for each other (`grid.sync()`). It needs CUDA
-    /// 11.8, and is refused where the GPU has no room for all blocks.
+    /// The grid as a cooperative launch: all blocks run at the same time and may wait for each other (`grid.sync()`).
+    /// Needs CUDA 11.8. Refused if the GPU has no room for all blocks.
     ///
     /// # Examples
     ///
@@ -271,7 +274,7 @@ impl Grid {
         Self { cooperative: true, ..self }
     }
 
-    /// The fewest blocks of `threads` threads along x that have `n` threads, at least one.
+    /// The smallest grid of `threads`-thread blocks along x with at least `n` threads. It has at least one block.
     ///
     /// # Examples
     ///

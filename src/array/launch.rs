@@ -16,24 +16,24 @@ use crate::driver::simulated::{Machine, Span};
 use crate::error::{Error, Kind, Result, said};
 
 impl<'id, S: WorkStream> Scope<'id, S> {
-    /// Queues `kernel` on the stream. On the simulated device its [stand-in](Kernel::on_host) is queued, and what
-    /// it reads and writes is checked against everybody else's work. A stand-in that fails or panics is reported as
-    /// a race is.
+    /// Queues `kernel` on the stream. The simulated device queues the kernel's [stand-in](Kernel::on_host), and
+    /// checks its reads and writes against all other work. It reports a stand-in that fails or panics as it reports a
+    /// race.
     ///
     /// # Safety
     ///
-    /// The kernel's code is whole, as a compiler has written it. The kernel takes arguments of these types, with a view as the address of its first element, and touches no
-    /// other memory than the views'. It writes to the mutable ones alone. The views of two arrays may overlap: Python
-    /// can pass one array twice, and an [`Array`](crate::Array) has clones.
+    /// The kernel's code is complete, as a compiler wrote it. The kernel takes arguments of these types, with a view
+    /// as the address of its first element. It touches only the views' memory, and writes only the mutable views.
+    /// Views of two arrays may overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
     ///
-    /// Work on one array, its clones and its parts is in order, whichever scopes queue it. Two arrays that came in by
-    /// themselves and overlap are known as two: other scopes that have not ended must not work on the other one, unless
-    /// both only read.
+    /// Work on one array, its clones and its parts is in order, whichever scopes queue it. The crate does not know
+    /// that two separately imported arrays overlap. Other scopes that have not ended must not work on such an
+    /// overlapping array, unless both only read.
     ///
     /// # Errors
     ///
-    /// The driver refused the code or the launch; or there is nothing to launch it with: no stand-in on the
-    /// simulated device, or a stream of another runtime.
+    /// The driver refused the code or the launch. Or nothing can launch it: the kernel has no stand-in on the
+    /// simulated device, or the stream belongs to another runtime.
     ///
     /// # Examples
     ///
@@ -69,7 +69,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
         let slots = arguments.slots();
         self.in_turn(&uses, || match self.stream().backend() {
             #[cfg(feature = "cudarc")]
-            // SAFETY: the caller's.
+            // SAFETY: the caller's promise.
             Backend::Cuda(stream) => unsafe { cuda::launch(stream, kernel, grid, &slots) },
             Backend::Simulated(stream) => queue(stream, kernel, slots),
             Backend::Other => {
@@ -80,7 +80,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     }
 }
 
-/// Queues what stands in for `kernel`.
+/// Queues the stand-in of `kernel`.
 fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) -> Result<()> {
     let work = kernel.stand_in()?;
     let mut spans = (Vec::new(), Vec::new());

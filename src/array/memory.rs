@@ -1,4 +1,4 @@
-//! Arrays in memory of this crate's, and their values on the host.
+//! Arrays in memory that the crate allocates, and their values on the host.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// Memory that is taken and freed in the order of a stream.
+/// Memory that is allocated and freed in the order of a stream.
 struct Memory<S> {
     driver: Handle,
     stream: S,
-    /// The stream's name where the memory was taken.
+    /// The stream, as the allocating thread named it.
     home: RustStream,
     buffer: Buffer,
     dtype: Dtype,
     shape: Vec<i64>,
 }
 
-// SAFETY: the driver gave the memory, of the shape's bytes, in the order of the stream; it is freed with this.
+// SAFETY: the driver gave this many bytes in the order of the stream, and they are freed with this value.
 unsafe impl<S: WorkStream> Owner for Memory<S> {
     type Stream = S;
 
@@ -60,12 +60,12 @@ impl<S> Drop for Memory<S> {
 }
 
 impl Array {
-    /// An array in new memory, for work on `stream`. Its values are what was there before. The memory is taken and freed in
-    /// the order of `stream`; on a device without memory pools the host waits for the device when it is freed.
+    /// An array in new memory, for work on `stream`. The values are not initialised. The memory is allocated and
+    /// freed in the order of `stream`. On a device without memory pools the host waits for the device to free it.
     ///
     /// # Errors
     ///
-    /// A shape that cannot be, or no memory.
+    /// An invalid shape, or too little memory.
     ///
     /// # Examples
     ///
@@ -95,7 +95,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// Those of [`Array::empty`]; the number of values is not that of the shape's elements.
+    /// The errors of [`Array::empty`], or a number of values that does not fit the shape.
     ///
     /// # Examples
     ///
@@ -142,11 +142,11 @@ impl Array {
         Ok(made)
     }
 
-    /// The values in C order, copied to the host, which waits.
+    /// Copies the values to the host, in C order. The host waits.
     ///
     /// # Errors
     ///
-    /// [`ElementType`](Kind::ElementType): they are not `T`. Those of [`Array::on`].
+    /// [`ElementType`](Kind::ElementType): the elements are not of type `T`. The errors of [`Array::on`].
     ///
     /// # Examples
     ///
@@ -183,7 +183,7 @@ impl Array {
         Ok(read.map(|read| values(&read)).unwrap_or_default())
     }
 
-    /// Reads the values one by one, where the driver makes no copies.
+    /// Reads the values one by one, for a driver that makes no copies.
     fn gathered<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
         let (calls, mut waited) = (driver.get()?, Ok(()));
         unlocked(&mut || waited = calls.wait_stream(on));

@@ -1,4 +1,4 @@
-//! Arrays as Rust has them: of Rust's own memory, of Python's, or of a DLPack tensor.
+//! Arrays for Rust, in memory of Rust, of Python, or of a DLPack tensor.
 
 mod argument;
 #[cfg(feature = "cudarc")]
@@ -56,13 +56,12 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::layout::Layout;
 
-/// An array on a GPU, of any owner.
+/// An array on a GPU, with any owner.
 ///
-/// A clone is of the same memory. What is done with it on a stream is done in a [`scope`]; to be written it has
-/// to be an [`ArrayMut`].
+/// A clone shares the memory. Work on the array happens in a [`scope`]. To write to it you need an [`ArrayMut`].
 ///
-/// With the feature `python` it is an argument of a `#[pyfunction]`, which takes whatever speaks DLPack or the
-/// CUDA Array Interface, and a return value, which speaks both.
+/// With the feature `python` it can be an argument of a `#[pyfunction]`, which accepts any object that speaks DLPack
+/// or the CUDA Array Interface. It can also be a return value, which speaks both.
 ///
 /// # Examples
 ///
@@ -81,7 +80,8 @@ pub struct Array {
     pub(crate) origin: Arc<dyn Origin>,
 }
 
-/// An array whose memory may be written. Others may have it as well: Python, and clones of the [`Array`] that it was.
+/// An array whose memory may be written. Others may hold the same memory: Python, and clones of the original
+/// [`Array`].
 ///
 /// # Examples
 ///
@@ -98,11 +98,11 @@ pub struct Array {
 pub struct ArrayMut(Array);
 
 impl Array {
-    /// An array of `owner`'s memory, which is dropped in order.
+    /// An array of the memory of `owner`, which is dropped in order.
     ///
     /// # Errors
     ///
-    /// A shape, strides or an address that cannot be.
+    /// An invalid shape, stride or address.
     ///
     /// # Examples
     ///
@@ -114,13 +114,13 @@ impl Array {
         Ok(Self { descriptor, origin })
     }
 
-    /// Its memory, which work writes or only reads.
+    /// The memory, and whether work writes it.
     fn used(&self, writes: bool) -> Use {
         let origin = Arc::clone(&self.origin);
         Use { origin, work: Span::of(&self.descriptor, writes) }
     }
 
-    /// The description that `owner` gives of its memory.
+    /// The array that `owner` describes.
     pub(crate) fn describe(owner: &impl Owner) -> Result<Descriptor> {
         let dtype = owner.dtype();
         let layout = Layout::from_elements(owner.shape(), owner.strides(), dtype.element_size())?;
@@ -154,7 +154,7 @@ impl Array {
         self.descriptor.layout().strides()
     }
 
-    /// Whether it is C-contiguous.
+    /// Whether the array is C-contiguous.
     ///
     /// # Examples
     ///
@@ -193,8 +193,8 @@ impl Array {
         self.descriptor.device()
     }
 
-    /// The address of the first element; 0 where there is none. To work on it, [take](Array::on) the array in a
-    /// scope: the address alone is not ordered with anything.
+    /// The address of the first element; 0 if there are none. To work on the array, [take](Array::on) it in a scope:
+    /// an address alone orders nothing.
     ///
     /// # Examples
     ///
@@ -207,7 +207,7 @@ impl Array {
         self.descriptor.ptr()
     }
 
-    /// Whether the memory may not be written.
+    /// Whether the memory must not be written.
     ///
     /// # Examples
     ///

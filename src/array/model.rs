@@ -1,7 +1,7 @@
-//! Every interleaving of scopes in several threads that use one memory, by loom: who works, who borrows, and who ends.
+//! A loom model of scopes on one memory in several threads: every interleaving of work, borrows and ends.
 //!
-//! `make loom` runs these. A [`Device`] notes which work each stream comes after, and fails where two pieces of work that
-//! must be in order are in none.
+//! `make loom` runs it. A [`Device`] records which work each stream follows, and fails if two operations that must be
+//! in order are not.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -24,7 +24,7 @@ use crate::error::{Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// A number of loom's thread: all of them are one of the machine's.
+/// The number of a thread of loom's. All of them count as one thread of the machine.
 pub(super) fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     loom::thread_local! {
@@ -33,11 +33,11 @@ pub(super) fn thread() -> u64 {
     ID.with(Cell::get)
 }
 
-/// The producer's stream, and the first of those that cudarc would use.
+/// The producer's stream. cudarc's streams begin at another number.
 const HOME: u64 = 0x100;
 const CUDARCS: u64 = 0x1000;
 
-/// What is queued, by numbers, and what each stream comes after.
+/// The queued work, by number, and the work that each stream follows.
 #[derive(Default)]
 struct Device {
     work: Vec<bool>,
@@ -60,7 +60,7 @@ impl Device {
     }
 }
 
-/// Memory whose orders and work are noted. Each note is a step that other threads may come before.
+/// Memory that records its orders and work. Each record is a step that other threads may overtake.
 struct Noted {
     device: Mutex<Device>,
     users: Users,
@@ -112,7 +112,7 @@ impl Origin for Noted {
 #[derive(Clone)]
 struct Numbered(u64);
 
-// SAFETY: no driver is asked about it.
+// SAFETY: no driver is ever asked about this stream.
 unsafe impl WorkStream for Numbered {
     fn handle(&self) -> u64 {
         self.0
@@ -123,7 +123,7 @@ unsafe impl WorkStream for Numbered {
     }
 }
 
-/// Memory that is lent for work on a stream of cudarc's.
+/// Memory lent to a stream of cudarc.
 struct Borrow {
     memory: Arc<Noted>,
     work: Span,
@@ -142,7 +142,7 @@ impl Lent for Borrow {
     }
 }
 
-/// A scope of a thread, and the array that it works on.
+/// One thread's scope and its array.
 struct Scope {
     scope: ScopeMemory,
     memory: Arc<Noted>,
@@ -155,7 +155,7 @@ enum Does {
     Reads,
     Writes,
     ReadsAndWrites,
-    /// Borrows it, works there and gives it back, or forgets to.
+    /// Borrows the memory, works there, and gives it back or forgets to.
     Borrows {
         forgets: bool,
     },
@@ -170,7 +170,7 @@ impl Scope {
         Self { scope, memory: Arc::clone(memory), array }
     }
 
-    /// Runs it from its beginning to its end. Whether it did all of it: else the memory was lent.
+    /// Runs the scope from beginning to end. Returns whether it did everything; if not, the memory was lent.
     fn run(self, does: Does) -> bool {
         let done = match does {
             Does::Reads => self.work(false),
@@ -188,7 +188,7 @@ impl Scope {
         }
     }
 
-    /// Takes the array, and queues what `queue` queues, given the scope's stream.
+    /// Takes the array, and calls `queue` with the scope's stream.
     fn queue(&self, writes: bool, queue: impl FnOnce(u64)) -> Result<()> {
         let origin: Arc<dyn Origin> = Arc::clone(&self.memory) as _;
         self.scope.take(&origin, &self.array, writes)?;
@@ -223,8 +223,8 @@ impl Scope {
     }
 }
 
-/// Runs scopes that do these things at once, one of them on this thread, and looks at what is left. A thread is
-/// interrupted three times at most where there are two, and once where there are three, which takes seconds each.
+/// Runs `all` at once, one of them on this thread, and checks the result. Two threads are interrupted three times at
+/// most, three threads once: each takes seconds.
 fn at_once(all: &'static [Does]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });
@@ -239,7 +239,7 @@ fn at_once(all: &'static [Does]) {
         let mut ran = usize::from(mine.run(does));
         ran += others.into_iter().map(|one| usize::from(one.join().unwrap())).sum::<usize>();
         assert!(ran > 0, "each was refused for the others");
-        // All scopes have ended: the producer's next work, and a later scope, come after all.
+        // All scopes have ended: the producer's next work and a later scope follow all of them.
         memory.work(HOME, true);
         assert!(Scope::new(&memory, 9).run(Does::Writes), "the memory is still lent");
     });

@@ -1,4 +1,4 @@
-//! An array in a scope: what is checked before it is a view.
+//! An array in a scope, before its type and layout are checked.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use super::view::{View, ViewMut};
 use super::{Array, ArrayMut};
 use crate::error::{Error, Kind, Result};
 
-/// An array in a [`scope`](crate::scope): ordered there, not looked at yet.
+/// An array that is ordered in a [`scope`](crate::scope). Its type and layout are not checked yet.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub struct On<'a, 'id> {
     brand: Brand<'id>,
 }
 
-/// A writable array in a [`scope`](crate::scope): ordered there, not looked at yet.
+/// A writable array that is ordered in a [`scope`](crate::scope). Its type and layout are not checked yet.
 ///
 /// # Examples
 ///
@@ -57,13 +57,13 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Makes the array usable in the scope `s`: what is queued there from now on runs after what its producer
+    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that its producer
     /// had queued.
     ///
     /// # Errors
     ///
-    /// [`StreamDevice`](Kind::StreamDevice): the stream is of another device. Or the driver failed, or a graph
-    /// capture is in the way.
+    /// [`StreamDevice`](Kind::StreamDevice): the stream is on another device. Or the driver failed, or a graph
+    /// capture prevents the wait.
     ///
     /// # Examples
     ///
@@ -84,11 +84,11 @@ impl Array {
 }
 
 impl ArrayMut {
-    /// Makes the array usable in the scope `s` as [`Array::on`] does, to be written.
+    /// Makes the array usable for writing in the scope `s`, as [`Array::on`] does for reading.
     ///
     /// # Errors
     ///
-    /// Those of [`Array::on`].
+    /// The errors of [`Array::on`].
     ///
     /// # Examples
     ///
@@ -115,7 +115,7 @@ impl<'a, 'id> On<'a, 'id> {
     ///
     /// # Errors
     ///
-    /// [`ElementType`](Kind::ElementType): they are not `T`; [`NotContiguous`](Kind::NotContiguous).
+    /// [`ElementType`](Kind::ElementType): the elements are not of type `T`. [`NotContiguous`](Kind::NotContiguous).
     ///
     /// # Examples
     ///
@@ -133,11 +133,11 @@ impl<'a, 'id> On<'a, 'id> {
         self.strided()
     }
 
-    /// The elements, wherever their strides put them.
+    /// The elements, with any strides.
     ///
     /// # Errors
     ///
-    /// [`ElementType`](Kind::ElementType): they are not `T`.
+    /// [`ElementType`](Kind::ElementType): the elements are not of type `T`.
     ///
     /// # Examples
     ///
@@ -161,11 +161,11 @@ impl<'a, 'id> On<'a, 'id> {
 }
 
 impl<'a, 'id> OnMut<'a, 'id> {
-    /// The elements, C-contiguous, to be written.
+    /// The elements, C-contiguous, for writing.
     ///
     /// # Errors
     ///
-    /// Those of [`On::view`].
+    /// The errors of [`On::view`].
     ///
     /// # Examples
     ///
@@ -183,11 +183,11 @@ impl<'a, 'id> OnMut<'a, 'id> {
         self.strided_mut()
     }
 
-    /// The elements, wherever their strides put them, to be written.
+    /// The elements, with any strides, for writing.
     ///
     /// # Errors
     ///
-    /// Those of [`On::strided`].
+    /// The errors of [`On::strided`].
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! A launch on the simulated device, as what stands in for the kernel sees it.
+//! A launch on the simulated device, as a kernel's stand-in sees it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::descriptor::Descriptor;
 use crate::driver::simulated::Machine;
 use crate::error::{Error, Kind, Result};
 
-/// A launch on the simulated device, as a kernel's [stand-in](crate::Kernel::on_host) sees it when it runs.
+/// A launch on the simulated device, as a kernel's [stand-in](crate::Kernel::on_host) sees it at its run.
 ///
 /// # Examples
 ///
@@ -19,11 +19,11 @@ pub struct OnHost<'a> {
 }
 
 impl OnHost<'_> {
-    /// The number that is the argument `at`.
+    /// The argument `at`, as a number.
     ///
     /// # Errors
     ///
-    /// The argument is no such number.
+    /// The argument is not a `T`.
     ///
     /// # Examples
     ///
@@ -43,11 +43,11 @@ impl OnHost<'_> {
         number.ok_or_else(|| self.wrong(at, "a number", T::NAME))
     }
 
-    /// The value that is the argument `at`: what [`ByValue`](crate::ByValue) was made of.
+    /// The argument `at`, as the value that [`ByValue`](crate::ByValue) holds.
     ///
     /// # Errors
     ///
-    /// The argument is no such value.
+    /// The argument is not a `T`.
     ///
     /// # Examples
     ///
@@ -60,11 +60,11 @@ impl OnHost<'_> {
         value.ok_or_else(|| self.wrong(at, "a value", std::any::type_name::<T>()))
     }
 
-    /// The elements of the array that is the argument `at`, in C order.
+    /// The elements of argument `at`, an array, in C order.
     ///
     /// # Errors
     ///
-    /// The argument is no such array.
+    /// The argument is not an array of `T`.
     ///
     /// # Examples
     ///
@@ -85,12 +85,12 @@ impl OnHost<'_> {
         Ok(found)
     }
 
-    /// Writes the elements of the array that is the argument `at`, in C order.
+    /// Writes the elements of argument `at`, an array, in C order.
     ///
     /// # Errors
     ///
-    /// The argument is no such array, has another number of elements, or is a [`View`](crate::View), which the kernel may
-    /// only read.
+    /// The argument is not an array of `T`, has another number of elements, or is a [`View`](crate::View), which the
+    /// kernel may only read.
     ///
     /// # Examples
     ///
@@ -103,7 +103,7 @@ impl OnHost<'_> {
     pub fn store<T: Element>(&self, at: usize, values: &[T]) -> Result<()> {
         let (array, written) = self.memory::<T>(at)?;
         if !written {
-            // The device has checked no write of it.
+            // The device has not checked a write to this array.
             return Err(refused(at, "a View, which is only read, to store in".to_owned()));
         }
         if usize::try_from(array.layout().size()) != Ok(values.len()) {
@@ -116,7 +116,7 @@ impl OnHost<'_> {
         Ok(())
     }
 
-    /// An array, and whether the kernel writes it.
+    /// The array behind argument `at`, and whether the kernel writes it.
     fn memory<T: Element>(&self, at: usize) -> Result<(&Descriptor, bool)> {
         match self.slots.get(at) {
             Some(Slot::Memory(array, written)) if array.dtype().name() == T::NAME => {
@@ -126,7 +126,7 @@ impl OnHost<'_> {
         }
     }
 
-    /// The argument is not what it is taken as.
+    /// The error for an argument that is not what the stand-in asked for.
     #[cold]
     fn wrong(&self, at: usize, wanted: &str, of: &str) -> Error {
         let there = match self.slots.get(at) {

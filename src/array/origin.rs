@@ -1,4 +1,4 @@
-//! Where an array's memory comes from: what keeps it, and between which streams it goes.
+//! The origin of an array's memory: its owner, and the streams that it is ordered between.
 
 use std::any::Any;
 use std::fmt;
@@ -17,35 +17,35 @@ use crate::stream::Alive;
 
 /// The owner of an array's memory.
 pub(crate) trait Origin: Any + Send + Sync {
-    /// The driver that it is of.
+    /// The driver that the memory belongs to.
     fn driver(&self) -> &Handle;
 
     /// Where the producer's streams are.
     fn place(&self) -> Place;
 
-    /// Makes `to` wait for what the memory is ready on.
+    /// Makes `to` wait until the memory is ready.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes whatever uses the memory next wait for `user`.
+    /// Makes the memory's next user wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
     /// The scopes that use the memory now.
     fn users(&self) -> &Users;
 
-    /// Makes one of their streams wait for another.
+    /// Makes the stream `to` of one user wait for `from`.
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         order::connect(Purpose::hand_over("scope"), self.driver(), (from, to), unlocked)
     }
 }
 
-/// Memory that work is queued on, and what of it.
+/// Memory in use, and what the work does with it.
 #[derive(Clone)]
 pub(super) struct Use {
     pub(super) origin: Arc<dyn Origin>,
     pub(super) work: Span,
 }
 
-/// The scope of the stream `scope` uses the memory from now on, after the producer's work and what the others have queued.
+/// Lets `scope` use the memory from now on, after the producer's work and after what other scopes have queued.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -54,22 +54,23 @@ pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) ->
 fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
-        // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
+        // Only after it has entered: a scope that ends meanwhile then finds this one, or has already told the
+        // producer.
         origin.order_for("scope", scope.alive())?;
         origin.users().caught_up(scope);
     }
     scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
-/// Runs `queue`, which queues work of the scope that uses that memory, to write or only to read: after what other
-/// scopes have queued there, and before what they queue next.
+/// Runs `queue`, which queues the scope's work on `uses`. The work follows what other scopes have queued on that
+/// memory, and precedes what they queue next.
 pub(super) fn in_turn<R>(
     uses: &[Use],
     scope: &Arc<RustStream>,
     queue: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let mut memory: Vec<_> = uses.iter().map(|one| one.origin.users()).collect();
-    // Turns are taken in the order of addresses, so that two threads do not wait for each other.
+    // Threads take turns in the order of addresses, so that no two wait for each other.
     memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
     let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
     for Use { origin, work } in uses {
@@ -78,11 +79,11 @@ pub(super) fn in_turn<R>(
     queue()
 }
 
-/// The scope has ended: its stream waits for what was done with memory that it lent, and the producer's and the others'
-/// next work runs after its own. Until that is made it stays a user.
+/// Ends the scope. Its stream waits for work on memory that it lent. The next work of the producer and of other
+/// scopes runs after the scope's. The scope stays a user until these waits are made.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
-    // Before it leaves: who comes later has the producer's stream to wait for.
+    // Before the scope leaves: a later user then finds the producer's stream to wait for.
     origin.give_back(scope.alive())?;
     let _turn = origin.users().turn();
     let others = origin.users().after(scope);
@@ -91,13 +92,13 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, which is handed `array`, wait for the scopes that have not ended.
+/// Makes `to`, the stream of a consumer of `array`, wait for the scopes that have not ended.
 pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Result<()> {
     let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.order(other.alive(), to))
 }
 
-/// Makes the producer's stream wait for the scopes that have not ended, for one that is handed `array`.
+/// Makes the producer's stream wait for the scopes that have not ended, for a consumer of `array`.
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());
@@ -106,10 +107,10 @@ pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
 
-/// Memory of Rust's.
+/// Memory that Rust owns.
 pub(crate) struct RustMemory {
     driver: Handle,
-    /// The stream that the memory is ready on, and is freed on.
+    /// The stream on which the memory is ready and will be freed.
     home: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
@@ -122,7 +123,7 @@ impl RustMemory {
         Self { driver, home, process, owner, users: Users::default() }
     }
 
-    /// The stream that the memory is ready on.
+    /// The stream on which the memory is ready.
     #[cfg(feature = "python")]
     pub(crate) const fn home(&self) -> &RustStream {
         &self.home
@@ -154,9 +155,9 @@ impl Origin for RustMemory {
 }
 
 impl Drop for RustMemory {
-    /// Ends the owner with its context current, and the thread's own again afterwards, and without the interpreter's
-    /// lock: it may wait for the device. In a fork it is left alone: its driver does not survive that. Its panic stays
-    /// here, for a consumer's C may call this.
+    /// Drops the owner with its context current, and restores the thread's context. Holds no interpreter lock, since
+    /// the owner may wait for the device. After a fork it leaves the owner alone, since the driver does not survive a
+    /// fork. A panic stops here: a consumer's C code may be the caller.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -174,7 +175,7 @@ impl Drop for RustMemory {
             }
             owner = None;
         };
-        // Caught inside: what gives the lock up is no frame for a panic to pass.
+        // The panic is caught inside, since it must not pass the function that releases the lock.
         unlocked(&mut || ended = caught(&mut end));
         if let Err(panic) = ended {
             tracing::warn!(target: "cai_bridge", door = "memory", panic, "an owner panicked at its end");
@@ -188,7 +189,7 @@ impl fmt::Debug for RustMemory {
     }
 }
 
-/// The origin as what it is.
+/// The origin as an `O`, if it is one.
 #[cfg(feature = "python")]
 pub(crate) fn downcast<O: Origin>(origin: &Arc<dyn Origin>) -> Option<&O> {
     let any: &dyn Any = &**origin;

@@ -1,20 +1,20 @@
-//! The trait of memory that an array can be made of.
+//! The trait of an array's owner.
 
 use super::stream::WorkStream;
 use crate::device::Device;
 use crate::dtype::Dtype;
 
-/// Memory that an array is made of: where it is, what is in it, and on which stream.
+/// The owner of an array's memory: it says where the memory is, what it holds, and on which stream.
 ///
-/// The owner is dropped when the memory has no user any more: after the last array, view, tensor or Python
-/// object of it, and after [`stream`](Owner::stream) waits for all their work. So an owner that frees its
-/// memory on that stream frees it in order. It may be dropped on any thread; a panic goes no further.
+/// The crate drops the owner after the last array, view, tensor or Python object of the memory, and after
+/// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
+/// order. The drop may happen on any thread. A panic in it goes no further.
 ///
 /// # Safety
 ///
-/// While the owner lives, `ptr`, `shape` and `strides` describe memory of `device` that holds elements of
-/// `dtype`, and work queued on `stream` finds it ready. Unless the array is read-only, all other uses of the
-/// memory are in the order of that stream.
+/// While the owner lives, `ptr`, `shape` and `strides` describe memory of `device` with elements of `dtype`, and the
+/// memory is ready for work queued on `stream`. Unless the array is read-only, all other uses of the memory are in
+/// the order of that stream.
 ///
 /// # Examples
 ///
@@ -71,13 +71,13 @@ use crate::dtype::Dtype;
 /// ```
 #[allow(unsafe_code)]
 pub unsafe trait Owner: Send + 'static {
-    /// The kind of its stream.
+    /// The type of the stream.
     type Stream: WorkStream;
 
-    /// The stream that the memory is ready on, and goes back to.
+    /// The stream on which the memory is ready, and to which it goes back.
     fn stream(&self) -> &Self::Stream;
 
-    /// The address of the first element; not asked for where there is none.
+    /// The address of the first element. Not called for an array without elements.
     fn ptr(&self) -> u64;
 
     /// The element type.
@@ -91,12 +91,13 @@ pub unsafe trait Owner: Send + 'static {
         None
     }
 
-    /// Where the memory is. [`Device::cuda`] of the stream's GPU, unless it is pinned or managed.
+    /// Where the memory is. By default [`Device::cuda`] of the stream's GPU; override it for pinned or managed
+    /// memory.
     fn device(&self) -> Device {
         Device::cuda(self.stream().place().ordinal)
     }
 
-    /// Whether writing to it is forbidden.
+    /// Whether the memory must not be written.
     fn readonly(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Waits that could not be made at the end of a scope: the memory is kept, and later scopes try again.
+//! Waits that failed at the end of a scope. The memory is kept, and later scopes try again.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -9,7 +9,7 @@ use crate::driver::fork::Process;
 use crate::error::Error;
 use crate::lease::{Ending, Failure, Holder, Queue, Settlement};
 
-/// A wait of the producer's that is still to be made.
+/// A wait of the producer's stream that still has to be made.
 pub(crate) struct Retry {
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) user: Arc<RustStream>,
@@ -32,14 +32,14 @@ impl Holder for Retry {
 
 static RETRIES: LazyLock<Queue<Ending<Retry>>> = LazyLock::new(Queue::default);
 
-/// The process whose waits they are. A fork makes none of them, and may not touch the queue: a thread of its parent's
-/// may have been at it.
+/// The process that owns the queue. A forked child makes none of its parent's waits and must not touch the queue,
+/// which a thread of the parent may have been changing.
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
-/// How many a call tries again.
+/// How many waits one call tries again.
 const AT_A_CALL: usize = 4;
 
-/// Makes the waits of an end, or keeps the memory until they can be made. What was in the way is said.
+/// Makes the waits of an end, or keeps the memory until they can be made. Reports a failure.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     origin::end(&*origin, user).inspect_err(|_| {
         let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
@@ -55,7 +55,7 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     })
 }
 
-/// Tries those again that were not tried for longest.
+/// Tries the waits again that have waited longest.
 pub(crate) fn look() {
     if PROCESS.get().is_some_and(|by| by.is_current()) && !RETRIES.is_empty() {
         drop(RETRIES.ask(AT_A_CALL, |ending| {

@@ -1,4 +1,4 @@
-//! Work on a stream: what orders the arrays that it uses, at its beginning and at its end.
+//! A scope of work on a stream, which orders its arrays at its beginning and its end.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,15 +15,15 @@ use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
 ///
-/// An array that `work` [takes](Array::on) is ordered: work queued on `stream` from then on runs after the
-/// producer's. When `work` returns, by an error or a panic as well, the producer's stream is made to wait for
-/// `stream`. The host waits for neither.
+/// Each array that `work` [takes](Array::on) is ordered: work queued on `stream` from then on runs after the
+/// producer's. When `work` returns, even by an error or a panic, the producer's stream waits for `stream`. The host
+/// waits for neither.
 ///
-/// Scopes may be inside each other, on the same stream or on others, and in several threads. Whatever a scope
-/// [launches](Scope::launch) waits for what the other scopes that have not ended queued on the same memory, unless both
-/// only read; and when a scope ends, those scopes wait for it.
+/// Scopes may be nested, on the same stream or on different ones, and may run in several threads. Whatever a scope
+/// [launches](Scope::launch) waits for work on the same memory by scopes that have not ended, unless both only read.
+/// When a scope ends, those scopes wait for it.
 ///
-/// A view of an array belongs to the scope that it was taken in. So these do not compile:
+/// A view belongs to the scope in which it was taken. So these examples do not compile:
 ///
 /// ```compile_fail
 /// // A view that outlives its scope.
@@ -86,7 +86,7 @@ use crate::error::{Error, Kind, Result};
 /// }
 /// ```
 ///
-/// This does:
+/// This compiles:
 ///
 /// ```
 /// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
@@ -103,7 +103,7 @@ use crate::error::{Error, Kind, Result};
 ///
 /// # Errors
 ///
-/// The error of `work`. Or the wait at the end failed, or a graph capture is in its way: then the memory is kept, and
+/// The error of `work`. Or the wait at the end failed, or a graph capture prevents it: then the memory is kept, and
 /// later scopes try the wait again.
 ///
 /// # Examples
@@ -137,7 +137,7 @@ where
     Ok(done)
 }
 
-/// A stream while work is queued on it: what [`scope`] gives.
+/// A stream while work is queued on it, as [`scope`] passes it to its closure.
 ///
 /// # Examples
 ///
@@ -154,15 +154,15 @@ where
 pub struct Scope<'id, S> {
     stream: &'id S,
     used: ScopeMemory,
-    /// No two scopes have the same lifetime, since this one is invariant.
+    /// Makes the lifetime invariant, so that no two scopes share one.
     brand: Brand<'id>,
 }
 
-/// An invariant lifetime, which tells scopes apart.
+/// An invariant lifetime, which distinguishes scopes.
 pub(crate) type Brand<'id> = PhantomData<fn(&'id ()) -> &'id ()>;
 
 impl<S: WorkStream> Scope<'_, S> {
-    /// The stream.
+    /// The stream of this scope.
     ///
     /// # Examples
     ///
@@ -181,7 +181,7 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Orders `array`, which is written or only read, for this scope.
+    /// Orders `array` for this scope, for reading or, if `writes`, for writing.
     pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
@@ -195,13 +195,13 @@ impl<S: WorkStream> Scope<'_, S> {
         self.used.take(&array.origin, &array.descriptor, writes)
     }
 
-    /// Runs `queue`, which queues work on the stream that uses that memory, to write or only to read. It is ordered
-    /// with the work of other scopes that have not ended.
+    /// Runs `queue`, which queues work on `uses` on this stream. The work is ordered with that of other scopes that
+    /// have not ended.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, self.used.user(), queue)
     }
 
-    /// The scope, as the users of its memory know it.
+    /// This scope as a user of its memory.
     #[cfg(feature = "cudarc")]
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         self.used.user()
@@ -214,7 +214,7 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
     }
 }
 
-/// The memory that a scope uses, which goes back at its end.
+/// The memory that a scope uses, which goes back at the scope's end.
 pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
@@ -229,8 +229,7 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Orders the scope, which writes or only reads there, after the producer's work and that of other scopes that have
-    /// not ended.
+    /// Orders the scope after the producer's work and after other scopes that have not ended.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
@@ -247,7 +246,7 @@ impl ScopeMemory {
         taken
     }
 
-    /// Makes every producer wait, and other scopes of its memory; what failed first is the answer.
+    /// Makes every producer and the other scopes wait for this scope. Returns the first error.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
@@ -256,7 +255,7 @@ impl ScopeMemory {
         done
     }
 
-    /// The scope, as the users of its memory know it.
+    /// This scope as a user of its memory.
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         &self.user
     }

@@ -1,4 +1,4 @@
-//! Other descriptions of an array's memory: writable or not, in another shape, by other strides.
+//! Other descriptions of an array's memory: read-only, in another shape, with other strides.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,11 +12,11 @@ use crate::layout::{Layout, Reach};
 use crate::stream::Alive;
 
 impl Array {
-    /// The array as one that may be written.
+    /// The array as a writable one.
     ///
     /// # Errors
     ///
-    /// [`NotWritable`](Kind::NotWritable): it is read-only.
+    /// [`NotWritable`](Kind::NotWritable): the array is read-only.
     ///
     /// # Examples
     ///
@@ -52,7 +52,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// [`NotContiguous`](Kind::NotContiguous); or [`Reshape`](Kind::Reshape): another number of elements.
+    /// [`NotContiguous`](Kind::NotContiguous), or [`Reshape`](Kind::Reshape) for another number of elements.
     ///
     /// # Examples
     ///
@@ -78,12 +78,12 @@ impl Array {
         self.described(self.ptr(), layout)
     }
 
-    /// The elements from the one at `offset` on, by `strides`, both in elements. All of them have to lie in the
+    /// The elements from the one at `offset` on, with other strides. Both count elements. All of them must lie in the
     /// array.
     ///
     /// # Errors
     ///
-    /// [`Reshape`](Kind::Reshape): they reach outside; or a shape or strides that cannot be.
+    /// [`Reshape`](Kind::Reshape): the elements reach outside the array. Or an invalid shape or stride.
     ///
     /// # Examples
     ///
@@ -119,7 +119,7 @@ impl Array {
         self.described(self.ptr().wrapping_add_signed(bytes), (layout, reach))
     }
 
-    /// The elements before `at` along `axis`, and those from there on.
+    /// The elements before `at` along `axis`, and those from `at` on.
     pub(super) fn split_at(&self, axis: usize, at: i64) -> Result<(Self, Self)> {
         let (shape, strides) = (self.shape(), self.strides());
         let Some(extent) = shape.get(axis).copied().filter(|extent| (0..=*extent).contains(&at))
@@ -132,7 +132,7 @@ impl Array {
             shape[axis] = count;
             self.strided(offset, &shape, strides)
         };
-        // The end is the place of no element.
+        // At the end of the axis there is no element.
         let start = if at < extent { at * strides[axis] } else { 0 };
         Ok((part(0, at)?, part(start, extent - at)?))
     }
@@ -150,8 +150,8 @@ impl Array {
 }
 
 impl Array {
-    /// Refuses a stream of another device than the array's. Managed and pinned memory is worked on by the streams
-    /// of every device.
+    /// Refuses a stream on another device than the array's. Streams of every device work on managed and pinned
+    /// memory.
     pub(super) fn check_device(&self, to: Alive<'_>) -> Result<()> {
         let (device, ordinal) = (self.device(), to.place().ordinal);
         if device.kind != MemoryKind::Device || device.id == ordinal {
@@ -172,11 +172,11 @@ impl Deref for ArrayMut {
 }
 
 impl ArrayMut {
-    /// Reshapes the array as [`Array::reshape`] does, and gives it up: two writable arrays do not share memory.
+    /// Reshapes the array as [`Array::reshape`] does, and consumes it: no two writable arrays share memory.
     ///
     /// # Errors
     ///
-    /// Those of [`Array::reshape`].
+    /// The errors of [`Array::reshape`].
     ///
     /// # Examples
     ///
@@ -190,11 +190,11 @@ impl ArrayMut {
         self.0.reshape(shape).map(Self)
     }
 
-    /// A part of the array, as [`Array::strided`] makes it. The array is given up, as for [`reshape`](ArrayMut::reshape).
+    /// A part of the array, as [`Array::strided`] makes it. Consumes the array, like [`reshape`](ArrayMut::reshape).
     ///
     /// # Errors
     ///
-    /// Those of [`Array::strided`].
+    /// The errors of [`Array::strided`].
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Streams of the simulated device, for code that runs on a GPU otherwise.
+//! Streams of the simulated device, for code that otherwise runs on a GPU.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // A fork must not touch the machine.
+        // A forked child must not touch the simulated device.
         if self.driver.get().is_ok()
             && let Some(machine) = self.driver.machine()
         {
@@ -49,7 +49,7 @@ impl SimulatedStream {
         Ok(Self(Arc::new(Owned { driver: driver.clone(), ordinal, handle })))
     }
 
-    /// Whether it is a stream of that machine.
+    /// Whether the stream belongs to the simulated device of `driver`.
     pub(super) fn is_of(&self, driver: &Handle) -> bool {
         match (&self.0.driver, driver) {
             (Handle::Simulated(own), Handle::Simulated(other)) => Arc::ptr_eq(own, other),
@@ -58,7 +58,7 @@ impl SimulatedStream {
         }
     }
 
-    /// The machine that it is of.
+    /// The simulated device that the stream belongs to.
     pub(crate) fn machine(&self) -> Result<&dyn Machine> {
         self.0.driver.get()?;
         self.0.driver.machine().ok_or_else(|| Error::new(Kind::NoBackend, "no machine"))

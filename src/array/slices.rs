@@ -1,4 +1,4 @@
-//! cudarc's memory as arrays.
+//! Arrays of memory that cudarc owns.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -18,9 +18,9 @@ use crate::device::{Device, MemoryKind};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
-/// Memory of cudarc's, whatever kind it is.
+/// Memory of any kind that cudarc owns.
 struct Foreign<M> {
-    /// Freed where it is dropped.
+    /// Freed by being dropped.
     _memory: M,
     stream: Arc<CudaStream>,
     ptr: u64,
@@ -29,8 +29,8 @@ struct Foreign<M> {
     device: Device,
 }
 
-// SAFETY: each constructor below takes address, length and type from cudarc's memory, which lives as long as this, and
-// reads the address by a call that makes the stream wait.
+// SAFETY: each constructor below takes address, length and type from cudarc's memory, which lives as long as this
+// value. It reads the address by a call that makes the stream wait.
 unsafe impl<M: Send + 'static> Owner for Foreign<M> {
     type Stream = Arc<CudaStream>;
 
@@ -63,32 +63,32 @@ fn foreign<T: Element>(
 ) -> Result<ArrayMut> {
     let length =
         i64::try_from(length).map_err(|_| Error::new(Kind::ShapeOverflow, length.to_string()))?;
-    // DLPack's header asks for 0 where every GPU reaches the memory.
+    // DLPack's header asks for 0 if every GPU reaches the memory.
     let id = if kind == MemoryKind::Device { stream.place().ordinal } else { 0 };
     let device = Device { kind, id };
     let (dtype, shape) = (dtype_of::<T>()?, [length]);
     Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
 }
 
-/// The address of `memory`, once `stream` waits for the other streams that cudarc used it on, readers too: it is written
-/// next. Where that fails the caller has to forget it.
+/// The address of `memory`. Makes `stream` wait for all other streams on which cudarc used the memory, readers too,
+/// since the next user writes. On an error the caller must forget the memory.
 fn ready<T>(
     memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
     stream: &Arc<CudaStream>,
 ) -> Result<u64> {
     let (events, ptr) = Events::of(memory, stream);
-    // SAFETY: the memory is borrowed.
+    // SAFETY: the caller lends the memory.
     unsafe { events.wait(stream) }?;
     Ok(ptr)
 }
 
 impl Array {
-    /// An array of a slice of cudarc's, which is ready on the slice's stream, and freed there once nothing uses it
-    /// any more. A part of it is an array's [`strided`](Array::strided).
+    /// An array of a cudarc slice. It is ready on the slice's stream, and freed there after its last use.
+    /// [`strided`](Array::strided) gives a part of it.
     ///
     /// # Errors
     ///
-    /// A length that no shape has.
+    /// A length that does not fit in a shape.
     ///
     /// # Examples
     ///
@@ -108,12 +108,12 @@ impl Array {
         foreign::<T>(ManuallyDrop::into_inner(slice), stream, at, MemoryKind::Device)
     }
 
-    /// A read-only array of a slice that others have as well, ready on the slice's stream. When nothing uses the array any
-    /// more, cudarc is told of the reads: whoever has the slice to itself then may write it on any stream.
+    /// A read-only array of a slice that others share, ready on the slice's stream. After the array's last use cudarc
+    /// learns about the reads. Then whoever holds the only reference to the slice may write it on any stream.
     ///
     /// # Errors
     ///
-    /// A length that no shape has; or the wait for the slice's last writer failed.
+    /// A length that does not fit in a shape, or a failed wait for the slice's last writer.
     ///
     /// # Examples
     ///
@@ -129,21 +129,21 @@ impl Array {
     /// # }
     /// ```
     pub fn from_shared<T: Element>(slice: Arc<CudaSlice<T>>) -> Result<Self> {
-        // SAFETY: cudarc's own slice.
+        // SAFETY: a slice of cudarc keeps the contract.
         unsafe { Self::from_device_ptr(slice) }
     }
 
-    /// A read-only array of memory that others have as well, of any type that has cudarc's `DevicePtr`, such as a model's
+    /// A read-only array of shared memory of any type that implements cudarc's `DevicePtr`, such as a model's
     /// storage.
     ///
     /// # Safety
     ///
-    /// `memory` has the elements at the address that its [`DevicePtr`] gives, in device memory of its stream's GPU, as
-    /// long as it lives. Whoever has it by a shared reference alone only reads them.
+    /// While `memory` lives, the elements are at the address that [`DevicePtr`] gives, in device memory of the
+    /// stream's GPU. Holders of a shared reference only read them.
     ///
     /// # Errors
     ///
-    /// Those of [`Array::from_shared`].
+    /// The errors of [`Array::from_shared`].
     ///
     /// # Examples
     ///
@@ -188,11 +188,11 @@ impl Array {
         Ok(made.into_readonly())
     }
 
-    /// An array of pinned host memory, which every GPU reaches, for work on `stream`.
+    /// An array of pinned host memory, for work on `stream`. Every GPU reaches it.
     ///
     /// # Errors
     ///
-    /// A length that no shape has.
+    /// A length that does not fit in a shape.
     ///
     /// # Examples
     ///
@@ -213,7 +213,7 @@ impl Array {
         stream: &Arc<CudaStream>,
     ) -> Result<ArrayMut> {
         let at = (slice.as_ptr()?.expose_provenance() as u64, slice.len());
-        // Freed by the host, which must not be before the work of `stream`.
+        // The host frees this memory, and must not do so before the work of `stream` is done.
         foreign::<T>(
             WaitOnDrop(ManuallyDrop::new(slice), Arc::clone(stream)),
             Arc::clone(stream),
@@ -222,11 +222,11 @@ impl Array {
         )
     }
 
-    /// An array of managed memory, which every GPU reaches, for work on `stream`.
+    /// An array of managed memory, for work on `stream`. Every GPU reaches it.
     ///
     /// # Errors
     ///
-    /// A length that no shape has; memory that is attached to the host or to another stream.
+    /// A length that does not fit in a shape, or memory attached to the host or to another stream.
     ///
     /// # Examples
     ///
@@ -254,7 +254,7 @@ impl Array {
     }
 }
 
-/// Memory that others have as well.
+/// Memory that others share.
 struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
     memory: Arc<M>,
     stream: Arc<CudaStream>,
@@ -262,7 +262,7 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// Has cudarc's next write run after what reads the memory on the stream.
+    /// Makes cudarc's next write run after the reads on the stream.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(
@@ -274,13 +274,13 @@ impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
     }
 }
 
-/// Memory that the host frees: it waits for its stream first.
+/// Memory that the host frees, after it has waited for the stream.
 struct WaitOnDrop<M>(ManuallyDrop<M>, Arc<CudaStream>);
 
 impl<M> Drop for WaitOnDrop<M> {
     fn drop(&mut self) {
         if self.1.synchronize().is_ok() {
-            // SAFETY: once, here. Where the wait failed the memory is left.
+            // SAFETY: dropped once, here. After a failed wait the memory is leaked instead.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }

@@ -1,4 +1,4 @@
-//! Streams in Rust, of any owner.
+//! Streams for Rust, with any owner.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -14,13 +14,13 @@ use crate::driver::{self, Handle};
 use crate::error::Result;
 use crate::stream::{Alive, Stream, Thread};
 
-/// A stream that work is queued on: cudarc's `Arc<CudaStream>`, a [`SimulatedStream`], either of them as a
-/// [`DeviceStream`](crate::DeviceStream), or that of another runtime.
+/// A stream for queuing work: cudarc's `Arc<CudaStream>`, a [`SimulatedStream`], a
+/// [`DeviceStream`](crate::DeviceStream) of either, or a stream of another runtime.
 ///
 /// # Safety
 ///
-/// The stream of [`handle`](WorkStream::handle) is a stream of [`place`](WorkStream::place), and is not
-/// destroyed as long as this or a clone of it lives.
+/// The stream of [`handle`](WorkStream::handle) belongs to [`place`](WorkStream::place), and is not destroyed while
+/// this value or a clone of it lives.
 ///
 /// # Examples
 ///
@@ -44,11 +44,11 @@ use crate::stream::{Alive, Stream, Thread};
 /// assert_eq!(Legacy(0).place(), Place::gpu(0));
 /// ```
 pub unsafe trait WorkStream: Clone + Send + Sync + 'static {
-    /// Its handle, as the driver has it: `CUstream`. 0 and 1 are the legacy default stream, 2 is that of the
-    /// calling thread.
+    /// The driver's handle, `CUstream`. 0 and 1 mean the legacy default stream, 2 the calling thread's default
+    /// stream.
     fn handle(&self) -> u64;
 
-    /// The context that it is in.
+    /// The context that the stream belongs to.
     fn place(&self) -> Place;
 
     #[doc(hidden)]
@@ -63,7 +63,7 @@ pub unsafe trait WorkStream: Clone + Send + Sync + 'static {
 }
 
 impl Backend<'_> {
-    /// Whether the stream is of `driver`: a handle of one means nothing to another.
+    /// Whether the stream belongs to `driver`. A handle of one driver means nothing to another.
     pub(super) fn is_of(&self, driver: &Handle) -> bool {
         match self {
             #[cfg(feature = "cudarc")]
@@ -74,20 +74,20 @@ impl Backend<'_> {
     }
 }
 
-/// Whose stream it is, for what only the owner can do with it.
+/// The runtime that owns the stream, for calls that only the owner can make.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Backend<'a> {
-    /// cudarc's.
+    /// A stream of cudarc.
     #[cfg(feature = "cudarc")]
     Cuda(&'a Arc<CudaStream>),
-    /// The simulated device's.
+    /// A stream of the simulated device.
     Simulated(&'a SimulatedStream),
-    /// Another runtime's.
+    /// A stream of another runtime.
     Other,
 }
 
-// SAFETY: the stream is destroyed with its last clone, by `Owned`.
+// SAFETY: `Owned` destroys the stream with its last clone.
 unsafe impl WorkStream for SimulatedStream {
     fn handle(&self) -> u64 {
         self.0.handle
@@ -106,7 +106,7 @@ unsafe impl WorkStream for SimulatedStream {
     }
 }
 
-/// A stream, held so that it stays. The per-thread default stream is that of the thread that held it.
+/// A stream, kept alive. A per-thread default stream is that of the thread that made this value.
 #[derive(Clone)]
 pub(crate) struct RustStream {
     stream: Stream,
@@ -123,16 +123,16 @@ impl RustStream {
         }
     }
 
-    /// Its name.
+    /// The stream's name.
     #[cfg(feature = "python")]
     pub(crate) const fn stream(&self) -> Stream {
         self.stream
     }
 
-    /// The proof that it is alive.
+    /// The proof that the stream is alive.
     pub(crate) const fn alive(&self) -> Alive<'_> {
-        // SAFETY: the voucher is a clone of a `WorkStream`, which keeps the stream by that trait's contract, and
-        // is held as long as the proof.
+        // SAFETY: the voucher is a clone of a `WorkStream`. By the trait's contract it keeps the stream, and it is
+        // held as long as the proof.
         unsafe { Alive::kept(self.stream, self.place) }
     }
 }

@@ -15,8 +15,8 @@ use crate::dlpack::{decode, encode};
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 
-/// A DLPack tensor, as [`dlpark`](crate::dlpark) has it: it is deleted when it is dropped, and
-/// [`into_raw`](Managed::into_raw) gives it to C.
+/// A DLPack tensor of [`dlpark`](crate::dlpark). A drop deletes the tensor; [`into_raw`](Managed::into_raw) gives it
+/// to C.
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub type Tensor = Managed<DLManagedTensorVersioned>;
 
-/// A DLPack tensor of the structure before version 1, which has neither a version nor flags, for crates that have no other.
+/// A DLPack tensor in the structure before version 1, without version and flags, for crates that know no other.
 ///
 /// # Examples
 ///
@@ -48,7 +48,7 @@ pub type Tensor = Managed<DLManagedTensorVersioned>;
 /// ```
 pub type LegacyTensor = Managed<DLManagedTensor>;
 
-/// The owner of a tensor that was handed out.
+/// The owner of an exported tensor.
 struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
     user: Arc<RustStream>,
@@ -56,7 +56,7 @@ struct TensorOwner {
 }
 
 impl Drop for TensorOwner {
-    /// Called from any thread, by the tensor's owner.
+    /// Any thread may call this, through the tensor's owner.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
@@ -71,12 +71,12 @@ impl Drop for TensorOwner {
 }
 
 impl Array {
-    /// A tensor for a consumer that works on `stream`. It is ready there, and when it is deleted, the memory goes
-    /// back in the order of `stream`.
+    /// A tensor for a consumer that works on `stream`. The tensor is ready on `stream`. When the consumer deletes it,
+    /// the memory goes back in the order of `stream`.
     ///
     /// # Errors
     ///
-    /// Those of [`Array::on`].
+    /// The errors of [`Array::on`].
     ///
     /// # Examples
     ///
@@ -102,8 +102,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// Those of [`Array::to_dlpack`]; [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy): read-only memory, for which the structure
-    /// has no flag.
+    /// The errors of [`Array::to_dlpack`]. [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy) for read-only memory, since the
+    /// structure has no flag for it.
     ///
     /// # Examples
     ///
@@ -126,7 +126,7 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Orders a consumer that works on `stream`, and makes the owner of its tensor.
+    /// Makes `stream`, the consumer's, wait, and makes the owner of its tensor.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));
@@ -143,18 +143,17 @@ impl Array {
         Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
     }
 
-    /// An array of `tensor`, which is ready on `stream` and goes back in its order: the stream that its producer
-    /// works on, or the one that it was exported for.
+    /// An array of `tensor`. The memory is ready on `stream` and goes back in the order of `stream`: the stream of
+    /// the tensor's producer, or the one that it was exported for.
     ///
     /// # Safety
     ///
-    /// Work queued on `stream` finds the memory ready. Until the tensor is deleted, all other uses of the memory are in
-    /// the order of `stream`, unless there is no writer. A tensor does not say any of this.
+    /// The memory is ready for work queued on `stream`. Until the tensor is deleted, all other uses of the memory are
+    /// in the order of `stream`, unless nobody writes. A tensor states none of this.
     ///
     /// # Errors
     ///
-    /// Memory of the CPU, and element types that the crate does not have. The tensor is
-    /// deleted then.
+    /// Memory of the CPU, or an element type that the crate does not have. The tensor is then deleted.
     ///
     /// # Examples
     ///
@@ -169,11 +168,11 @@ impl Array {
     ///
     /// # Safety
     ///
-    /// As [`Array::from_dlpack`] asks; and work may write to the memory.
+    /// The contract of [`Array::from_dlpack`]; in addition, work may write to the memory.
     ///
     /// # Errors
     ///
-    /// Those of [`Array::from_dlpack`].
+    /// The errors of [`Array::from_dlpack`].
     ///
     /// # Examples
     ///

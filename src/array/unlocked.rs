@@ -1,8 +1,8 @@
 //! Calls that may block, made without the interpreter's lock.
 //!
-//! A full launch queue blocks a launch, and a host function in that queue may need the lock. So whatever reaches the
-//! driver, waits for another thread or runs an owner's destructor goes through here. The core knows no interpreter: the
-//! Python layer sets what gives the lock up.
+//! A full launch queue blocks a launch, and a host function in that queue may need the lock. So every call that uses
+//! the driver, waits for another thread or drops an owner goes through here. The core knows no interpreter: the
+//! Python layer sets the function that releases the lock.
 
 use std::sync::OnceLock;
 
@@ -10,13 +10,13 @@ use crate::driver::Call;
 
 static DETACH: OnceLock<fn(Call<'_>)> = OnceLock::new();
 
-/// Has calls run by `detach` from now on, which gives up the lock if this thread has it.
+/// Makes all calls from now on run through `detach`, which releases the interpreter's lock if this thread holds it.
 #[cfg(feature = "python")]
 pub(crate) fn set_detach(detach: fn(Call<'_>)) {
     let _ = DETACH.set(detach);
 }
 
-/// Runs `call` once, with no lock held that another thread's Python code needs.
+/// Runs `call` once, without any lock that Python code of another thread needs.
 pub(crate) fn unlocked(call: Call<'_>) {
     match DETACH.get() {
         Some(detach) => detach(call),

@@ -1,10 +1,10 @@
-//! The scopes that use an array's memory at the same time: one inside the other, or in several threads.
+//! The scopes that use an array's memory at the same time: nested, or in several threads.
 //!
-//! The array's producer learns of a scope's work when the scope ends. So work that is queued before that waits for the
-//! others' by itself. Scopes that only read do not wait for each other.
+//! A producer learns about a scope's work when the scope ends. Work that is queued before that must itself wait for
+//! the other scopes. Scopes that only read do not wait for each other.
 //!
-//! A scope waits and queues its work in one *turn*: no other scope queues work on the memory in between. A thread waits
-//! for its turn without the interpreter's lock, which the thread that has the turn may need.
+//! A scope waits and queues its work in one *turn*: no other scope queues work on the memory in between. A thread
+//! waits for its turn without the interpreter's lock, which the current holder of the turn may need.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// What the users are made of: `std`'s, or in the model those whose every interleaving loom tries.
+/// The synchronisation types: those of `std`, or in the model those of loom, which tries every interleaving.
 mod sync {
     #[cfg(all(loom, test))]
     pub(super) use loom::sync::atomic::AtomicU64;
@@ -39,37 +39,38 @@ mod sync {
     pub(super) use super::super::model::thread;
 }
 
-/// The scopes of an array's memory that have not ended.
+/// The scopes on an array's memory that have not ended.
 #[derive(Default)]
 pub(crate) struct Users {
     live: Mutex<Vec<User>>,
     turn: Mutex<()>,
-    /// 0, or the number of the thread whose turn it is.
+    /// The number of the thread whose turn it is, or 0.
     holder: AtomicU64,
 }
 
 struct User {
-    /// The scope's stream, and, by its address, the scope.
+    /// The scope's stream. Its address identifies the scope.
     stream: Arc<RustStream>,
     writes: bool,
-    /// Whether the scope has to wait for the producer before its next work.
+    /// Whether the scope must wait for the producer before its next work.
     behind: bool,
-    /// Whether Python has been given the memory: whatever it does ends on the producer's stream, and nobody says when.
+    /// Whether Python has the memory. All that Python does ends up on the producer's stream, at a time that nobody
+    /// reports.
     shown: bool,
-    /// The memory that it has lent and does not have back yet.
+    /// The memory that the scope has lent and not taken back yet.
     lent: Vec<Arc<dyn Lent>>,
 }
 
-/// Memory that is lent for work that the crate does not see, on whatever streams.
+/// Memory lent for work that the crate does not see, on any streams.
 pub(super) trait Lent: Send + Sync {
-    /// The memory, and whether that work may write.
+    /// The lent memory, and whether the unseen work may write to it.
     fn work(&self) -> Span;
 
-    /// Makes the stream of the scope that has lent it wait for that work.
+    /// Makes the stream of the lending scope wait for the unseen work.
     fn take_back(&self) -> Result<()>;
 }
 
-/// A part of an array's memory, and whether work there writes or only reads.
+/// A part of an array's memory, and whether work on it writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     bytes: (u64, u64),
@@ -77,12 +78,12 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Work on `array`.
+    /// Work on all elements of `array`.
     pub(super) fn of(array: &Descriptor, writes: bool) -> Self {
         Self { bytes: array.span(), writes }
     }
 
-    /// Whether work on both must be in order.
+    /// Whether work on the two spans must be in order.
     const fn meets(self, other: Self) -> bool {
         let ((start, length), (other_start, other_length)) = (self.bytes, other.bytes);
         let apart = start.saturating_add(length) <= other_start
@@ -91,7 +92,7 @@ impl Span {
     }
 }
 
-/// What a scope's work has to wait for.
+/// The work that a scope's next work must wait for.
 pub(super) struct Others {
     pub(super) scopes: Vec<Arc<RustStream>>,
     pub(super) producer: bool,
@@ -102,7 +103,7 @@ impl User {
         Arc::ptr_eq(&self.stream, scope)
     }
 
-    /// Whether its work, and work that writes or only reads, must be in order.
+    /// Whether this user's work must be in order with work that reads or, if `writes`, writes.
     const fn meets(&self, writes: bool) -> bool {
         writes || self.writes
     }
@@ -113,8 +114,8 @@ impl Users {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has its turn. A turn inside this thread's own is the same one: a subscriber that is
-    /// told of an order may run any code.
+    /// Waits until no other thread has a turn. Inside this thread's own turn it returns at once: a log subscriber may
+    /// run any code, including this.
     pub(super) fn turn(&self) -> TurnGuard<'_> {
         let me = sync::thread();
         if self.holder.load(Ordering::Relaxed) == me {
@@ -131,8 +132,8 @@ impl Users {
         TurnGuard(Some((guard, &self.holder)))
     }
 
-    /// Adds a scope, or what it does from now on. The answer is whom it has to wait for. Refused while that memory is
-    /// lent, by whatever scope: what is done with it is not seen here.
+    /// Adds a scope, or adds work to it, and returns what the scope must wait for. Refused while any scope has lent
+    /// that memory, since the crate does not see the work on lent memory.
     pub(super) fn enter(&self, scope: &Arc<RustStream>, work: Span) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
@@ -142,26 +143,26 @@ impl Users {
             users.push(User { stream, writes, behind: true, shown: false, lent: Vec::new() });
             return Ok(Others { scopes, producer: true });
         };
-        // Scopes that only read, and have ended, are in order with the producer alone.
+        // Scopes that only read and have ended are ordered only with the producer.
         user.behind |= work.writes && !user.writes;
         user.writes |= work.writes;
         Ok(Others { scopes, producer: user.behind || user.shown })
     }
 
-    /// The scope has waited for the producer.
+    /// Notes that the scope has waited for the producer.
     pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
             user.behind = false;
         }
     }
 
-    /// Python is given the memory.
+    /// Notes that Python has the memory.
     #[cfg(feature = "python")]
     pub(super) fn show(&self) {
         self.lock().iter_mut().for_each(|user| user.shown = true);
     }
 
-    /// The scope lends memory of the array's.
+    /// Notes that the scope has lent memory of the array.
     #[cfg(any(feature = "cudarc", all(loom, test)))]
     pub(super) fn lend(&self, scope: &Arc<RustStream>, lent: Arc<dyn Lent>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
@@ -169,7 +170,7 @@ impl Users {
         }
     }
 
-    /// Takes back what the scope has lent and `which` says. What cannot be taken back stays lent.
+    /// Takes back the scope's lent memory that `which` selects. Memory whose return fails stays lent.
     pub(super) fn take_back(
         &self,
         scope: &Arc<RustStream>,
@@ -179,7 +180,7 @@ impl Users {
             let user = users.iter().find(|user| user.is(scope));
             user.map(|user| user.lent.clone()).unwrap_or_default()
         };
-        // A wait may block, so the lock is not held.
+        // A wait may block, so do not hold the lock.
         let lent = of_scope(&self.lock());
         for one in lent.into_iter().filter(which) {
             one.take_back()?;
@@ -191,8 +192,8 @@ impl Users {
         Ok(())
     }
 
-    /// The scopes whose next work has to wait for that of `scope`. If that is none, as the consumer of a tensor, it may
-    /// have written.
+    /// The scopes whose next work must wait for `scope`. A `scope` that is not a user, such as a tensor's consumer,
+    /// may have written.
     pub(super) fn after(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let users = self.lock();
         let writes = users.iter().find(|user| user.is(scope)).is_none_or(|own| own.writes);
@@ -204,8 +205,8 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// The scopes that work for the stream `to`, which is outside of any scope, must be ordered with. Lent memory is refused
-    /// as in a scope.
+    /// The scopes that work on the stream `to`, outside of any scope, must be ordered with. Lent memory is refused as
+    /// in a scope.
     pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
         check_lent(&users, to, work)?;
@@ -213,7 +214,7 @@ impl Users {
     }
 }
 
-/// Refuses work of the stream `on` where memory is lent.
+/// Refuses work on the stream `on` if its memory is lent.
 fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
     let meets = |lent: &Arc<dyn Lent>| lent.work().meets(work);
     let Some(user) = users.iter().find(|user| user.lent.iter().any(meets)) else { return Ok(()) };
@@ -222,14 +223,14 @@ fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
     Err(Error::new(Kind::Borrowed, format!("{what} on {on}, borrowed on {by}")))
 }
 
-/// The users that work beside one that writes, or only reads, must be ordered with.
+/// The users that must be in order with new work; `writes` says whether that work writes.
 fn met(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Arc<RustStream>> {
     let is_other = |user: &&User| but.is_none_or(|scope| !user.is(scope));
     let meets = |user: &&User| user.meets(writes);
     users.iter().filter(is_other).filter(meets).map(|user| Arc::clone(&user.stream)).collect()
 }
 
-/// A thread's turn, until dropped; nothing where it had it before.
+/// A thread's turn, until dropped. Empty inside an outer turn of the same thread.
 pub(super) struct TurnGuard<'a>(Option<(MutexGuard<'a, ()>, &'a AtomicU64)>);
 
 impl Drop for TurnGuard<'_> {

@@ -1,4 +1,4 @@
-//! An array's memory as a kernel takes it, checked.
+//! An array's memory with a checked type, as a kernel takes it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use super::Array;
 use super::scope::Brand;
 use crate::error::{Error, Kind, Result};
 
-/// An array's elements in a scope, to be read there.
+/// An array's elements in a scope, for reading.
 ///
 /// # Examples
 ///
@@ -26,9 +26,9 @@ pub struct View<'a, 'id, T> {
     pub(super) element: PhantomData<fn() -> T>,
 }
 
-/// An array's elements in a scope, to be written there.
+/// An array's elements in a scope, for writing.
 ///
-/// Memory that is read-only has none, so this does not compile:
+/// Read-only memory has no such view, so this does not compile:
 ///
 /// ```compile_fail,E0599
 /// # use cai_bridge::{Array, DeviceStream, Error, scope};
@@ -37,8 +37,8 @@ pub struct View<'a, 'id, T> {
 /// }
 /// ```
 ///
-/// An [`ArrayMut`](crate::ArrayMut) has: its memory was checked when it was [made of an array](Array::writable), or taken in as
-/// one.
+/// An [`ArrayMut`](crate::ArrayMut) does: its memory was checked when the [array became writable](Array::writable),
+/// or at import.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ pub struct View<'a, 'id, T> {
 pub struct ViewMut<'a, 'id, T>(pub(super) View<'a, 'id, T>);
 
 impl<T> View<'_, '_, T> {
-    /// The address of the first element on the device; 0 where there is none.
+    /// The address of the first element on the device; 0 if there are none.
     ///
     /// # Examples
     ///
@@ -80,7 +80,7 @@ impl<T> View<'_, '_, T> {
         usize::try_from(self.array.descriptor.layout().size()).unwrap_or(0)
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     ///
     /// # Examples
     ///
@@ -121,11 +121,11 @@ impl<T> View<'_, '_, T> {
 }
 
 impl<'id, T> View<'_, 'id, T> {
-    /// The elements before `at` along `axis`, and those from there on.
+    /// The elements before `at` along `axis`, and those from `at` on.
     ///
     /// # Errors
     ///
-    /// [`Reshape`](Kind::Reshape): there is no such axis, or `at` is beyond its extent.
+    /// [`Reshape`](Kind::Reshape): no such axis, or `at` beyond the axis's extent.
     ///
     /// # Examples
     ///
@@ -146,11 +146,11 @@ impl<'id, T> View<'_, 'id, T> {
 }
 
 impl<'id, T> ViewMut<'_, 'id, T> {
-    /// Splits the view as [`View::split_at`] does, into two parts that may be written, by one kernel or by two.
+    /// Splits the view as [`View::split_at`] does, into two writable parts, for one kernel or for two.
     ///
     /// # Errors
     ///
-    /// Those of [`View::split_at`]; an array by whose strides an element may be in both parts.
+    /// The errors of [`View::split_at`]. Also an array whose strides may put an element in both parts.
     ///
     /// # Examples
     ///
