@@ -14,7 +14,7 @@ macro_rules! codes {
             const _: () = assert!($name == CUresult::$cudas as u32);
         )+
 
-        /// Every code that has a name here, with it.
+        /// All codes that this module names, with their names.
         pub const ALL: &[(u32, &str)] = &[$(($name, stringify!($cudas)),)+];
     };
 }
@@ -64,43 +64,43 @@ codes! {
 
 const _: () = assert!(INVALID_HANDLE == crate::error::INVALID_HANDLE);
 
-/// CUDA's name for `code`; `CUDA_ERROR_UNKNOWN` where it has none here.
+/// CUDA's name for `code`; `CUDA_ERROR_UNKNOWN` if this module does not name it.
 pub fn name(code: u32) -> &'static str {
     ALL.iter().find(|(known, _)| *known == code).map_or("CUDA_ERROR_UNKNOWN", |(_, name)| name)
 }
 
-/// The code that CUDA calls `name`.
+/// The code with CUDA's name `name`.
 pub fn code(name: &str) -> Option<u32> {
     ALL.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
-/// The code that an error of the driver carries.
+/// The code in an error of the driver.
 pub(super) fn of(error: &Error) -> u32 {
     error.driver_code().map_or(UNKNOWN, |driver| driver.code)
 }
 
-/// A driver call that failed with `code`.
+/// The error of the driver call `call`, which returned `code`.
 #[cold]
 pub(crate) fn failed(call: &'static str, code: u32) -> Error {
     Error::driver(call, code, name(code))
 }
 
-/// Whether a call failed since the context that it was about is gone.
+/// Whether a call failed because its context is destroyed.
 pub fn is_gone(error: &Error) -> bool {
     let code = error.driver_code().map(|failed| failed.code);
     matches!(code, Some(CONTEXT_IS_DESTROYED | INVALID_CONTEXT))
 }
 
-/// Whether a call failed since the machine has no such device.
+/// Whether a call failed because the machine has no such device.
 pub fn is_missing_device(error: &Error) -> bool {
     let code = error.driver_code().map(|failed| failed.code);
     error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
 }
 
-/// Whether no later call can succeed after this failure: the context is gone or broken, and the memory in
-/// it, or there is no driver.
+/// Whether no later call can succeed after this failure: there is no driver, or the context is destroyed or broken
+/// together with its memory.
 pub fn is_final(error: &Error) -> bool {
-    /// What a failed kernel leaves behind is sticky: every later call of the context fails with it.
+    /// A failed kernel leaves a sticky error: every later call in the context returns it.
     const FINAL: [u32; 18] = [
         NOT_INITIALIZED,
         DEINITIALIZED,

@@ -1,4 +1,4 @@
-//! The calls that make copies: memory in the order of a stream, blocks copied, and the host's wait.
+//! The driver calls for copies: allocation in the order of a stream, copies of blocks, and the host's wait.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::copy::Block;
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// Where a block is copied from and to.
+/// The source and the target of a copied block.
 #[derive(Debug, Clone, Copy)]
 pub enum Route<'a> {
     /// Between addresses that the stream's device reaches.
@@ -20,26 +20,26 @@ pub enum Route<'a> {
         /// The context of the target's device.
         to: Context,
     },
-    /// Into memory of the host, from its first byte on.
+    /// Into host memory, from its first byte on.
     Host(&'a Arc<HostMemory>),
-    /// From pageable memory of the host, which the driver has read when the call returns. One run of bytes.
+    /// From pageable host memory. The driver has read it when the call returns. One run of bytes.
     FromHost(&'a Arc<HostMemory>),
 }
 
-/// One block to be copied.
+/// One block to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer<'a> {
-    /// The address of its first byte.
+    /// The address of the first byte.
     pub source: u64,
-    /// The address that the first byte goes to.
+    /// The address that receives the first byte.
     pub target: u64,
-    /// Its rows.
+    /// The rows to copy.
     pub block: Block,
-    /// Between which memories.
+    /// The kinds of memory on both sides.
     pub route: Route<'a>,
 }
 
-/// Which call of the driver carries a [`Transfer`] out.
+/// The driver call that carries out a [`Transfer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// `cuMemcpyAsync`.
@@ -54,12 +54,12 @@ pub enum Entry {
     Rows,
     /// `cuMemcpy3DAsync`.
     Planes,
-    /// `cuMemcpy3DPeerAsync`, which copies rows as well: there is no call for them alone.
+    /// `cuMemcpy3DPeerAsync`. It copies rows as well, since no call copies only rows between devices.
     PeerPlanes,
 }
 
 impl Transfer<'_> {
-    /// The call that carries it out.
+    /// The driver call for this transfer.
     pub const fn entry(&self) -> Entry {
         match (self.block.rows, self.block.planes, self.route) {
             (1, 1, Route::Device) => Entry::Linear,
@@ -73,26 +73,27 @@ impl Transfer<'_> {
     }
 }
 
-/// The part of [`Driver`](super::Driver) that makes copies. All of it *may block*. What a capture of another
-/// stream would not survive is called in the relaxed mode of `cuThreadExchangeStreamCaptureMode`.
+/// The part of [`Driver`](super::Driver) that makes copies. Every call *may block*. A call that would spoil a capture
+/// of another stream runs in the relaxed mode of `cuThreadExchangeStreamCaptureMode`.
 pub trait Copies {
-    /// `cuMemAllocAsync`: `bytes` bytes, at least one, on the device of `stream`, usable there from
-    /// here on.
+    /// `cuMemAllocAsync`: `bytes` bytes, at least one, on the device of `stream`. Work queued on `stream` from now on
+    /// may use them.
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64>;
 
-    /// `cuMemFreeAsync`: gives `pointer` back once what is queued on `stream` is done.
+    /// `cuMemFreeAsync`: frees `pointer` after the work queued on `stream`.
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()>;
 
-    /// `cuMemAlloc`: the same in the current context, for a device without memory pools, which refuses
-    /// [`allocate`](Copies::allocate) by `CUDA_ERROR_NOT_SUPPORTED`. Every stream may use it from here on.
+    /// `cuMemAlloc` in the current context, for a device without memory pools, on which
+    /// [`allocate`](Copies::allocate) returns `CUDA_ERROR_NOT_SUPPORTED`. Every stream may use the memory from now
+    /// on.
     fn allocate_now(&self, bytes: u64) -> Result<u64>;
 
-    /// `cuMemFree`: the host waits for all work of the current context, and gives `pointer` back.
+    /// `cuMemFree`: the host waits for all work of the current context, then frees `pointer`.
     fn free_now(&self, pointer: u64) -> Result<()>;
 
-    /// The call that [`Transfer::entry`] names, queued on `stream`.
+    /// Queues the call that [`Transfer::entry`] names on `stream`.
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()>;
 
-    /// `cuStreamSynchronize`: the host waits for what is queued on `stream`.
+    /// `cuStreamSynchronize`: the host waits for the work queued on `stream`.
     fn wait_stream(&self, stream: Alive<'_>) -> Result<()>;
 }

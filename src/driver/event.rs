@@ -2,17 +2,17 @@
 
 use crate::device::Context;
 
-/// An event of the driver, `CUevent`, in whatever context it was made.
+/// An event of the driver, `CUevent`, with the context that it was made in.
 ///
-/// Contexts end, and their addresses are used again (`cuDevicePrimaryCtxReset`, `cuCtxDestroy`), so an
-/// event notes which life of its context it belongs to: to touch one of an earlier life ends the process
-/// (SIGSEGV on `cuEventQuery`, H200, driver 580, 2026-11).
+/// A context can be destroyed and its address reused (`cuDevicePrimaryCtxReset`, `cuCtxDestroy`). So an event notes
+/// the life of its context. Using an event of an earlier life kills the process (SIGSEGV in `cuEventQuery`, H200,
+/// driver 580, 2026-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// `CUevent`.
     pub handle: usize,
-    /// The context that it was made in.
+    /// The context of the event.
     pub context: Context,
-    /// The context's number then, which no other context of the process has.
+    /// The context's number when the event was made. No other context of the process has this number.
     pub life: u64,
 }

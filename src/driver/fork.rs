@@ -1,13 +1,12 @@
-//! Which side of a fork this is.
+//! Detects a forked child.
 //!
-//! A driver does not survive `fork`: what the parent has initialised is unusable in the child, where
-//! only the thread that forked goes on and any lock may be held for good. So whatever belongs to a
-//! driver notes the [`Process`] that made it, and is refused in every other; a child whose parent had
-//! not begun to use one works as any process does. The note is a number that a fork adds one to in
-//! the child, so to compare it is one load.
+//! A driver does not survive `fork`: the child cannot use what the parent has initialised. Only the forking thread
+//! goes on in the child, and any lock may stay locked. So everything that belongs to a driver notes the [`Process`]
+//! that made it, and every other process refuses it. A child whose parent used no driver works like any process. The
+//! note is a number that a fork increases in the child, so a comparison costs one load.
 //!
-//! The rule is CUDA's: no call of it is supported in the child of a process that has initialised it
-//! ([CUDA C++ Programming Guide], "Initialization" and "Multi-process").
+//! CUDA's rule: the child of a process that has initialised CUDA may make no CUDA call ([CUDA C++ Programming Guide],
+//! "Initialization" and "Multi-process").
 //!
 //! [CUDA C++ Programming Guide]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/
 #![allow(unsafe_code)]
@@ -18,32 +17,32 @@ use crate::error::{Error, Kind, Result};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process, told apart from those that it is forked from.
+/// A process, distinguished from the processes that it was forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process(u32);
 
 impl Process {
-    /// This one.
+    /// The current process.
     pub fn current() -> Self {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Whether it is this one.
+    /// Whether this is the current process.
     pub fn is_current(self) -> bool {
         self == Self::current()
     }
 
-    /// Refuses what belongs to another process, of which this one is a fork.
+    /// Refuses something that a parent of this process made.
     pub fn check(self) -> Result<()> {
         if self.is_current() { Ok(()) } else { Err(forked()) }
     }
 
-    /// Its number: how many forks lie between it and the first that counted.
+    /// The number of forks between this process and the first one that counted.
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The process of that number.
+    /// The process with this number.
     pub(super) const fn numbered(number: u32) -> Self {
         Self(number)
     }
@@ -54,24 +53,23 @@ pub(super) fn forked() -> Error {
     Error::new(Kind::Forked, "a fork of the process that uses the device")
 }
 
-/// Counts the forks of this process from here on, however often it is called.
+/// Counts forks of this process from now on. Further calls change nothing.
 #[cfg(unix)]
 pub fn watch() {
     static WATCHED: std::sync::Once = std::sync::Once::new();
 
     extern "C" fn in_child() {
-        // Nothing else may be done here: the child has one thread, and any lock may be held.
+        // Nothing else is allowed here: the child has one thread, and any lock may be held.
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
 
     WATCHED.call_once(|| {
-        // SAFETY: the handler is a static function that changes one atomic number, which is safe in
-        // the child of a process with threads. Where memory is short the call fails, and forks are
-        // not seen.
+        // SAFETY: the handler is a static function that changes one atomic number, which is safe in the child of a
+        // process with threads. If memory is short, the call fails and forks go unseen.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
 
-/// Where there is no `fork` nothing is counted.
+/// Does nothing on systems without `fork`.
 #[cfg(not(unix))]
 pub fn watch() {}

@@ -1,4 +1,4 @@
-//! The driver that answers: CUDA's own, or a simulated one.
+//! The driver in use: CUDA's, or a simulated one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,22 +10,22 @@ use super::simulated::{Machine, Simulated};
 use super::{Driver, Pointer};
 use crate::error::{Error, Kind, Result};
 
-/// What may block. The caller runs it with the locks released that must not be held meanwhile.
+/// A call that may block. The caller runs it without the locks that must not be held meanwhile.
 pub type Call<'a> = &'a mut (dyn FnMut() + Send);
 
-/// The driver that a view was made on, which is the one that it is ordered on later.
+/// The driver that a view was made on. Later waits for the view use the same driver.
 #[derive(Debug, Clone)]
 pub enum Handle {
-    /// The machine's own.
+    /// The machine's CUDA driver.
     Cuda,
-    /// A simulated one.
+    /// A simulated driver.
     Simulated(Arc<Simulated>),
-    /// A simulated one of another library of this process.
+    /// A simulated driver that another library of this process lends.
     Borrowed(Arc<Borrowed>),
 }
 
 impl Handle {
-    /// The driver itself. Fails where the machine has none, and in a fork of the process that used it.
+    /// The driver itself. Fails if the machine has none, and in a forked child of the process that used it.
     pub fn get(&self) -> Result<&dyn Driver> {
         match self {
             Self::Cuda => Cuda::get().map(|cuda| cuda as &dyn Driver),
@@ -40,13 +40,13 @@ impl Handle {
         }
     }
 
-    /// CUDA's, where it is that.
+    /// CUDA's driver, if this is CUDA's.
     #[inline]
     pub fn cuda(&self) -> Option<Result<&'static Cuda>> {
         matches!(self, Self::Cuda).then(Cuda::get)
     }
 
-    /// The simulated device, where it is one.
+    /// The simulated device, if this is one.
     pub fn machine(&self) -> Option<&dyn Machine> {
         match self {
             Self::Cuda => None,
@@ -55,7 +55,7 @@ impl Handle {
         }
     }
 
-    /// Whether a stream handle can be this driver's. A simulated device knows all that it ever gave out.
+    /// Whether a stream handle can belong to this driver. A simulated device knows every handle it ever gave.
     pub fn may_have(&self, handle: u64) -> bool {
         match self {
             Self::Simulated(simulated) => simulated.gave_stream(handle),
@@ -63,8 +63,8 @@ impl Handle {
         }
     }
 
-    /// Has the primary context of a GPU made, where it is not yet, as [`prepared`] does. What fails then fails
-    /// again where the context is needed.
+    /// Creates the primary context of a GPU if it does not exist yet, as [`prepared`] does. A failure repeats where
+    /// the context is needed.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(Call<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
@@ -73,7 +73,7 @@ impl Handle {
         }
     }
 
-    /// What the driver knows of an address. Refuses memory that is not CUDA's.
+    /// What the driver knows about an address. Refuses memory that is not CUDA's.
     pub fn locate(&self, pointer: u64) -> Result<Pointer> {
         self.get()?.pointer(pointer)?.ok_or_else(|| {
             Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
@@ -81,18 +81,18 @@ impl Handle {
     }
 }
 
-/// 0, or one more than the number of the process that installed a simulated driver: a fork of it is
-/// refused without a look behind the lock, which may be held for good there.
+/// 0, or one more than the number of the process that installed a simulated driver. A forked child of that process is
+/// refused by this number alone, since its locks may stay locked forever.
 static SIMULATING: AtomicU64 = AtomicU64::new(0);
 static SIMULATED: Mutex<Option<Arc<Simulated>>> = Mutex::new(None);
 
-/// Whether [`BORROWED`] has one.
+/// Whether [`BORROWED`] holds a driver.
 static BORROWING: AtomicBool = AtomicBool::new(false);
 static BORROWED: Mutex<Option<Arc<Borrowed>>> = Mutex::new(None);
 
-/// The driver that new views are made on: a simulated one while one is installed, else CUDA's.
+/// The driver for new views: a simulated one while it is installed, else CUDA's.
 ///
-/// Fails in a fork of the process that used it.
+/// Fails in a forked child of the process that used the driver.
 pub fn current() -> Result<Handle> {
     match SIMULATING.load(Ordering::Acquire).checked_sub(1).and_then(|by| u32::try_from(by).ok()) {
         None if BORROWING.load(Ordering::Acquire) => {
@@ -110,7 +110,7 @@ pub fn current() -> Result<Handle> {
     }
 }
 
-/// The same. If CUDA's was not asked for yet, which may take a second, `detach` runs that.
+/// The driver for new views. `detach` runs the search for CUDA's driver, which may take a second on first use.
 pub fn prepared(detach: impl FnOnce(Call<'_>)) -> Result<Handle> {
     let driver = current()?;
     if matches!(driver, Handle::Cuda) && !Cuda::is_probed() {
@@ -119,7 +119,7 @@ pub fn prepared(detach: impl FnOnce(Call<'_>)) -> Result<Handle> {
     Ok(driver)
 }
 
-/// Makes `simulated` the driver of this process, or gives CUDA's back. Returns the one before.
+/// Makes `simulated` this process's driver, or restores CUDA's. Returns the previous one.
 pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     let mut installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
     let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
@@ -127,8 +127,8 @@ pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     std::mem::replace(&mut *installed, simulated)
 }
 
-/// Makes the simulated device of another library the driver that new arrays are made on in this one, or gives
-/// it up. One that is here already stays.
+/// Uses another library's simulated device for new arrays in this library, or stops using it. A device already in use
+/// stays.
 pub fn borrow(borrowed: Option<Borrowed>) {
     if borrowed.is_none() && !BORROWING.load(Ordering::Acquire) {
         return;

@@ -1,8 +1,8 @@
-//! The calls that hand memory and events to another process of the machine, and what is opened of it.
+//! The driver calls that share memory and events with other processes of the machine.
 //!
-//! CUDA has two ways: handles of the allocations of `cuMemAlloc`, and memory pools that are exported as file
-//! descriptors ([Interprocess Communication], [Stream-Ordered Memory Allocator]). Both have the exporter keep the memory until
-//! each importer has closed it. Who keeps what, and for how long, is the caller's to say.
+//! CUDA has two ways: handles of `cuMemAlloc` allocations, and memory pools exported as file descriptors
+//! ([Interprocess Communication], [Stream-Ordered Memory Allocator]). With both the exporter must keep the memory
+//! until each importer has closed it. The caller decides who keeps what, and how long.
 //!
 //! [Interprocess Communication]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication
 //! [Stream-Ordered Memory Allocator]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication-support
@@ -13,45 +13,45 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// What the driver calls memory or an event in another process: bytes that only it reads.
+/// The driver's name for memory or an event in another process. Only the driver reads these bytes.
 pub type Name = [u8; 64];
 
-/// How the allocation at an address can be handed on.
+/// How an allocation can be shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocation {
-    /// Its first byte, and how many it has.
+    /// The address of its first byte, and its length in bytes.
     pub range: (u64, u64),
-    /// Whether [`Ipc::name_memory`] takes it.
+    /// Whether [`Ipc::name_memory`] accepts the allocation.
     pub is_legacy: bool,
-    /// Its memory pool, if it is of one. [`Ipc::export_pool`] tells whether that can be exported.
+    /// The allocation's memory pool, if it has one. [`Ipc::export_pool`] shows whether the pool can be exported.
     pub pool: Option<u64>,
 }
 
-/// The part of [`Driver`](super::Driver) that reaches other processes. Each method is one call, made in the current context.
-/// A driver that does not say otherwise has none of them.
+/// The part of [`Driver`](super::Driver) that reaches other processes. Each method is one call, made in the current
+/// context. By default a driver supports none of them.
 #[allow(unused_variables, reason = "what refuses a call looks at nothing")]
 pub trait Ipc {
-    /// `cuDeviceGetUuid`: a GPU's name, the same in each process, whatever its ordinal there.
+    /// `cuDeviceGetUuid`: a GPU's name, the same in every process, whatever its ordinal there.
     fn uuid(&self, ordinal: i32) -> Result<[u8; 16]> {
         Err(failed("cuDeviceGetUuid", NOT_SUPPORTED))
     }
 
-    /// `cuPointerGetAttributes`: how the memory at `pointer` can be handed on.
+    /// `cuPointerGetAttributes`: how the memory at `pointer` can be shared.
     fn allocation(&self, pointer: u64) -> Result<Allocation> {
         Err(failed("cuPointerGetAttributes", NOT_SUPPORTED))
     }
 
-    /// `cuIpcGetMemHandle`, of the first byte of an allocation.
+    /// `cuIpcGetMemHandle`, for the first byte of an allocation.
     fn name_memory(&self, pointer: u64) -> Result<Name> {
         Err(failed("cuIpcGetMemHandle", NOT_SUPPORTED))
     }
 
-    /// `cuIpcOpenMemHandle`, of another process's allocation. May block.
+    /// `cuIpcOpenMemHandle`, for another process's allocation. May block.
     fn open_memory(&self, name: &Name) -> Result<u64> {
         Err(failed("cuIpcOpenMemHandle", NOT_SUPPORTED))
     }
 
-    /// `cuIpcCloseMemHandle`. Its users' work is done. May block.
+    /// `cuIpcCloseMemHandle`. All work on the memory must be done. May block.
     fn close_memory(&self, pointer: u64) -> Result<()> {
         Err(failed("cuIpcCloseMemHandle", NOT_SUPPORTED))
     }
@@ -61,7 +61,7 @@ pub trait Ipc {
         Err(failed("cuEventCreate", NOT_SUPPORTED))
     }
 
-    /// `cuIpcGetEventHandle`, of an event of this process.
+    /// `cuIpcGetEventHandle`, for an event of this process.
     fn name_event(&self, event: Event) -> Result<Name> {
         Err(failed("cuIpcGetEventHandle", NOT_SUPPORTED))
     }
@@ -71,7 +71,7 @@ pub trait Ipc {
         Err(failed("cuIpcOpenEventHandle", NOT_SUPPORTED))
     }
 
-    /// `cuEventDestroy`, of an event that was opened.
+    /// `cuEventDestroy`, for an event from [`Ipc::open_event`].
     fn close_event(&self, event: Event) -> Result<()> {
         Err(failed("cuEventDestroy", NOT_SUPPORTED))
     }
@@ -81,17 +81,17 @@ pub trait Ipc {
         Err(failed("cuStreamCreate", NOT_SUPPORTED))
     }
 
-    /// `cuMemPoolCreate`, of memory of a GPU that can be exported as a file descriptor.
+    /// `cuMemPoolCreate`, for GPU memory that can be exported as a file descriptor.
     fn create_pool(&self, ordinal: i32) -> Result<u64> {
         Err(failed("cuMemPoolCreate", NOT_SUPPORTED))
     }
 
-    /// `cuMemPoolExportToShareableHandle`: a file descriptor, which is the caller's to close.
+    /// `cuMemPoolExportToShareableHandle`: a file descriptor, which the caller must close.
     fn export_pool(&self, pool: u64) -> Result<i32> {
         Err(failed("cuMemPoolExportToShareableHandle", NOT_SUPPORTED))
     }
 
-    /// `cuMemPoolImportFromShareableHandle`. The file descriptor stays the caller's.
+    /// `cuMemPoolImportFromShareableHandle`. The caller keeps the file descriptor.
     fn import_pool(&self, file: i32) -> Result<u64> {
         Err(failed("cuMemPoolImportFromShareableHandle", NOT_SUPPORTED))
     }
@@ -101,12 +101,12 @@ pub trait Ipc {
         Err(failed("cuMemAllocFromPoolAsync", NOT_SUPPORTED))
     }
 
-    /// `cuMemPoolExportPointer`, of an allocation of a pool.
+    /// `cuMemPoolExportPointer`, for a pool's allocation.
     fn name_pointer(&self, pointer: u64) -> Result<Name> {
         Err(failed("cuMemPoolExportPointer", NOT_SUPPORTED))
     }
 
-    /// `cuMemPoolImportPointer`, of a pool that was imported. The importer frees it as its own memory.
+    /// `cuMemPoolImportPointer`, for an imported pool. The importer frees the memory like its own.
     fn import_pointer(&self, pool: u64, name: &Name) -> Result<u64> {
         Err(failed("cuMemPoolImportPointer", NOT_SUPPORTED))
     }

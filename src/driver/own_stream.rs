@@ -1,4 +1,4 @@
-//! A stream of this library's own, which is alive as long as its context.
+//! A stream that the bridge owns, alive as long as its context.
 #![allow(unsafe_code)]
 
 use super::Driver;
@@ -7,7 +7,7 @@ use crate::device::{Context, Place};
 use crate::error::Result;
 use crate::stream::{Alive, Stream, Thread};
 
-/// A stream that this library made in a GPU's primary context, and never destroys.
+/// A stream that the bridge made in a GPU's primary context, and never destroys.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnStream {
     native: u64,
@@ -17,25 +17,25 @@ pub struct OwnStream {
 }
 
 impl OwnStream {
-    /// A new one of the GPU at `place`, whose primary context is `context`, and current.
+    /// A new stream on the GPU at `place`, whose primary context `context` is current.
     pub fn new(driver: &dyn Driver, place: Place, context: Context) -> Result<Self> {
         let life = driver.life(context)?;
         Ok(Self { native: driver.create_own_stream()?, place, context, life })
     }
 
-    /// Its handle.
+    /// The stream's handle.
     pub const fn native(&self) -> u64 {
         self.native
     }
 
-    /// The stream, unless it went with its context.
+    /// The stream, unless it was destroyed with its context.
     pub fn alive(&self, driver: &dyn Driver) -> Result<Alive<'_>> {
         if driver.life(self.context)? != self.life {
             return Err(failed("cuStreamGetCtx", CONTEXT_IS_DESTROYED));
         }
         let stream = Stream::from_native(self.native, Thread::current());
-        // SAFETY: `new` made the stream, nothing destroys it, and its context is in the life that it was made in, by the
-        // check above.
+        // SAFETY: `new` made the stream, and nothing destroys it. The check above shows that its context is in the
+        // same life.
         Ok(unsafe { Alive::kept(stream, self.place) })
     }
 }

@@ -1,8 +1,8 @@
-//! The driver's entry points, looked up once.
+//! The driver's entry points, each looked up once.
 //!
-//! Results are the 32-bit numbers that C passes: a driver newer than any enumeration of today answers with codes
-//! that a Rust `enum` lacks, which would be undefined behaviour. For the same reason what a driver writes is read as
-//! a number. With the feature `cudarc-sys` the compiler compares each signature with cudarc's.
+//! Results are the 32-bit numbers that C passes. A newer driver may return codes that a Rust `enum` lacks, which
+//! would be undefined behaviour. For the same reason everything that the driver writes is read as a number. With the
+//! feature `cudarc-sys` the compiler compares each signature with cudarc's.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -24,16 +24,16 @@ use crate::error::{Error, Kind, Result};
 
 /// `CUresult`.
 pub(super) type Code = u32;
-/// `cuGetErrorName`, which is asked for codes that no enumeration has.
+/// `cuGetErrorName`. It is also asked about codes that no enumeration has.
 type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 #[cfg(feature = "cudarc-sys")]
 const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
 
-/// Opens the driver's library and starts the driver: what `cuInit` answers comes last.
+/// Opens the driver's library and starts the driver. The last value is the result of `cuInit`.
 pub(super) fn start() -> Result<(&'static Library, Calls, Code)> {
     let start = |library| {
         let calls = Calls::load(library)?;
-        // SAFETY: 0 is the only value that is defined.
+        // SAFETY: 0 is the only defined argument.
         let started = unsafe { (calls.init)(0) };
         Ok((library, calls, started))
     };
@@ -42,7 +42,7 @@ pub(super) fn start() -> Result<(&'static Library, Calls, Code)> {
         return Err(Error::new(Kind::DriverMissing, got));
     };
     let found = start(library)?;
-    // The plain name may be the toolkit's stub.
+    // The library with the plain name may be the toolkit's stub.
     match (found.2 == STUB_LIBRARY).then(sys::versioned).flatten() {
         Some(library) => start(library),
         None => Ok(found),
@@ -55,7 +55,7 @@ macro_rules! calls {
         raw { $($raw:ident = $raw_symbol:ident: fn($($raw_type:ty),*);)* }
         $($name:ident = $symbol:ident: fn($($argument:ident: $type:ty),*);)+
     ) => {
-        /// Entry points: those whose result is looked at, and those that succeed or fail.
+        /// The entry points. The result of some is looked at; the others only succeed or fail.
         #[derive(Debug)]
         pub(super) struct $table {
             error_name: ErrorName,
@@ -65,9 +65,9 @@ macro_rules! calls {
 
         impl $table {
             pub(super) fn load(library: &Library) -> Result<Self> {
-                // SAFETY: each signature is `cuda.h`'s, which the wheel's build compares with cudarc's, but for
-                // results, and the code whose name is asked for: there they are an enumeration of 32 bits, here a
-                // number of as many.
+                // SAFETY: each signature is that of `cuda.h`, and the wheel's build compares it with cudarc's. The
+                // results, and the code whose name is asked for, differ: C has a 32-bit enumeration, and here is a
+                // number of the same size.
                 unsafe {
                     Ok(Self {
                         error_name: symbol(library, "cuGetErrorName")?,
@@ -85,10 +85,10 @@ macro_rules! calls {
             $(
                 /// # Safety
                 ///
-                /// What the driver's documentation asks of the arguments.
+                /// The arguments are as the driver's documentation requires.
                 #[inline]
                 pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<()> {
-                    // SAFETY: the caller's own arguments.
+                    // SAFETY: the caller vouches for the arguments.
                     self.check(stringify!($symbol), unsafe { (self.$name)($($argument),*) })
                 }
             )+
@@ -272,7 +272,7 @@ unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F> {
         .map_err(|_| Error::new(Kind::DriverMissing, format!("a CUDA driver without {name}")))
 }
 
-/// The error of a call that failed, by the driver's name for it.
+/// The error for a failed call, with the driver's name for the code.
 #[cold]
 fn failed(error_name: ErrorName, symbol: &'static str, code: Code) -> Error {
     let call = symbol.strip_suffix("_v2").unwrap_or(symbol);
@@ -282,17 +282,17 @@ fn failed(error_name: ErrorName, symbol: &'static str, code: Code) -> Error {
     if known != SUCCESS || name.is_null() {
         return Error::driver(call, code, "an unknown error");
     }
-    // SAFETY: not NULL, and the driver's error names are static NUL-terminated strings.
+    // SAFETY: the pointer is not NULL, and the driver's error names are static NUL-terminated strings.
     let name = unsafe { CStr::from_ptr(name) };
     Error::driver(call, code, &name.to_string_lossy())
 }
 
 impl Calls {
-    /// Puts the thread into the mode in which it can spoil no capture, until the answer is dropped.
+    /// Puts the thread into the relaxed mode, in which it spoils no capture, until the result is dropped.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
-        // SAFETY: `mode` outlives the call, which swaps the thread's mode with it; it is a number, which the
-        // driver may write what it likes into.
+        // SAFETY: `mode` outlives the call, which exchanges the thread's mode with it. It is a plain number, so the
+        // driver may write any value.
         let code = unsafe { (self.exchange_capture_mode)((&raw mut mode).cast()) };
         self.check("cuThreadExchangeStreamCaptureMode", code)?;
         Ok(Relaxed { calls: self, before: mode })
@@ -307,7 +307,7 @@ pub(super) struct Relaxed<'a> {
 
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
-        // SAFETY: `before` is the mode that the driver gave in `Calls::relaxed`; it outlives the call.
+        // SAFETY: `before` is the mode that the driver returned in `Calls::relaxed`, and it outlives the call.
         let _ = unsafe { (self.calls.exchange_capture_mode)((&raw mut self.before).cast()) };
     }
 }

@@ -1,7 +1,7 @@
-//! Copies on CUDA's own driver.
+//! Copies by CUDA's driver.
 //!
-//! A driver that lacks one of their entry points, as those do that have no stream-ordered memory (before
-//! CUDA 11.2), makes none, and does all else.
+//! A driver that lacks one of these entry points makes no copies, and does everything else. Drivers before CUDA 11.2
+//! have no stream-ordered memory.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// Whether each field of the copy between contexts lies where the one of the plain copy does.
+/// Whether each field of the copy between contexts has the same offset as in the plain copy.
 macro_rules! same_layout {
     ($($field:ident, $plain:ident;)+) => {
         size_of::<CUDA_MEMCPY3D_PEER_v1>() == size_of::<CUDA_MEMCPY3D_v2>()
@@ -25,7 +25,7 @@ macro_rules! same_layout {
     };
 }
 
-// Contexts lie where the plain copy has reserved pointers, which have to be NULL.
+// The contexts occupy reserved pointers of the plain copy, which must be NULL there.
 const _: () = assert!(same_layout! {
     srcXInBytes, srcXInBytes; srcY, srcY; srcZ, srcZ; srcLOD, srcLOD; srcMemoryType, srcMemoryType;
     srcHost, srcHost; srcDevice, srcDevice; srcArray, srcArray; srcContext, reserved0;
@@ -36,7 +36,7 @@ const _: () = assert!(same_layout! {
     WidthInBytes, WidthInBytes; Height, Height; Depth, Depth;
 });
 
-/// An address with its kind: host memory is named by a pointer of its own.
+/// An address and its kind. Host memory has a pointer field of its own.
 #[derive(Clone, Copy)]
 struct Side {
     kind: CUmemorytype,
@@ -46,10 +46,10 @@ struct Side {
 }
 
 impl Side {
-    /// The sides that `transfer` copies from and to.
+    /// The source and the target of `transfer`.
     fn both(transfer: &Transfer<'_>) -> [Self; 2] {
-        // An address of pinned or managed memory is no device's, so without a peer the driver tells by
-        // the address.
+        // Pinned and managed memory belongs to no single device. Without a peer copy the driver recognises the
+        // address.
         let unified = |device| Self {
             kind: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
             host: ptr::null_mut(),
@@ -80,7 +80,7 @@ impl Side {
     }
 }
 
-/// A count of bytes or rows as C has it.
+/// A count of bytes or rows as C's type.
 fn size(count: u64) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::new(Kind::ExtentOverflow, count.to_string()))
 }
@@ -117,7 +117,7 @@ fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
     })
 }
 
-/// Those of `cuMemcpy2DAsync`, for one plane.
+/// The arguments of `cuMemcpy2DAsync`, for one plane.
 fn rows(of: &CUDA_MEMCPY3D_PEER_v1) -> CUDA_MEMCPY2D_v2 {
     CUDA_MEMCPY2D_v2 {
         srcXInBytes: 0,
@@ -150,15 +150,15 @@ impl Copies for Cuda {
         let calls = self.copies()?;
         let mut pointer: CUdeviceptr = 0;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: `pointer` outlives the call; `Alive` is the proof for the stream.
+        // SAFETY: `pointer` outlives the call; `Alive` proves that the stream is alive.
         unsafe { calls.allocate(&raw mut pointer, size(bytes)?, native(stream)) }?;
         Ok(pointer)
     }
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
         let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
-        // SAFETY: `Buffer::free`, the one caller, has the pointer from `allocate`, and has just found the
-        // context that it was taken in alive; `Alive` is the proof for the stream.
+        // SAFETY: `Buffer::free`, the only caller, got the pointer from `allocate`, and has just checked that its
+        // context is alive. `Alive` proves that the stream is alive.
         unsafe { calls.free_on(pointer, native(stream)) }
     }
 
@@ -171,19 +171,20 @@ impl Copies for Cuda {
 
     fn free_now(&self, pointer: u64) -> Result<()> {
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: as for `free_on`, from `allocate_now`. The call waits for whatever uses the memory.
+        // SAFETY: as for `free_on`, with memory from `allocate_now`. The call waits for all work that uses the
+        // memory.
         unsafe { self.calls.free(pointer) }
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
         let for_host = matches!(transfer.route, Route::Host(_) | Route::FromHost(_));
-        // For memory that is not pinned the driver may wait, which a capture would not survive.
+        // For unpinned memory the driver may wait, which would spoil a capture.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
-        // SAFETY: `planes` and `rows` initialise every field, and what they make is read before the call
-        // returns; the assertion above shows that `at` is a plain copy's arguments as well. `Alive` is the
-        // proof for the stream. The bytes that are read are an array's, which `buffer` holds meanwhile,
-        // or the copy's own; those that are written are of memory with room for the plan's compact copy.
+        // SAFETY: `planes` and `rows` initialise every field, and the driver reads the structures before the call
+        // returns. The assertion above shows that `at` also works as a plain copy's arguments. `Alive` proves that
+        // the stream is alive. The bytes read belong to an array that `buffer` holds meanwhile, or to the copy. The
+        // bytes written belong to memory with room for the plan's compact copy.
         unsafe {
             match transfer.entry() {
                 Entry::Linear => calls.linear(at.dstDevice, at.srcDevice, at.WidthInBytes, stream),
@@ -208,7 +209,7 @@ impl Copies for Cuda {
 
     fn wait_stream(&self, stream: Alive<'_>) -> Result<()> {
         let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
-        // SAFETY: `Alive` is the proof for the stream.
+        // SAFETY: `Alive` proves that the stream is alive.
         unsafe { calls.stream_synchronize(native(stream)) }
     }
 }

@@ -1,7 +1,7 @@
-//! Events to spare: each is in one hand at a time, and is used again once it is given back.
+//! Spare events. One caller at a time has an event, and returns it for the next one.
 //!
-//! The thread's last one is kept where no lock is needed. Events of a context's earlier life are
-//! forgotten: the driver took them down with it.
+//! Each thread keeps its last event, which needs no lock. Events of a context's earlier life are forgotten: the
+//! driver destroyed them with the context.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,7 +16,7 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::local::local;
 
-/// Those of each context, in its last life.
+/// The spare events of each context, in its last known life.
 static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
 struct Spare {
@@ -25,7 +25,7 @@ struct Spare {
     events: Vec<usize>,
 }
 
-/// The spare events of `context` in that life. Those of its earlier lives are forgotten.
+/// The spare events of `context` in this life. Those of earlier lives are forgotten.
 fn spare_of(all: &mut Vec<Spare>, context: Context, life: u64) -> &mut Vec<usize> {
     let at = all.iter().position(|spare| spare.context == context).unwrap_or_else(|| {
         all.push(Spare { context, life, events: Vec::new() });
@@ -38,8 +38,8 @@ fn spare_of(all: &mut Vec<Spare>, context: Context, life: u64) -> &mut Vec<usize
     &mut spare.events
 }
 
-/// The event that this thread gave back last. It goes to the others when the thread ends, since that is
-/// no place to call the driver; a fork has no use for its parent's.
+/// The event that this thread returned last. When the thread ends, it goes to the shared list, since an ending thread
+/// must not call the driver. A forked child has no use for its parent's event.
 struct Last(Cell<Option<Event>>);
 
 impl Drop for Last {
@@ -57,7 +57,7 @@ local! {
 fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
         let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        // One of an earlier life is forgotten.
+        // An event of an earlier life is forgotten.
         let is_late = |spare: &Spare| spare.context == event.context && spare.life > event.life;
         if !all.iter().any(is_late) {
             spare_of(&mut all, event.context, event.life).push(event.handle);
@@ -65,7 +65,7 @@ fn spare_for_all(event: Event) {
     }
 }
 
-/// A new event in the current context, which is `context` in that life.
+/// A new event in the current context, which is `context` in the life `life`.
 pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
     let mut event: CUevent = ptr::null_mut();
@@ -74,7 +74,7 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     Ok(Event { handle: event as usize, context, life })
 }
 
-/// An unused event of that life of `context`.
+/// A spare event of `context` in this life, if there is one.
 #[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     let last = LAST.with(|last| last.0.take()).flatten();
@@ -84,7 +84,7 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     }
 }
 
-/// The same of those that threads do not keep. `other` is given back.
+/// A spare event of the shared list, if there is one. Returns `other` to the list.
 #[cold]
 fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {
@@ -95,10 +95,10 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     Some(Event { handle, context, life })
 }
 
-/// Takes `event` back.
+/// Makes `event` spare again.
 #[inline]
 pub(super) fn give_back(event: Event) {
-    // A thread that is ending has no place of its own any more.
+    // An ending thread has no thread-local values any more.
     let before = LAST.with(|last| last.0.replace(Some(event)));
     if let Some(event) = before.unwrap_or(Some(event)) {
         spare_for_all(event);

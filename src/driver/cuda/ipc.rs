@@ -1,6 +1,7 @@
-//! Memory and events that other processes open, on CUDA's own driver.
+//! Memory and events that other processes can open, by CUDA's driver.
 //!
-//! A driver that lacks one of these entry points, as those before CUDA 11.4 do, hands nothing on, and does all else.
+//! A driver that lacks one of these entry points, such as one before CUDA 11.4, shares nothing and does everything
+//! else.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -17,10 +18,10 @@ use crate::driver::{Context, Event};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the one kind of exported handle.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the only kind of handle that the bridge exports.
 const FILE: CUmemAllocationHandleType = CUmemAllocationHandleType(1);
 
-/// `CUmemPoolProps`, of which later versions use more of what is reserved here.
+/// `CUmemPoolProps`. Later CUDA versions use more of the reserved bytes.
 #[repr(C)]
 struct PoolProps {
     /// `CU_MEM_ALLOCATION_TYPE_PINNED` is 1.
@@ -50,7 +51,7 @@ impl Ipc for Cuda {
         let (mut device, mut uuid): (CUdevice, _) = (0, CUuuid { bytes: [0; 16] });
         // SAFETY: `device` outlives the call.
         unsafe { self.calls.device_get(&raw mut device, ordinal) }?;
-        // SAFETY: `device` is the driver's own answer; `uuid` outlives the call.
+        // SAFETY: `device` came from the driver; `uuid` outlives the call.
         unsafe { calls.uuid(&raw mut uuid, device) }?;
         Ok(unsigned(uuid.bytes))
     }
@@ -62,10 +63,10 @@ impl Ipc for Cuda {
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
         ];
-        // Each is zeroed, and as large as the largest of the four.
+        // Each value is zeroed, and as large as the largest of the four types.
         let mut found = [0_u64; 4];
         let mut values = found.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
-        // SAFETY: four names and four places of eight bytes; what the driver's table of attributes gives them is a
+        // SAFETY: four names and four places of eight bytes. The driver's table of attributes gives their types: a
         // CUdeviceptr, a size, a boolean and a pointer. All of them outlive the call.
         unsafe {
             let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
@@ -80,7 +81,7 @@ impl Ipc for Cuda {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let mut name = CUipcMemHandle { reserved: [0; 64] };
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: the driver knows what is an allocation's address; `name` outlives the call.
+        // SAFETY: the driver checks that the pointer is an allocation's; `name` outlives the call.
         unsafe { calls.name_memory(&raw mut name, pointer) }?;
         Ok(unsigned(name.reserved))
     }
@@ -90,7 +91,7 @@ impl Ipc for Cuda {
         let (mut pointer, name): (CUdeviceptr, _) = (0, CUipcMemHandle { reserved: signed(name) });
         let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: `name` is what another process was given for it, which the driver checks; `pointer` outlives the call.
+        // SAFETY: another process exported `name`, which the driver checks; `pointer` outlives the call.
         unsafe { calls.open_memory(&raw mut pointer, name, flags) }?;
         Ok(pointer)
     }
@@ -98,13 +99,13 @@ impl Ipc for Cuda {
     fn close_memory(&self, pointer: u64) -> Result<()> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: the driver knows what was opened.
+        // SAFETY: the driver knows which memory it opened.
         unsafe { calls.close_memory(pointer) }
     }
 
     fn create_shared_event(&self, context: Context) -> Result<Event> {
         let life = crate::driver::Driver::life(self, context)?;
-        // Whoever waits for one on the host leaves the processor to others.
+        // A host thread that waits for such an event yields its processor.
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint
             | CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
             | CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
@@ -202,7 +203,7 @@ impl Ipc for Cuda {
     fn name_pointer(&self, pointer: u64) -> Result<Name> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let mut name = CUmemPoolPtrExportData { reserved: [0; 64] };
-        // SAFETY: the driver knows what is an allocation of a pool; `name` outlives the call.
+        // SAFETY: the driver checks that the pointer is a pool allocation's; `name` outlives the call.
         unsafe { calls.name_pointer(&raw mut name, pointer) }?;
         Ok(name.reserved)
     }
@@ -212,7 +213,7 @@ impl Ipc for Cuda {
         let (mut pointer, mut name): (CUdeviceptr, _) =
             (0, CUmemPoolPtrExportData { reserved: *name });
         let (pool, _relaxed) = (pool as CUmemoryPool, self.calls.relaxed()?);
-        // SAFETY: `import_pool` gave the pool; `pointer` and `name` outlive the call.
+        // SAFETY: `pool` came from `import_pool`; `pointer` and `name` outlive the call.
         unsafe { calls.import_pointer(&raw mut pointer, pool, &raw mut name) }?;
         Ok(pointer)
     }

@@ -1,6 +1,6 @@
-//! Launches with attributes: clusters of blocks, and blocks that wait for each other.
+//! Launches with attributes: clusters of blocks, and cooperative launches.
 //!
-//! A driver that lacks the call, as those before CUDA 11.8 do, makes none, and does all else.
+//! A driver that lacks the call, such as one before CUDA 11.8, makes no such launch, and does everything else.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_uint, c_void};
@@ -13,26 +13,26 @@ use super::{Cuda, native};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// A launch, as `CUlaunchConfig` has it.
+/// A launch, with the fields of `CUlaunchConfig`.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// `CUfunction`.
     pub function: usize,
-    /// Blocks, along x, y and z.
+    /// The number of blocks along x, y and z.
     pub blocks: [u32; 3],
-    /// Threads a block, along x, y and z.
+    /// The number of threads in a block, along x, y and z.
     pub threads: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// The bytes of dynamic shared memory.
     pub shared: u32,
-    /// Blocks a cluster, along x, y and z.
+    /// The number of blocks in a cluster, along x, y and z.
     pub cluster: Option<[u32; 3]>,
-    /// Whether the blocks run at once, and may wait for each other.
+    /// Whether all blocks run at the same time and may wait for each other.
     pub cooperative: bool,
-    /// Where each argument is.
+    /// The address of each argument.
     pub arguments: &'a mut [*mut c_void],
 }
 
-/// An attribute whose value is those numbers.
+/// The attribute `id` with `numbers` as its value.
 fn attribute(id: CUlaunchAttributeID, numbers: &[u32]) -> CUlaunchAttribute {
     let mut pad: [c_char; 64] = [0; 64];
     let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes());
@@ -45,7 +45,7 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// The function is of the current context, and takes these arguments. What it does with memory is ordered.
+    /// The function belongs to the current context and takes these arguments. Its memory accesses are ordered.
     pub unsafe fn launch(&self, launch: Launch<'_>, stream: Alive<'_>) -> Result<()> {
         let calls = self.launches.as_ref().map_err(Clone::clone)?;
         let Launch { function, blocks, threads, shared, cluster, cooperative, arguments } = launch;
@@ -70,8 +70,8 @@ impl Cuda {
             numAttrs: c_uint::try_from(attributes.len()).unwrap_or(0),
         };
         let (function, arguments) = (function as CUfunction, arguments.as_mut_ptr());
-        // SAFETY: the configuration and its attributes outlive the call; `Alive` is the proof for the stream; the
-        // caller's for the rest.
+        // SAFETY: the configuration and its attributes outlive the call; `Alive` proves that the stream is alive; the
+        // caller vouches for the rest.
         unsafe { calls.launch(&raw const config, function, arguments, ptr::null_mut()) }
     }
 }

@@ -1,7 +1,6 @@
-//! CUDA's own driver, found at run time.
+//! CUDA's driver, found at run time.
 //!
-//! The library is looked for once, on first use; where it or a symbol is missing every call fails with an error that
-//! says so.
+//! The library is opened on first use. If it or a symbol is missing, every call returns an error that says so.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -31,12 +30,12 @@ use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
 impl Cuda {
-    /// The part of a stream in the capture that it is in.
+    /// The capture that contains the stream.
     #[cold]
     fn inside(&self, stream: Alive<'_>) -> Result<Part> {
         let (mut status, mut id, none): (c_uint, _, _) = (0, 0, ptr::null_mut());
-        // SAFETY: `Alive` is the proof for the stream; `status` and `id` outlive the call. The graph and its
-        // dependencies are not asked for, which NULL says.
+        // SAFETY: `Alive` proves that the stream is alive; `status` and `id` outlive the call. NULL means that the
+        // graph and its dependencies are not asked for.
         unsafe {
             let (status, id) = ((&raw mut status).cast(), &raw mut id);
             let (stream, dependencies, count) = (native(stream), ptr::null_mut(), ptr::null_mut());
@@ -45,7 +44,7 @@ impl Cuda {
         Ok(Part::Inside(id))
     }
 
-    /// Refuses, as the failure of `call`, an event whose context is gone.
+    /// Refuses an event whose context is destroyed, as a failure of `call`.
     fn check_life(&self, call: &'static str, event: Event) -> Result<()> {
         if self.life(event.context)? == event.life {
             Ok(())
@@ -90,15 +89,13 @@ impl Driver for Cuda {
             (&raw mut managed).cast(),
             (&raw mut owner).cast(),
         ];
-        // SAFETY: four names and four places, each of the type that the driver's table of attributes
-        // gives: unsigned int, int, a boolean of at most unsigned int's size (zeroed), CUcontext. All of
-        // them outlive the call.
+        // SAFETY: four names and four places. The driver's table of attributes gives the types: unsigned int, int, a
+        // boolean no larger than unsigned int (zeroed), CUcontext. All of them outlive the call.
         unsafe {
             let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
             self.calls.pointer_attributes(4, names, values, pointer)
         }?;
-        // A pointer that CUDA does not know is of memory type 0, with ordinal -2 (measured on an H200,
-        // driver 580, 2026-11).
+        // For a pointer that CUDA does not know, the memory type is 0 and the ordinal -2 (H200, driver 580, 2026-11).
         let kind = match (memory_type, managed & 0xFF) {
             (0, _) => return Ok(None),
             (_, 1) => MemoryKind::Managed,
@@ -122,8 +119,8 @@ impl Driver for Cuda {
         // SAFETY: `device` outlives the call.
         unsafe { self.calls.device_get(&raw mut device, ordinal) }?;
         let mut raw: CUcontext = ptr::null_mut();
-        // SAFETY: `device` is the driver's own answer; `raw` outlives the call. The reference is kept
-        // for the life of the process.
+        // SAFETY: `device` came from the driver; `raw` outlives the call. The process keeps the reference until it
+        // ends.
         unsafe { self.calls.primary_retain(&raw mut raw, device) }?;
         context(raw).map(|made| *slot.get_or_init(|| made)).ok_or_else(|| {
             Error::new(Kind::DriverMissing, format!("no primary context for device {ordinal}"))
@@ -146,8 +143,8 @@ impl Driver for Cuda {
     }
 
     fn push_context(&self, context: Context) -> Result<()> {
-        // SAFETY: a `Context` comes from the driver: a primary context, which `primary` keeps, or the owner
-        // of memory or of a stream that is kept alive.
+        // SAFETY: every `Context` came from the driver. It is a primary context, which `primary` keeps, or owns
+        // memory or a stream that is kept alive.
         unsafe { self.calls.ctx_push(context.0.get() as CUcontext) }
     }
 
@@ -157,13 +154,13 @@ impl Driver for Cuda {
         unsafe { self.calls.ctx_pop(&raw mut raw) }
     }
 
-    /// Before CUDA 12 the driver does not tell, and a context is taken for the one that was at its address.
+    /// Before CUDA 12 the driver has no such number. Then a context counts as the earlier one at its address.
     #[inline]
     fn life(&self, context: Context) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut life = 0;
-        // SAFETY: the driver knows a context that is gone by its address (CONTEXT_IS_DESTROYED, H200,
-        // driver 580, 2026-11); `life` outlives the call.
+        // SAFETY: the driver recognises a destroyed context by its address (CONTEXT_IS_DESTROYED, H200, driver 580,
+        // 2026-11); `life` outlives the call.
         unsafe { calls.ctx_get_id(context.0.get() as CUcontext, &raw mut life) }?;
         Ok(life)
     }
@@ -183,7 +180,7 @@ impl Driver for Cuda {
         let call = "cuEventQuery";
         self.check_life(call, event)?;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: no event is destroyed but with its context, which lives, by the check above.
+        // SAFETY: an event is destroyed only with its context, and the check above shows that the context is alive.
         match unsafe { (self.calls.event_query)(event.handle as CUevent) } {
             NOT_READY => Ok(false),
             code => self.calls.check(call, code).map(|()| true),
@@ -202,10 +199,10 @@ impl Driver for Cuda {
         const NONE: c_uint = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
         let call = "cuStreamIsCapturing";
         let mut status = NONE;
-        // SAFETY: `Alive` is the proof for the stream; `status` outlives the call.
+        // SAFETY: `Alive` proves that the stream is alive; `status` outlives the call.
         match unsafe { (self.calls.stream_is_capturing)(native(stream), (&raw mut status).cast()) }
         {
-            // Of the legacy default stream alone.
+            // Only for the legacy default stream.
             STREAM_CAPTURE_IMPLICIT => return Ok(Part::Beside),
             code => self.calls.check(call, code)?,
         }
@@ -217,7 +214,7 @@ impl Driver for Cuda {
 
     fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
         let mut flags: c_uint = 0;
-        // SAFETY: `Alive` is the proof for the stream; `flags` outlives the call.
+        // SAFETY: `Alive` proves that the stream is alive; `flags` outlives the call.
         unsafe { self.calls.stream_get_flags(native(stream), &raw mut flags) }?;
         Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint == 0)
     }
@@ -225,24 +222,24 @@ impl Driver for Cuda {
     #[inline]
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context> {
         let mut raw: CUcontext = ptr::null_mut();
-        // SAFETY: `Alive` is the proof for the stream; `raw` outlives the call.
+        // SAFETY: `Alive` proves that the stream is alive; `raw` outlives the call.
         unsafe { self.calls.stream_get_ctx(native(stream), &raw mut raw) }?;
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
-    /// Before CUDA 12 the driver does not tell, and a stream is taken for the one that had its handle.
+    /// Before CUDA 12 the driver has no such number. Then a stream counts as the earlier one with its handle.
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut number = 0;
-        // SAFETY: `Alive` is the proof for the stream; `number` outlives the call.
+        // SAFETY: `Alive` proves that the stream is alive; `number` outlives the call.
         unsafe { calls.stream_get_id(native(stream), &raw mut number) }?;
         Ok(number)
     }
 
     #[inline]
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
-        // SAFETY: no event is destroyed but with its context, whose life `take_event` has compared with the
-        // event's before it handed it out; `Alive` is the proof for the stream.
+        // SAFETY: an event is destroyed only with its context. `take_event` compared the context's life with the
+        // event's before handing it out. `Alive` proves that the stream is alive.
         unsafe { self.calls.event_record(event.handle as CUevent, native(stream)) }
     }
 

@@ -1,4 +1,4 @@
-//! Where the driver is: it is looked for once, on first use.
+//! Finds CUDA's driver, once, on first use.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -10,29 +10,30 @@ use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
 use crate::error::{Error, Kind, Result};
 
-/// The driver of the machine.
+/// The machine's driver.
 #[derive(Debug)]
 pub struct Cuda {
     pub(super) calls: Calls,
-    /// What tells contexts and streams from later ones of the same address, since CUDA 12.
+    /// The calls that number contexts and streams, since CUDA 12. They distinguish a context or stream from a later
+    /// one at the same address.
     pub(super) numbers: Option<NumberCalls>,
-    /// What the host waits by, unless it is missing.
+    /// The calls by which the host waits, unless the driver lacks them.
     pub(super) modules: Option<ModuleCalls>,
     pub(super) copies: Result<CopyCalls>,
     pub(super) launches: Result<LaunchCalls>,
     pub(super) ipc: Result<IpcCalls>,
-    /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
-    /// recorded events in must not go while the process can still order work in it.
+    /// The primary contexts by ordinal. Each is retained once and kept: a context with events of the bridge must not
+    /// be destroyed while the process can still order work in it.
     pub(super) primary: Box<[OnceLock<Context>]>,
 }
 
-/// The driver and the process that found it.
+/// The driver, with the process that found it.
 static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
 
 impl Cuda {
-    /// The driver, probed on first use. The answer is kept: a machine does not grow a driver.
+    /// The driver, found on first use. The answer is kept: a driver does not appear later.
     ///
-    /// Fails in a fork of the process that found it.
+    /// Fails in a forked child of the process that found the driver.
     #[inline]
     pub fn get() -> Result<&'static Self> {
         match PROBED.get() {
@@ -51,7 +52,7 @@ impl Cuda {
         by.check().map(|()| cuda)
     }
 
-    /// Refuses a fork of the process that found the driver.
+    /// Fails in a forked child of the process that found the driver.
     pub(in crate::driver) fn check_process() -> Result<()> {
         match PROBED.get() {
             Some((by, Ok(_))) => by.check(),
@@ -63,7 +64,7 @@ impl Cuda {
         let (library, calls, initialised) = start()?;
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
-                // Another library had initialised it in the process that this one was forked from.
+                // Another library had initialised the driver before this process was forked.
                 return fork::forked();
             }
             let got = format!("a driver that fails to start: {}", error.got());
@@ -86,7 +87,7 @@ impl Cuda {
         })
     }
 
-    /// Whether [`Cuda::get`] has an answer already.
+    /// Whether [`Cuda::get`] has its answer already.
     pub(in crate::driver) fn is_probed() -> bool {
         PROBED.get().is_some()
     }

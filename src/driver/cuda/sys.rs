@@ -1,8 +1,8 @@
-//! The C types, structures and constants of the driver that this crate calls.
+//! The C types, structures and constants for the driver calls of this crate.
 //!
-//! The crate declares them itself, so that it links beside any version and any loading of
-//! [cudarc](https://docs.rs/cudarc). With the feature `cudarc-sys`, which the wheel sets, they are cudarc's, and the
-//! compiler compares the two.
+//! The crate declares them itself, so that it works beside any version of [cudarc](https://docs.rs/cudarc), however
+//! that loads the driver. The feature `cudarc-sys`, which the wheel sets, replaces them by cudarc's, and the compiler
+//! compares the two.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "cudarc-sys")]
@@ -18,29 +18,28 @@ use libloading::Library;
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) use own::*;
 
-/// The name that every driver has. The toolkit's stub has only the plain one.
+/// The file name that every driver has. The toolkit's stub has only the plain name.
 const VERSIONED: &str = "libcuda.so.1";
 
-/// The driver's library, which is never closed; `None` where the machine has none.
+/// The driver's library, which is never closed; `None` if the machine has none.
 #[cfg(feature = "cudarc-sys")]
 pub(super) fn library() -> Option<&'static Library> {
     use cudarc::driver::sys;
-    // SAFETY: opens the driver's library by its well-known names. Its initialisers are the driver's own,
-    // which every CUDA program runs. cudarc panics where it finds no library; the check finds one first.
+    // SAFETY: this opens the driver's library by its well-known names. Every CUDA program runs its initialisers.
+    // cudarc panics without a library, so the check comes first.
     unsafe { sys::is_culib_present().then(|| sys::culib()) }
 }
 
-/// The driver's library, which is never closed; `None` where the machine has none.
+/// The driver's library, which is never closed; `None` if the machine has none.
 #[cfg(not(feature = "cudarc-sys"))]
 pub(super) fn library() -> Option<&'static Library> {
     // SAFETY: as below.
     versioned().or_else(|| unsafe { open("libcuda.so") })
 }
 
-/// The library by the name that no stub has.
+/// The library by the name that the stub does not have.
 pub(super) fn versioned() -> Option<&'static Library> {
-    // SAFETY: opens the driver's library by its well-known name. Its initialisers are the driver's own, which
-    // every CUDA program runs.
+    // SAFETY: this opens the driver's library by its well-known name. Every CUDA program runs its initialisers.
     unsafe { open(VERSIONED) }
 }
 
@@ -48,12 +47,12 @@ pub(super) fn versioned() -> Option<&'static Library> {
 ///
 /// The library's initialisers may run.
 unsafe fn open(name: &str) -> Option<&'static Library> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller allows the initialisers to run.
     let library = unsafe { Library::new(name) };
     library.ok().map(|library| &*Box::leak(Box::new(library)))
 }
 
-/// As `cuda.h` has them; an enumeration only the constants that are used.
+/// Declarations from `cuda.h`. An enumeration has only the constants that the crate uses.
 #[allow(non_camel_case_types, non_snake_case)]
 #[cfg_attr(feature = "cudarc-sys", allow(dead_code))]
 mod own {
@@ -156,7 +155,7 @@ mod own {
         };
     }
 
-    /// The value of an attribute of a launch, as its bytes.
+    /// The value of a launch attribute, as bytes.
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) union CUlaunchAttributeValue {
@@ -174,7 +173,7 @@ mod own {
     #[derive(Debug, Clone, Copy)]
     pub(crate) struct CUmemAllocationHandleType(pub(crate) c_uint);
 
-    /// Only a pointer to one is passed.
+    /// Used only behind a pointer.
     #[repr(C)]
     pub(crate) struct CUmemPoolProps([u8; 0]);
 

@@ -1,12 +1,13 @@
-//! The host's wait for all work of a context.
+//! How the host waits for all work of a context.
 //!
-//! `cuCtxSynchronize` ends every capture of the context, and the process, beside captures of other threads. What waits
-//! for as much and harms no capture is `cuModuleUnload` of a module that was loaded before; other threads launch, copy
-//! and record meanwhile, all of it measured on an H100 with driver 580 (2026-11). To load a module waits as well, and
-//! keeps others from launching until it is done, so one is loaded right after each wait, for the next.
+//! `cuCtxSynchronize` ends every capture in the context, and kills the process while other threads capture.
+//! `cuModuleUnload` waits for the same work and spoils no capture, and other threads go on launching, copying and
+//! recording (H100, driver 580, 2026-11). Loading a module waits as well, and keeps other threads from launching
+//! meanwhile. So each wait loads a module right afterwards, for the next wait.
 //!
-//! No documentation says that unloading waits, so it is seen once in each process, by work that takes a while. Where it
-//! does not, or cannot be had, memory is taken and freed, which waits too but holds up the launches of other threads.
+//! No documentation says that unloading waits. So each process checks it once, with work that takes a while. If
+//! unloading does not wait, or is missing, the bridge allocates and frees memory: that waits too, but holds up other
+//! threads' launches.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_uint, c_void};
@@ -25,22 +26,22 @@ use crate::error::Result;
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// How long the work takes by which unloading is seen to wait.
+/// How long the work takes by which the bridge checks that unloading waits.
 const A_WHILE: Duration = Duration::from_millis(1);
 
-/// Whether unloading a module waits, once that was seen.
+/// Whether unloading a module waits, once it has been checked.
 static WAITS: OnceLock<bool> = OnceLock::new();
 
-/// The contexts that the host has waited for, in each life of theirs.
+/// The contexts that the host has waited for, in each of their lives.
 static SPARE: Mutex<Vec<Arc<Spare>>> = Mutex::new(Vec::new());
 
-/// The module that the next wait for a context unloads.
+/// The module that the next wait for a context will unload.
 #[derive(Debug)]
 struct Spare {
     context: Context,
     life: u64,
-    /// `CUmodule`; who waits keeps it locked. Another thread that waits for the same context waits for that first, and
-    /// then has a module, too: to load one meanwhile would hold up the launches of all others.
+    /// The `CUmodule`. A waiting thread keeps it locked, so a second thread for the same context waits for the first.
+    /// The second then finds a new module: loading one itself would hold up all other launches.
     module: Mutex<Option<usize>>,
 }
 
@@ -48,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The spare module of `context` in that life; those of its earlier lives are forgotten, as the driver took them down.
+/// The spare module of `context` in this life. Those of earlier lives are forgotten, since the driver unloaded them.
 fn spare(context: Context, life: u64) -> Arc<Spare> {
     let mut all = lock(&SPARE);
     all.retain(|spare| spare.context != context || spare.life == life);
@@ -60,24 +61,24 @@ fn spare(context: Context, life: u64) -> Arc<Spare> {
     new
 }
 
-/// What a stream runs to be busy for a while. It may call neither CUDA nor Python: the driver's own thread runs it.
+/// Keeps a stream busy for a while. It must call neither CUDA nor Python, since a thread of the driver runs it.
 unsafe extern "C" fn sleep(_: *mut c_void) {
     std::thread::sleep(A_WHILE);
 }
 
 impl Cuda {
-    /// The host waits for all work of the current context. See the module's text.
+    /// Makes the host wait for all work of the current context, as the module's documentation describes.
     pub(super) fn wait_for_context(&self) -> Result<()> {
         let current = self.current_context()?;
         let Some(context) = current else {
             return self.calls.check("cuCtxGetCurrent", INVALID_CONTEXT);
         };
-        // Without numbers nothing tells a module from one of a context that was at the same address before.
+        // Without these numbers a module cannot be told from one of an earlier context at the same address.
         let modules = self.modules.as_ref().filter(|_| self.numbers.is_some());
         let life = self.life(context)?;
         let _relaxed = self.calls.relaxed()?;
         match modules {
-            // If anything fails, freeing memory waits, or says what is wrong with the context.
+            // If this fails, freeing memory waits instead, or reports what is wrong with the context.
             Some(modules) if modules.wait(context, life).unwrap_or(false) => Ok(()),
             _ => self.calls.wait_by_memory(),
         }
@@ -85,7 +86,7 @@ impl Cuda {
 }
 
 impl ModuleCalls {
-    /// Waits by unloading a module of `context`, which is current; false if that does not wait.
+    /// Waits by unloading a module of `context`, which is current. Returns false if unloading does not wait.
     fn wait(&self, context: Context, life: u64) -> Result<bool> {
         if WAITS.get() == Some(&false) {
             return Ok(false);
@@ -102,32 +103,32 @@ impl ModuleCalls {
         Ok(true)
     }
 
-    /// A new module in the current context.
+    /// Loads the empty module in the current context.
     fn load_empty(&self) -> Result<usize> {
         let mut module: CUmodule = ptr::null_mut();
-        // SAFETY: `module` outlives the call; the image is PTX that ends with NUL, as the driver asks of it.
+        // SAFETY: `module` outlives the call; the image is PTX with a NUL at the end, as the driver requires.
         unsafe { self.load_data(&raw mut module, EMPTY.as_ptr().cast()) }?;
         Ok(module as usize)
     }
 
     fn unload_empty(&self, module: usize) -> Result<()> {
-        // SAFETY: `load_empty` made it in the context that is current now, in the life that it is in; it was taken
-        // out of the place of the spare one, so it is not unloaded again, and nothing of it was ever used.
+        // SAFETY: `load_empty` loaded the module in the current context, in its current life. The module was taken
+        // out of the spare place, so it is unloaded once, and nothing in it was ever used.
         unsafe { self.unload(module as CUmodule) }
     }
 
-    /// Unloads `module` while a stream of our own is busy, and says whether that stream is done then.
+    /// Unloads `module` while a new stream is busy, and returns whether the stream is done afterwards.
     fn is_seen_to_wait(&self, module: usize) -> Result<bool> {
         let mut stream: CUstream = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
         // SAFETY: `stream` outlives the call.
         unsafe { self.create(&raw mut stream, flags) }?;
-        // SAFETY: the stream was made above; the function takes any data, and is there as long as the process is.
+        // SAFETY: the stream was made above. The function takes any data, and exists as long as the process.
         let queued = unsafe { self.launch(stream, Some(sleep), ptr::null_mut()) };
         let unloaded = self.unload_empty(module);
         // SAFETY: the stream was made above.
         let (asked, code) = ("cuStreamQuery", unsafe { (self.query)(stream) });
-        // SAFETY: the stream was made above, and no other code has it; what is queued on it ends by itself.
+        // SAFETY: the stream was made above, and no other code has it. Its work ends by itself.
         let ended = unsafe { self.destroy(stream) };
         queued.and(unloaded).and(ended)?;
         let waited = code != NOT_READY;
@@ -139,12 +140,12 @@ impl ModuleCalls {
 }
 
 impl Calls {
-    /// Waits by freeing memory, of the device's or of the host's.
+    /// Waits by freeing memory, on the device or on the host.
     fn wait_by_memory(&self) -> Result<()> {
         let mut pointer: CUdeviceptr = 0;
         // SAFETY: `pointer` outlives the call.
         match unsafe { self.allocate(&raw mut pointer, 1) } {
-            // SAFETY: the memory was taken above, and no other code has it.
+            // SAFETY: the memory was allocated above, and no other code has it.
             Ok(()) => unsafe { self.free(pointer) },
             Err(error)
                 if error.driver_code().is_some_and(|failed| failed.code == OUT_OF_MEMORY) =>
@@ -152,7 +153,7 @@ impl Calls {
                 let mut pointer: *mut c_void = ptr::null_mut();
                 // SAFETY: `pointer` outlives the call.
                 unsafe { self.allocate_host(&raw mut pointer, 1) }?;
-                // SAFETY: the memory was taken above, and no other code has it.
+                // SAFETY: the memory was allocated above, and no other code has it.
                 unsafe { self.free_host(pointer) }
             }
             Err(error) => Err(error),

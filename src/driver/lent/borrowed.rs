@@ -1,6 +1,6 @@
-//! The side of the library that borrows the simulated device.
+//! The library that borrows the simulated device.
 //!
-//! Copies across are not lent: an extension makes its own by queued work.
+//! Copies are not lent: an extension copies by queued work of its own.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ use crate::driver::{Context, Driver, Event, Pointer, codes};
 use crate::error::{Result, caught};
 use crate::stream::Alive;
 
-/// A simulated device of another library of this process.
+/// The simulated device of another library in this process.
 #[derive(Debug)]
 pub struct Borrowed {
     table: &'static Table,
@@ -27,50 +27,50 @@ pub struct Borrowed {
     process: Process,
 }
 
-// SAFETY: the machine is a `Simulated`, which is `Send` and `Sync`, whatever build it is of; the table's
-// functions take it from any thread.
+// SAFETY: the machine is a `Simulated` of some build, which is `Send` and `Sync`. The table's functions accept it
+// from any thread.
 unsafe impl Send for Borrowed {}
 // SAFETY: as above.
 unsafe impl Sync for Borrowed {}
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: the count that `current` gave, given back once.
+        // SAFETY: releases, once, the count that `current` gave.
         unsafe { (self.table.release)(self.machine) }
     }
 }
 
 impl Borrowed {
-    /// The machine that `table`'s library has as its driver now, if any.
+    /// The machine that the table's library uses as its driver now, if any.
     ///
     /// # Safety
     ///
-    /// `table` begins with a version, is the [`Table`] of that version, and its library stays loaded.
+    /// `table` begins with a version number and is the [`Table`] of that version. Its library stays loaded.
     pub unsafe fn current(table: *const Table) -> Option<Self> {
-        // SAFETY: a table of any version begins with its number. It is not a `Table` yet.
+        // SAFETY: a table of any version begins with its number. Its other fields are not read yet.
         if unsafe { table.cast::<u32>().read() } != VERSION {
             return None;
         }
-        // SAFETY: a table of this version is this structure, and stays.
+        // SAFETY: a table of this version is this structure, and is never freed.
         let table = unsafe { &*table };
         // SAFETY: a table of this version has this function.
         let machine = unsafe { (table.current)() };
         (!machine.is_null()).then(|| Self { table, machine, process: Process::current() })
     }
 
-    /// The process that it belongs to.
+    /// The process that the machine belongs to.
     pub const fn process(&self) -> Process {
         self.process
     }
 
-    /// Whether both are one machine.
+    /// Whether both are the same machine.
     pub fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self.machine, other.machine)
     }
 
     fn call(&self, op: Op, arguments: [u64; 4]) -> Result<[u64; 4]> {
         let mut answers = [0; 4];
-        // SAFETY: a machine that is held, and two lists of four.
+        // SAFETY: the machine is held, and both lists have four numbers.
         let code = unsafe {
             (self.table.call)(self.machine, op as u32, &raw const arguments, &raw mut answers)
         };
@@ -229,28 +229,28 @@ impl Copies for Borrowed {
     }
 }
 
-/// A task, and the table that it is called back by.
+/// A task, and the table through which it is called.
 struct Data {
     task: Arc<Task>,
     table: &'static Table,
 }
 
 unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
-    // SAFETY: the data that `queue` gave away, not ended yet.
+    // SAFETY: `queue` gave this data away, and it has not been freed yet.
     let data = unsafe { &*data.cast::<Data>() };
     let (table, process) = (data.table, Process::current());
-    // No count is held here: the machine runs the work, and so is there.
+    // No count is held here: the machine is running this work, so it exists.
     let machine = ManuallyDrop::new(Borrowed { table, machine, process });
-    // A panic has to stay on this side; the task has reported it.
+    // A panic must not reach the other library. The task has reported it.
     let _ = caught(|| (data.task)(&*machine));
 }
 
 unsafe extern "C" fn end(data: *mut c_void) {
-    // SAFETY: the data that `queue` gave away, ended once.
+    // SAFETY: `queue` gave this data away, and this frees it once.
     drop(unsafe { Box::from_raw(data.cast::<Data>()) });
 }
 
-/// Not lent: an extension hands nothing to other processes.
+/// Not lent: an extension shares nothing with other processes.
 impl Ipc for Borrowed {}
 
 impl Machine for Borrowed {
@@ -282,14 +282,14 @@ impl Machine for Borrowed {
             data: data.cast(),
             end,
         };
-        // SAFETY: a machine that is held; the lists outlive the call, and the data are the machine's.
+        // SAFETY: the machine is held; the lists outlive the call, and the data belongs to the machine.
         let code = unsafe { (self.table.queue)(self.machine, stream, &raw const work) };
         checked("cuLaunchKernel", code)
     }
 
     fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()> {
         let (to, length) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: a machine that is held, or that runs this; `bytes` are this caller's.
+        // SAFETY: the machine is held, or runs this work; `bytes` belongs to this caller.
         checked("load", unsafe { (self.table.load)(self.machine, ptr, to, length) })
     }
 
@@ -307,7 +307,7 @@ impl Machine for Borrowed {
 
     fn failed(&self, kernel: &str, why: &str) {
         let failed = self.table.failed;
-        // SAFETY: as above, of both texts.
+        // SAFETY: as above, for both texts.
         unsafe { failed(self.machine, kernel.as_ptr(), kernel.len(), why.as_ptr(), why.len()) }
     }
 }

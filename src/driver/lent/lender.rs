@@ -1,4 +1,4 @@
-//! The side of the library that has the simulated device.
+//! The library that owns the simulated device.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -33,21 +33,21 @@ unsafe extern "C" fn current_machine() -> Raw {
 }
 
 unsafe extern "C" fn release(machine: Raw) {
-    // SAFETY: the borrower gives back a count that `current` gave it, once.
+    // SAFETY: the borrower returns, once, a count that `current` gave.
     drop(unsafe { Arc::from_raw(machine.cast::<Simulated>()) });
 }
 
-/// The machine of `raw`.
+/// The machine behind `raw`.
 ///
 /// # Safety
 ///
-/// The borrower holds a count of it, or runs work of it.
+/// The borrower holds a count of the machine, or runs work on it.
 unsafe fn machine<'a>(raw: Raw) -> &'a Simulated {
-    // SAFETY: the caller's; `current` gave the address of a `Simulated` in an `Arc`.
+    // SAFETY: the caller's promise; `current` gave the address of a `Simulated` in an `Arc`.
     unsafe { &*raw.cast::<Simulated>() }
 }
 
-/// Runs `call`; what it fails with is a number, and a panic stays on this side.
+/// Runs `call` and returns its error code. A panic stops here.
 fn answer(machine: &Simulated, call: impl FnOnce() -> Result<()>) -> u32 {
     let made = || machine.process().check().and_then(|()| call());
     match caught(made) {
@@ -63,7 +63,7 @@ unsafe extern "C" fn call(
     arguments: *const [u64; 4],
     answers: *mut [u64; 4],
 ) -> u32 {
-    // SAFETY: the borrower's promise: a machine that it holds, and two lists of four that outlive the call.
+    // SAFETY: the borrower promises a machine that it holds, and two lists of four numbers that outlive the call.
     let (machine, arguments, answers) = unsafe { (machine(raw), *arguments, &mut *answers) };
     answer(machine, || {
         let op = Op::numbered(op).ok_or_else(|| unknown("call"))?;
@@ -93,7 +93,7 @@ fn event([handle, of, life, _]: [u64; 4]) -> Result<Event> {
 
 fn stream<'a>(native: u64) -> Alive<'a> {
     let stream = Stream::from_native(native, Thread::current());
-    // SAFETY: the simulated device knows which of its streams are alive, and refuses one that is not.
+    // SAFETY: the simulated device knows which of its streams are alive, and refuses dead ones.
     unsafe { Alive::kept(stream, Place::gpu(0)) }
 }
 
@@ -151,34 +151,34 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
     })
 }
 
-/// The borrower's data, ended with the last piece of work that has them.
+/// The borrower's data. It is freed with the last work that uses it.
 struct BorrowerData {
     run: super::Run,
     data: *mut c_void,
     end: super::End,
 }
 
-// SAFETY: the borrower's task is `Send` and `Sync`, which `borrowed` asks of it.
+// SAFETY: the borrower's task is `Send` and `Sync`, as `borrowed` requires.
 unsafe impl Send for BorrowerData {}
 // SAFETY: as above.
 unsafe impl Sync for BorrowerData {}
 
 impl BorrowerData {
     fn run(&self, machine: &Simulated) {
-        // SAFETY: the borrower's function with its own data, which have not ended; the machine runs the work.
+        // SAFETY: the borrower's function with its own data, which is not freed yet; the machine runs the work.
         unsafe { (self.run)(self.data, std::ptr::from_ref(machine).cast()) }
     }
 }
 
 impl Drop for BorrowerData {
     fn drop(&mut self) {
-        // SAFETY: once, with the last owner.
+        // SAFETY: called once, by the last owner.
         unsafe { (self.end)(self.data) }
     }
 }
 
 unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const Work) -> u32 {
-    // SAFETY: as for `call`; the work's lists are as long as it says, and outlive the call.
+    // SAFETY: as for `call`. The work's lists have the stated lengths and outlive the call.
     let (machine, work) = unsafe { (machine(raw), *work) };
     let data = BorrowerData { run: work.run, data: work.data, end: work.end };
     answer(machine, || {
@@ -194,13 +194,13 @@ unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const Work) -> u32 {
 }
 
 unsafe extern "C" fn load(raw: Raw, ptr: u64, bytes: *mut u8, length: usize) -> u32 {
-    // SAFETY: as for `call`; `length` bytes are the borrower's to be written.
+    // SAFETY: as for `call`; the borrower offers `length` bytes for writing.
     let (machine, bytes) = unsafe { (machine(raw), std::slice::from_raw_parts_mut(bytes, length)) };
     answer(machine, || Machine::load(machine, ptr, bytes))
 }
 
 unsafe extern "C" fn store(raw: Raw, ptr: u64, bytes: *const u8, length: usize) -> u32 {
-    // SAFETY: as for `call`; `length` bytes are the borrower's to be read.
+    // SAFETY: as for `call`; the borrower offers `length` bytes for reading.
     let (machine, bytes) = unsafe { (machine(raw), std::slice::from_raw_parts(bytes, length)) };
     answer(machine, || Machine::store(machine, ptr, bytes))
 }
@@ -218,7 +218,7 @@ unsafe extern "C" fn failed(
     why: *const u8,
     why_length: usize,
 ) {
-    // SAFETY: as for `store`, of both texts.
+    // SAFETY: as for `store`, for both texts.
     let (machine, kernel, why) = unsafe {
         let kernel = std::slice::from_raw_parts(kernel, kernel_length);
         (machine(raw), kernel, std::slice::from_raw_parts(why, why_length))

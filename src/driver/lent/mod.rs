@@ -1,86 +1,85 @@
 //! A simulated device that one library of a process lends to another.
 //!
-//! An extension that is written with this crate has the crate's state of its own, beside that of the Python
-//! package. The simulated device is the package's, so the package lends it by a table of C functions
-//! ([`Table`]): [`lender`] fills it in, [`borrowed`] calls it. Both sides may be of different builds, so
-//! nothing but integers and addresses crosses.
+//! An extension built with this crate has its own copy of the crate's state, beside that of the Python package. The
+//! package owns the simulated device, and lends it by a table of C functions ([`Table`]): [`lender`] fills the table,
+//! [`borrowed`] calls it. The two libraries may be different builds, so only integers and addresses cross.
 
 pub mod borrowed;
 pub mod lender;
 
 use std::ffi::c_void;
 
-/// The version of [`Table`]; another one is not called.
+/// The version of [`Table`]. A table of another version is not called.
 pub const VERSION: u32 = 3;
 
-/// The name of the capsule that the table travels in.
+/// The name of the capsule that holds the table.
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
 
-/// A machine, counted.
+/// A machine, with one reference counted.
 pub type Raw = *const c_void;
 
-/// What queued work calls: its data, and the machine that it runs on.
+/// The function that queued work calls, with its data and its machine.
 pub type Run = unsafe extern "C" fn(*mut c_void, Raw);
 
-/// What ends such data.
+/// The function that frees the work's data.
 pub type End = unsafe extern "C" fn(*mut c_void);
 
-/// A piece of work that is handed over.
+/// A piece of work passed to the other library.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
     /// The name, in UTF-8.
     pub name: *const u8,
-    /// Its bytes.
+    /// The length of the name in bytes.
     pub name_length: usize,
-    /// What it reads and then what it writes, as pairs of an address and a number of bytes.
+    /// The bytes that the work reads, then those that it writes, as pairs of an address and a length.
     pub spans: *const [u64; 2],
-    /// How many it reads.
+    /// The number of pairs that the work reads.
     pub reads: usize,
-    /// How many it writes.
+    /// The number of pairs that the work writes.
     pub writes: usize,
-    /// What it runs.
+    /// The function to run.
     pub run: Run,
-    /// Its data, which belong to the machine from here on, whatever it answers.
+    /// The work's data. The machine owns it from now on, even if the call fails.
     pub data: *mut c_void,
-    /// What ends them.
+    /// The function that frees the data.
     pub end: End,
 }
 
-/// The functions. Those that answer a number answer a `CUresult`.
+/// The functions. Those that return a number return a `CUresult`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Table {
-    /// [`VERSION`].
+    /// The table's version, [`VERSION`].
     pub version: u32,
-    /// The machine that is this process's driver, counted once more; NULL where there is none.
+    /// This process's machine, with one more reference counted; NULL if there is none.
     pub current: unsafe extern "C" fn() -> Raw,
-    /// Gives a count back.
+    /// Releases a reference.
     pub release: unsafe extern "C" fn(Raw),
-    /// The call of a number of [`Op`], with four numbers, answering up to four.
+    /// Makes the call with this number of [`Op`]. It takes four numbers and returns up to four.
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,
     /// Queues work on a stream.
     pub queue: unsafe extern "C" fn(Raw, u64, *const Work) -> u32,
-    /// Reads bytes as the work that runs does.
+    /// Reads bytes from inside running work.
     pub load: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
-    /// Writes bytes as the work that runs does.
+    /// Writes bytes from inside running work.
     pub store: unsafe extern "C" fn(Raw, u64, *const u8, usize) -> u32,
     /// Reads bytes from the host.
     pub read_on_host: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
-    /// Reports a kernel that could not do its work: its name and why, in UTF-8.
+    /// Reports a kernel that failed: its name and the reason, in UTF-8.
     pub failed: unsafe extern "C" fn(Raw, *const u8, usize, *const u8, usize),
 }
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $call:literal;)+) => {
-        /// The calls that take and answer nothing but numbers.
+        /// The calls whose arguments and results are only numbers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Op {
             $($(#[$doc])* $name = $number,)+
         }
 
         impl Op {
-            /// The one of that number.
+            /// The call with this number.
             pub const fn numbered(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)+
@@ -88,7 +87,7 @@ macro_rules! ops {
                 }
             }
 
-            /// The driver's name for it.
+            /// The driver's name for the call.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $call,)+ }
             }
@@ -97,56 +96,56 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Address → known, ordinal, kind of memory, context.
+    /// Takes an address. Returns whether it is known, the ordinal, the kind of memory, the context.
     Pointer = 0, "cuPointerGetAttributes";
-    /// Ordinal → context.
+    /// Takes an ordinal. Returns the context.
     Primary = 1, "cuDevicePrimaryCtxRetain";
-    /// → context or 0.
+    /// Returns the context, or 0.
     Current = 2, "cuCtxGetCurrent";
-    /// → ordinal.
+    /// Returns the ordinal.
     Ordinal = 3, "cuCtxGetDevice";
-    /// Context.
+    /// Takes a context.
     Push = 4, "cuCtxPushCurrent";
-    /// Nothing.
+    /// Takes nothing.
     Pop = 5, "cuCtxPopCurrent";
-    /// Context → its life.
+    /// Takes a context. Returns its life.
     Life = 6, "cuCtxGetId";
-    /// Context → handle, life.
+    /// Takes a context. Returns handle and life.
     TakeEvent = 7, "cuEventCreate";
-    /// Handle, context, life.
+    /// Takes handle, context and life.
     SpareEvent = 8, "cuEventDestroy";
-    /// Handle, context, life → whether it is reached.
+    /// Takes handle, context and life. Returns whether the event is reached.
     IsReached = 9, "cuEventQuery";
-    /// Stream → 0 outside, 1 inside, 2 beside; the number of the capture.
+    /// Takes a stream. Returns 0 outside a capture, 1 inside, 2 beside; and the capture's number.
     Part = 10, "cuStreamIsCapturing";
-    /// Stream → whether it is blocking.
+    /// Takes a stream. Returns whether it is blocking.
     IsBlocking = 11, "cuStreamGetFlags";
-    /// Stream → context.
+    /// Takes a stream. Returns its context.
     StreamContext = 12, "cuStreamGetCtx";
-    /// Handle, context, life, stream.
+    /// Takes handle, context, life and stream.
     Record = 13, "cuEventRecord";
-    /// Handle, context, life, stream.
+    /// Takes handle, context, life and stream.
     Wait = 14, "cuStreamWaitEvent";
-    /// Handle, context, life, stream.
+    /// Takes handle, context, life and stream.
     WaitExternal = 15, "cuStreamWaitEvent";
-    /// Nothing.
+    /// Takes nothing.
     Synchronize = 16, "cuModuleUnload";
-    /// Bytes, stream → address.
+    /// Takes bytes and a stream. Returns the address.
     Allocate = 17, "cuMemAllocAsync";
-    /// Address, stream.
+    /// Takes an address and a stream.
     Free = 18, "cuMemFreeAsync";
-    /// Stream.
+    /// Takes a stream.
     WaitStream = 19, "cuStreamSynchronize";
-    /// Ordinal → stream.
+    /// Takes an ordinal. Returns the stream.
     NewStream = 20, "cuStreamCreate";
-    /// Stream.
+    /// Takes a stream.
     EndStream = 21, "cuStreamDestroy";
-    /// Stream → its number.
+    /// Takes a stream. Returns its number.
     StreamNumber = 22, "cuStreamGetId";
-    /// Bytes → address.
+    /// Takes bytes. Returns the address.
     AllocateNow = 23, "cuMemAlloc";
-    /// Address.
+    /// Takes an address.
     FreeNow = 24, "cuMemFree";
-    /// Handle, context, life.
+    /// Takes handle, context and life.
     WaitUntil = 25, "cuEventSynchronize";
 }

@@ -1,4 +1,4 @@
-//! Accesses to memory: the check of each against those before, and the host's own.
+//! Memory accesses: checks each against all earlier ones, and makes those of the host.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::error::Result;
 const COPY: &str = "cuMemcpy";
 
 impl State {
-    /// Checks one declared access of `who`, whose clock is `clock`, against all before it. Earlier
-    /// operations that are in `named` were paired with `who` before.
+    /// Checks one declared access of `who`, whose clock is `clock`, against all earlier accesses. Skips the earlier
+    /// operations in `named`, which were paired with `who` before.
     pub(super) fn touch(
         &mut self,
         who: &Arc<Actor>,
@@ -58,8 +58,8 @@ impl State {
         }
     }
 
-    /// The host's next access: its clock goes forward. Its accesses are checked with an empty clock of their own, since
-    /// each check asks the host's clock first.
+    /// Advances the host's clock for its next access. The access is checked with an empty clock, since every check
+    /// asks the host's clock first.
     pub(super) fn host_access(&mut self, name: &str) -> Arc<Actor> {
         let time = self.host.get(Lane::HOST).saturating_add(1);
         self.host.reach(Lane::HOST, time);
@@ -73,11 +73,11 @@ impl State {
         })
     }
 
-    /// The host is ordered after `point` from here on, which has run.
+    /// Orders the host after `point`, whose work has run, from now on.
     pub(super) fn learn(&mut self, point: &Clock) {
         self.host.join(point);
         self.learned = self.learned.saturating_add(1);
-        // Now and then, so that it is a few steps a call however many streams and events there are.
+        // Only now and then, so that the cost for each call stays small with many streams and events.
         if self.learned >= (self.streams.ids().len() + self.events.len()) / 16 {
             self.learned = 0;
             let clocks = self.streams.clocks().chain(self.events.points());
@@ -92,7 +92,7 @@ impl State {
 }
 
 impl Simulated {
-    /// Reads memory from the host. Checked against all other accesses; makes nothing run.
+    /// Reads memory from the host, checked against all other accesses. Makes no queued work run.
     pub fn host_read(&self, ptr: u64, len: u64, name: &str) -> Result<Vec<u8>> {
         let span = Span { ptr, len };
         self.make(COPY, |state| {
@@ -104,7 +104,7 @@ impl Simulated {
         })
     }
 
-    /// Writes memory from the host. Checked against all other accesses; makes nothing run.
+    /// Writes memory from the host, checked against all other accesses. Makes no queued work run.
     pub fn host_write(&self, ptr: u64, bytes: &[u8], name: &str) -> Result<()> {
         self.make(COPY, |state| {
             let len = u64::try_from(bytes.len()).map_err(|_| codes::INVALID_VALUE)?;
@@ -116,14 +116,14 @@ impl Simulated {
         })
     }
 
-    /// One access of the host to all of `reads` and `writes`: checked against all other accesses, and
-    /// nothing else. The bytes are for [`Simulated::load`] and [`Simulated::store`].
+    /// Records one access of the host to all of `reads` and `writes`, and checks it against all other accesses.
+    /// [`Simulated::load`] and [`Simulated::store`] then move the bytes.
     pub fn host_touch(&self, name: &str, reads: &[Span], writes: &[Span]) {
         self.lock().host_touch(name, reads, writes);
     }
 
-    /// Reads memory as the work that runs does: not checked, since the launch declared it, and
-    /// freed memory reads as it is by then.
+    /// Reads memory from inside running work. Not checked: the launch declared the access. Freed memory reads as it
+    /// is at that time.
     pub fn load(&self, ptr: u64, len: u64) -> Result<Vec<u8>> {
         if len == 0 {
             return Ok(Vec::new());
@@ -132,7 +132,7 @@ impl Simulated {
         self.make(COPY, |state| state.memory.load(span).ok_or(codes::ILLEGAL_ADDRESS))
     }
 
-    /// Writes memory as the work that runs does.
+    /// Writes memory from inside running work.
     pub fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

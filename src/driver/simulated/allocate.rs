@@ -1,8 +1,7 @@
 //! Allocations and frees.
 //!
-//! A block from a stream's pool is handed out again at once for that stream, as caching allocators
-//! do: that is right for work on the stream, and a race for all other work that nothing orders
-//! before.
+//! A stream's pool hands a freed block out again at once for the same stream, as caching allocators do. That is right
+//! for work on this stream, and a race with any other work that is not ordered before.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,8 +26,7 @@ const FREE: &str = "cuMemFree";
 const FREE_ON: &str = "cuMemFreeAsync";
 
 impl State {
-    /// Whether `start` can be freed, and the pool that it goes back to; reports and refuses where it
-    /// cannot.
+    /// Checks that `start` can be freed, and returns the pool that it goes back to. Otherwise reports and refuses.
     fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
@@ -64,7 +62,7 @@ impl State {
     pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
-        // What is freed in order is open to nobody here; where it was opened twice, it stays.
+        // A block freed in stream order is not open here. A block opened twice stays.
         if self.memory.close(start) == Some(false) {
             return Ok(());
         }
@@ -74,8 +72,8 @@ impl State {
         Ok(())
     }
 
-    /// Memory from a stream's pool, a block of the same length that was freed there if there is one;
-    /// 0 bytes are the pointer 0.
+    /// Takes memory from a stream's pool: a freed block of the same length if there is one. 0 bytes give the pointer
+    /// 0.
     pub(super) fn take_from_pool(
         &mut self,
         pool: StreamId,
@@ -94,7 +92,7 @@ impl State {
         self.memory.add(nbytes, pointer, label, Some(pool)).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Memory in a context, in no pool; 0 bytes are the pointer 0.
+    /// Takes memory in a context, outside any pool. 0 bytes give the pointer 0.
     pub(super) fn allocate(
         &mut self,
         context: Context,
@@ -120,14 +118,14 @@ impl State {
         self.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Marks the block as freed by `who`, after the check that nothing races with that.
+    /// Marks the block as freed by `who`, after checking that nothing races with the free.
     fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
         let access = Access::new(who, block.whole());
         let races = block.history.admit(access, clock, &self.host, &mut HashSet::new());
         block.freed = Some(Arc::clone(who));
         if block.pool.is_none() {
-            // Whatever touches the block from here on is a use after free, whatever is ordered.
+            // Any later access is a use after free, whatever orders it.
             block.history = History::default();
         } else if let Some(pool) = pool {
             block.pool = Some(pool);
@@ -138,14 +136,14 @@ impl State {
 }
 
 impl Simulated {
-    /// Allocates `nbytes` on a device (0 bytes are the pointer 0), aligned to 256 and filled with
-    /// [`FRESH`](super::FRESH). It belongs to the device's primary context; managed memory names none.
+    /// Allocates `nbytes` on a device, aligned to 256 and filled with [`FRESH`](super::FRESH). 0 bytes give the
+    /// pointer 0. The memory belongs to the device's primary context; managed memory belongs to none.
     pub fn alloc(&self, ordinal: i32, nbytes: u64, kind: MemoryKind, label: &str) -> Result<u64> {
         let context = self.make(ALLOCATE, |state| state.contexts.primary(ordinal))?;
         self.alloc_in(context, nbytes, kind, label)
     }
 
-    /// The same in a context of the caller's choice.
+    /// Allocates in the context `context`, as [`alloc`](Self::alloc) does in the primary one.
     pub fn alloc_in(
         &self,
         context: Context,
@@ -156,8 +154,8 @@ impl Simulated {
         self.make(ALLOCATE, |state| state.allocate(context, nbytes, kind, label))
     }
 
-    /// Allocates device memory from the pool of `stream`: a block of the same length that was freed
-    /// there is handed out again at once, whatever else is still to run on it.
+    /// Allocates device memory from the pool of `stream`. A freed block of the same length is handed out again at
+    /// once, even if other work on it has not run yet.
     pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
         self.make(ALLOCATE, |state| {
             let pool = state.stream(stream)?;
@@ -165,23 +163,21 @@ impl Simulated {
         })
     }
 
-    /// How many bytes are allocated and not freed.
+    /// The number of bytes that are allocated and not freed.
     pub fn bytes_in_use(&self) -> u64 {
         self.lock().memory.in_use()
     }
 
-    /// The device of the allocation that an address lies in. No driver call, unlike the question what
-    /// a pointer is.
+    /// The device of the allocation that contains an address. No driver call.
     pub fn device_of(&self, ptr: u64) -> Option<i32> {
         self.lock().memory.pointer(ptr).map(|pointer| pointer.ordinal)
     }
 
-    /// Frees an allocation: at once, from the host, or (`Some`) in the order of a stream. Memory
-    /// from a pool goes back to it, for `None` in the order of the stream that it was taken for,
-    /// which a capture does not notice.
+    /// Frees an allocation: from the host and at once, or (`Some`) in the order of a stream. Memory from a pool goes
+    /// back to its pool. With `None` this happens in the order of the stream that the memory was taken for, and a
+    /// capture does not notice.
     ///
-    /// Refused with a report: an address that is not the start of a live allocation. The pointer 0
-    /// is nothing to free.
+    /// Reports and refuses an address that is not the start of a live allocation. For the pointer 0 nothing happens.
     pub fn free(&self, ptr: u64, on: Option<Stream>) -> Result<()> {
         if ptr == 0 {
             return Ok(());

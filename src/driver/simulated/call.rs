@@ -1,18 +1,18 @@
-//! A call of the driver: its entry point, what it was given, and how it ended.
+//! A driver call: its entry point, its arguments and its outcome.
 
 use crate::driver::{Context, Event};
 use crate::stream::{Stream, Thread};
 
 macro_rules! calls {
     ($($name:ident = $entry:literal, $result:ident;)+) => {
-        /// An entry point of the driver that is logged and can be made to fail.
+        /// A driver entry point that is logged and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Call {
             $(#[doc = concat!("`", $entry, "`.")] $name,)+
         }
 
         impl Call {
-            /// All of them.
+            /// All entry points.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
             /// The entry point's name, such as `cuEventRecord`.
@@ -20,7 +20,7 @@ macro_rules! calls {
                 match self { $(Self::$name => $entry,)+ }
             }
 
-            /// Whether its caller gets nothing from it but success or failure.
+            /// Whether the call returns nothing but success or failure.
             pub(super) const fn is_effect_only(self) -> bool {
                 match self { $(Self::$name => calls!(@ $result),)+ }
             }
@@ -81,15 +81,15 @@ calls! {
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It did what it does. A host sync is logged before it blocks.
+    /// The call took effect. A host wait is logged before it blocks.
     Done,
-    /// It reported success and did nothing, as [`Simulated::suppress`](super::Simulated::suppress) asked.
+    /// The call reported success and did nothing, as [`Simulated::suppress`](super::Simulated::suppress) asked.
     Suppressed,
-    /// It failed with this code.
+    /// The call failed with this code.
     Failed(u32),
 }
 
-/// What a call was given.
+/// A call's arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// The stream.
@@ -118,15 +118,15 @@ impl Arguments {
     }
 }
 
-/// One call of the driver, as the log keeps it.
+/// One logged driver call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallRecord {
     /// The entry point.
     pub call: Call,
-    /// What it was given.
+    /// The call's arguments.
     pub arguments: Arguments,
     /// The thread that called.
     pub thread: Thread,
-    /// How it ended.
+    /// How the call ended.
     pub outcome: Outcome,
 }

@@ -1,4 +1,4 @@
-//! How the driver calls are made, and a log of them, which keeps the last [`LOGGED`].
+//! Makes the driver calls, and logs the last [`LOGGED`] of them.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,21 @@ use super::{Simulated, State};
 use crate::error::Result;
 use crate::stream::Thread;
 
-/// How many calls the log keeps: those that were made last. A program that runs for long does not
-/// grow by what it calls.
+/// How many calls the log keeps, so that it does not grow in a long program.
 pub const LOGGED: usize = 1 << 16;
 
-/// The log and the faults that are still to come.
+/// The log, and the faults still to come.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     log: VecDeque<CallRecord>,
     pub(super) faults: Faults,
 }
 
-/// What a call comes to: an answer, or the code of CUDA's that it fails with. The call's name is added where it
-/// is made.
+/// The result of a call, or CUDA's error code. The caller adds the call's name.
 pub(super) type DriverResult<T> = Result<T, u32>;
 
 impl Simulated {
-    /// Makes a call that is neither logged nor made to fail.
+    /// Makes a call that is not logged and never fails by a fault.
     pub(super) fn make<T>(
         &self,
         call: &'static str,
@@ -36,7 +34,7 @@ impl Simulated {
         body(&mut state).map_err(|code| codes::failed(call, code))
     }
 
-    /// Makes the call that `body` carries out, unless a fault is due; `None` where it is suppressed.
+    /// Makes the call `body`, unless a fault is due. `None` if the call is suppressed.
     pub(super) fn called<T>(
         &self,
         call: Call,
@@ -63,7 +61,7 @@ impl Simulated {
         })
     }
 
-    /// The same for a call whose result is used, which is never suppressed.
+    /// Makes a call whose result is used, so that it is never suppressed.
     pub(super) fn ask<T>(
         &self,
         call: Call,
@@ -74,7 +72,7 @@ impl Simulated {
             .ok_or_else(|| codes::failed(call.name(), codes::UNKNOWN))
     }
 
-    /// The same for a call that answers nothing.
+    /// Makes a call without a result.
     pub(super) fn act(
         &self,
         call: Call,
@@ -84,7 +82,7 @@ impl Simulated {
         self.called(call, arguments, body).map(drop)
     }
 
-    /// The last [`LOGGED`] driver calls of all threads, in their order.
+    /// The last [`LOGGED`] driver calls of all threads, in order.
     pub fn calls(&self) -> Vec<CallRecord> {
         self.lock().calls.log.iter().copied().collect()
     }

@@ -1,15 +1,15 @@
-//! Graph capture: what may be done in one, and what spoils it.
+//! Graph capture: what is allowed during a capture, and what spoils it.
 //!
-//! Work launched on a stream that is being captured is kept, not queued. A record there and a wait
-//! elsewhere fork the capture to the other stream, and every fork must be joined by the stream that
-//! it began on. Inside a capture a stream has a clock of the capture's own lanes; a launch of the
-//! graph puts those lanes after the stream that it is launched on, and the stream after them.
+//! Work launched on a stream under capture is kept, not queued. A record on that stream and a wait on another stream
+//! fork the capture to the other stream. Each fork must be joined again by the stream that the capture began on.
+//! Inside a capture a stream has a clock over the capture's own lanes. A launch of the graph orders those lanes after
+//! the stream of the launch, and this stream after the lanes.
 //!
-//! What a capture cannot take is an error of CUDA's, and spoils it, so that its end fails as well:
-//! waits on work outside it, host syncs and event queries, another capture's events, the legacy
-//! default stream beside a blocking stream that is captured, stream-ordered frees. An external wait
-//! (`CU_EVENT_WAIT_EXTERNAL`) is a node of the graph. Not modelled: graphs launched inside a capture
-//! (refused), external records, memory nodes.
+//! A call that a capture does not allow returns an error of CUDA's and spoils the capture, so that its end fails as
+//! well. Such calls are: waits for work outside the capture, host waits and event queries, events of another capture,
+//! the legacy default stream beside a captured blocking stream, and stream-ordered frees. An external wait
+//! (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not modelled: graph launches inside a capture (refused),
+//! external records, memory nodes.
 
 use std::collections::HashMap;
 
@@ -23,15 +23,15 @@ use super::{Simulated, State};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// Whose unsafe calls spoil a capture, as in `CUstreamCaptureMode`.
+/// Which threads' unsafe calls spoil a capture, as in `CUstreamCaptureMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
-    /// Those of every thread.
+    /// Calls of any thread.
     #[default]
     Global,
-    /// Those of the thread that began it.
+    /// Calls of the thread that began the capture.
     ThreadLocal,
-    /// No thread's.
+    /// Calls of no thread.
     Relaxed,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct Capture {
     pub(super) origin: StreamId,
     pub(super) thread: Thread,
     pub(super) spoiled: bool,
-    /// How far each lane has come.
+    /// The number of steps on each lane so far.
     pub(super) times: Vec<u64>,
     pub(super) nodes: Vec<Node>,
 }
 
 impl Capture {
-    /// The next number of a lane.
+    /// Advances a lane by one step.
     fn step(&mut self, lane: Lane) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(1);
@@ -59,7 +59,7 @@ impl Capture {
     }
 }
 
-/// The captures under way, by their number.
+/// The open captures, by number.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     pub(super) begun: usize,
@@ -78,36 +78,35 @@ impl State {
         }
     }
 
-    /// Spoils the capture that the stream takes part in, if any.
+    /// Spoils the capture that contains the stream, if any.
     pub(super) fn spoil_capture_of(&mut self, stream: StreamId) {
         if let Some(capture) = self.capture_of(stream) {
             self.spoil(capture);
         }
     }
 
-    /// Refuses what cannot be done with a stream that is being captured.
+    /// Refuses a stream under capture, for a call that is not allowed then.
     pub(super) fn refuse_capturing(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.capture_of(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// The stream of that name, for a question that ends the capture it is part of: `cuStreamGetFlags` and
-    /// `cuStreamGetId` do, in each capture mode, `cuStreamGetCtx` and `cuStreamIsCapturing` do not (H200, driver 580,
-    /// 2026-11).
+    /// The stream named `stream`, for a call that would end a capture of it. `cuStreamGetFlags` and `cuStreamGetId`
+    /// end it in every capture mode. `cuStreamGetCtx` and `cuStreamIsCapturing` do not (H200, driver 580, 2026-11).
     pub(super) fn not_capturing(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let id = self.native(stream)?;
         self.refuse_capturing(id)?;
         Ok(id)
     }
 
-    /// Refuses a host sync of all contexts while any stream is being captured, whatever the mode.
+    /// Refuses a host wait for all contexts while any stream is captured, in any mode.
     pub(super) fn refuse_captures(&mut self) -> DriverResult<()> {
         self.captures.open.values_mut().for_each(|capture| capture.spoiled = true);
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// Refuses a call that is unsafe during a capture: it spoils those that it can spoil from here.
+    /// Refuses a call that is unsafe during a capture, and spoils the captures that the calling thread can spoil.
     pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
@@ -126,7 +125,7 @@ impl State {
         if refused { Err(codes::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// The capture that an action on the legacy default stream would be implicitly ordered with.
+    /// The capture that an action on the legacy default stream would implicitly be ordered with.
     fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
         let stream = self.streams.get(stream);
         if stream.role != Role::Legacy {
@@ -135,14 +134,14 @@ impl State {
         self.blocking(stream.context).iter().find_map(|id| self.capture_of(*id))
     }
 
-    /// Refuses an action on the legacy default stream while a blocking stream is being captured.
+    /// Refuses an action on the legacy default stream while a blocking stream is captured.
     pub(super) fn refuse_implicit(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.implicit(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_IMPLICIT)
     }
 
-    /// The open capture of that number, unless it is spoiled.
+    /// The open capture with this number, unless it is spoiled.
     fn healthy(&mut self, capture: CaptureId) -> DriverResult<&mut Capture> {
         match self.captures.open.get_mut(&capture) {
             Some(capture) if !capture.spoiled => Ok(capture),
@@ -151,7 +150,7 @@ impl State {
         }
     }
 
-    /// Where a stream stands inside its capture; `None` where it is not being captured.
+    /// The stream's point inside its capture; `None` if it is not captured.
     pub(super) fn captured_point(
         &mut self,
         stream: StreamId,
@@ -162,7 +161,7 @@ impl State {
         Ok(Some(point))
     }
 
-    /// Keeps an operation that was launched on a stream that is being captured.
+    /// Keeps an operation launched on a stream under capture.
     pub(super) fn capture(&mut self, stream: StreamId, operation: Operation) -> DriverResult<()> {
         let Some((id, mut clock)) = self.captured_point(stream)? else { return Ok(()) };
         let Some(lane) = self.streams.get(stream).member.as_ref().map(|member| member.lane) else {
@@ -180,7 +179,7 @@ impl State {
         self.streams.get_mut(stream).member = Some(member);
     }
 
-    /// A wait on an event that was recorded in a capture: the stream joins it, or waits inside it.
+    /// A wait for an event of a capture: the stream joins the capture, or waits inside it.
     pub(super) fn join_capture(
         &mut self,
         stream: StreamId,
@@ -204,8 +203,7 @@ impl State {
             return Err(codes::STREAM_CAPTURE_MERGE);
         }
         let capture = self.healthy(event)?;
-        // The fork itself is the first thing on its lane, so that it must be joined even where no
-        // work follows.
+        // The fork is the first step on its lane, so that it must be joined even if no work follows.
         let fork = Lane::numbered(capture.times.len());
         if !waits_inside {
             capture.times.push(1);
@@ -219,13 +217,13 @@ impl State {
         Ok(())
     }
 
-    /// A wait inside a capture on something outside it.
+    /// A wait inside a capture for something outside.
     pub(super) fn isolate(&mut self, stream: StreamId) -> u32 {
         self.spoil_capture_of(stream);
         codes::STREAM_CAPTURE_ISOLATION
     }
 
-    /// A call outside a capture on an event that was recorded inside it.
+    /// A call outside a capture about an event recorded inside.
     pub(super) fn captured_event(&mut self, capture: CaptureId) -> u32 {
         self.spoil(capture);
         codes::CAPTURED_EVENT
@@ -233,8 +231,8 @@ impl State {
 }
 
 impl Simulated {
-    /// `cuStreamIsCapturing`. Legal at any time; fails for the legacy default stream while a
-    /// blocking stream of its context is being captured, and spoils nothing.
+    /// `cuStreamIsCapturing`. Legal at any time. For the legacy default stream it fails while a blocking stream of
+    /// its context is captured, and spoils nothing.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
         self.ask(Call::StreamIsCapturing, Arguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -245,8 +243,8 @@ impl Simulated {
         })
     }
 
-    /// `cuStreamGetCaptureInfo`: the number of the capture that a stream takes part in; no two captures
-    /// have the same.
+    /// `cuStreamGetCaptureInfo`: the number of the capture that contains the stream. No two captures have the same
+    /// number.
     pub fn capture_number(&self, stream: Stream) -> Result<u64> {
         self.ask(Call::StreamGetCaptureInfo, Arguments::stream(stream), |state| {
             let id = state.native(stream)?;
@@ -255,8 +253,8 @@ impl Simulated {
         })
     }
 
-    /// `cuThreadExchangeStreamCaptureMode`: which captures the calling thread's unsafe calls spoil.
-    /// Returns the mode before.
+    /// `cuThreadExchangeStreamCaptureMode`: sets which captures the calling thread's unsafe calls spoil. Returns the
+    /// previous mode.
     pub fn exchange_capture_mode(&self, mode: CaptureMode) -> CaptureMode {
         self.lock().captures.modes.insert(Thread::current(), mode).unwrap_or_default()
     }

@@ -1,7 +1,6 @@
 //! Devices, their contexts, and each thread's stack of current contexts.
 //!
-//! A thread that has not said otherwise has the primary context of device 0, as after
-//! `cudaSetDevice(0)`.
+//! A thread that has set no context uses the primary context of device 0, as after `cudaSetDevice(0)`.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -14,13 +13,13 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Thread;
 
-/// Contexts look like pointers, and are the same numbers in every run.
+/// The first context. Contexts look like pointers, and have the same numbers in every run.
 const FIRST: usize = 0x4000_0000;
 const STEP: usize = 0x100;
 
 const SET_DEVICE: &str = "cudaSetDevice";
 
-/// All contexts (the first of each device is its primary one) and the stacks of the threads.
+/// All contexts, and each thread's stack. Each device's first context is its primary one.
 #[derive(Debug)]
 pub(super) struct Contexts {
     /// The device of each context.
@@ -28,7 +27,7 @@ pub(super) struct Contexts {
     /// How often each context was reset: its life.
     resets: Vec<u64>,
     devices: usize,
-    /// The devices whose primary context was asked of the driver before.
+    /// The devices whose primary context the driver has been asked for.
     retained: Vec<i32>,
     stacks: HashMap<Thread, Vec<Context>>,
 }
@@ -62,7 +61,7 @@ impl Contexts {
             .ok_or(codes::INVALID_DEVICE)
     }
 
-    /// All of them.
+    /// All contexts.
     pub(super) fn all(&self) -> impl Iterator<Item = Context> + use<> {
         (0..self.ordinals.len()).filter_map(numbered)
     }
@@ -75,14 +74,14 @@ impl Contexts {
             .ok_or(codes::INVALID_CONTEXT)
     }
 
-    /// The life of a context: a number that no other context, and no other life of it, has.
+    /// The life of a context: a number that no other context and no other life of this one has.
     pub(super) fn life(&self, context: Context) -> DriverResult<u64> {
         self.ordinal(context)?;
         let resets = index(context).and_then(|index| self.resets.get(index)).copied();
         Ok((context.0.get() as u64) << 16 | resets.unwrap_or(0))
     }
 
-    /// Whether this is the first time that the device's primary context is asked of the driver.
+    /// Whether the device's primary context is asked for the first time.
     pub(super) fn is_retained(&self, ordinal: i32) -> bool {
         self.retained.contains(&ordinal)
     }
@@ -91,7 +90,7 @@ impl Contexts {
         self.retained.push(ordinal);
     }
 
-    /// How reports name a context: `device 0`, or `device 0, context#2` for one that is not primary.
+    /// A context's name in reports: `device 0`, or `device 0, context#2` if it is not primary.
     pub(super) fn describe(&self, context: Context) -> String {
         match index(context).and_then(|index| Some((index, *self.ordinals.get(index)?))) {
             Some((index, ordinal)) if index < self.devices => format!("device {ordinal}"),
@@ -112,7 +111,7 @@ impl Contexts {
         self.stack().last().copied()
     }
 
-    /// The same for a call that needs one.
+    /// The calling thread's context, for a call that needs one.
     pub(super) fn needed(&mut self) -> DriverResult<Context> {
         self.current().ok_or(codes::INVALID_CONTEXT)
     }
@@ -143,7 +142,7 @@ impl Contexts {
 }
 
 impl State {
-    /// Refuses an event of an earlier life of its context, with a report: a real driver dies of it.
+    /// Reports and refuses an event of an earlier life of its context. A real driver would crash.
     pub(super) fn refuse_dead(&mut self, event: Event) -> DriverResult<()> {
         if self.contexts.life(event.context)? == event.life {
             return Ok(());
@@ -172,8 +171,8 @@ impl Simulated {
         state.contexts.ordinal(context).ok()
     }
 
-    /// `cuDevicePrimaryCtxReset`: takes down the streams, events and memory of the device's primary
-    /// context, once what is queued has run. The context has the same address when it is used again.
+    /// `cuDevicePrimaryCtxReset`: runs what is queued, then destroys the streams, events and memory of the device's
+    /// primary context. The context keeps its address for its next life.
     pub fn reset_device(&self, ordinal: i32) -> Result<()> {
         self.run_all()?;
         let reset = "cuDevicePrimaryCtxReset";
@@ -191,8 +190,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Runs `call` with a device's primary context current, and the thread's own again afterwards.
-    /// Unlike a push and a pop it is no driver call: not logged, and not made to fail.
+    /// Runs `call` with a device's primary context current, and restores the thread's own. It is no driver call: not
+    /// logged, and never made to fail.
     pub fn on_device<R>(&self, ordinal: i32, call: impl FnOnce() -> Result<R>) -> Result<R> {
         self.make(SET_DEVICE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -203,13 +202,12 @@ impl Simulated {
         result
     }
 
-    /// `cuCtxSetCurrent(NULL)`: the calling thread has no context from here on, or the one that is
-    /// next on its stack.
+    /// `cuCtxSetCurrent(NULL)`: from now on the calling thread has no context, or the next one on its stack.
     pub fn unset_device(&self) {
         self.lock().contexts.replace(None);
     }
 
-    /// `cuCtxCreate`, without making it current: another context of a device.
+    /// `cuCtxCreate`, without making the context current: another context on a device.
     pub fn create_context(&self, ordinal: i32) -> Result<Context> {
         self.make("cuCtxCreate", |state| state.contexts.create(ordinal))
     }

@@ -1,8 +1,8 @@
-//! Copies as the driver makes them: queued work with declared accesses, which can fail or be left out.
+//! Copies as queued work with declared accesses. They can fail or be suppressed.
 //!
-//! Refused, as memory nodes are not modelled: stream-ordered memory while its stream is being
-//! captured. A peer copy has to name the contexts of the devices that its memory is on. Memory of the
-//! host is not followed by the happens-before check; what is copied there shows in its values.
+//! Stream-ordered memory is refused while its stream is captured, since memory nodes are not modelled. A peer copy
+//! must name the contexts of the devices that hold its memory. The happens-before check does not follow host memory:
+//! only the values show what was copied there.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const fn call_of(entry: Entry) -> Call {
     }
 }
 
-/// The runs of bytes that rows cover, those that touch taken together.
+/// The byte ranges that the rows cover. Adjacent ranges are merged.
 fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> {
     let mut spans: Vec<Span> = Vec::new();
     for row in rows {
@@ -58,7 +58,7 @@ fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
     };
     let action = move |cuda: &Simulated| {
         for (from, to) in block.offsets() {
-            // Bytes that are not there have been reported when the copy was queued.
+            // Missing bytes were reported when the copy was queued.
             let Ok(bytes) = cuda.load(source.saturating_add(from), block.width) else { continue };
             let at = target.saturating_add(to);
             if let Some(memory) = &host {
@@ -73,7 +73,7 @@ fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
     Operation { name: call.name().into(), reads, writes, work: Work::Run(action) }
 }
 
-/// A copy from the host, whose bytes are read here and now.
+/// A copy from the host. Its bytes are read in this call.
 fn from_host(
     call: Call,
     memory: &HostMemory,
@@ -85,14 +85,14 @@ fn from_host(
         (usize::try_from(source.saturating_sub(memory.address())), usize::try_from(block.width));
     let bytes = at.ok().zip(length.ok()).and_then(|(at, length)| memory.read(at, length));
     let action: Arc<Action> = Arc::new(move |cuda: &Simulated| {
-        // Memory that is not there has been reported when the copy was queued.
+        // Missing memory was reported when the copy was queued.
         let _ = bytes.as_ref().map(|bytes| cuda.store(target, bytes));
     });
     Operation { name: call.name().into(), reads: [].into(), writes, work: Work::Run(action) }
 }
 
 impl State {
-    /// Refuses a peer copy whose memory is not where its contexts are.
+    /// Refuses a peer copy whose contexts do not match the devices of its memory.
     fn check_peers(&mut self, transfer: &Transfer<'_>) -> DriverResult<()> {
         let Route::Peer { from, to } = transfer.route else { return Ok(()) };
         let mut is_there = |address: u64, context: Context| -> DriverResult<bool> {

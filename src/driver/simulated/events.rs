@@ -1,8 +1,8 @@
 //! Events, and the host's waits.
 //!
-//! A wait binds to the record that was latest when it was queued, so an event may be recorded again
-//! at once; a wait on an event that was never recorded does nothing. Refused, as the driver does: an
-//! event of one context recorded on a stream of another.
+//! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. A
+//! wait for an event that was never recorded does nothing. An event recorded on a stream of another context is
+//! refused, as by the real driver.
 
 use super::call::{Arguments, Call};
 use super::calls::DriverResult;
@@ -16,17 +16,17 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Events look like pointers, and are the same numbers in every run.
+/// The first event. Events look like pointers, and have the same numbers in every run.
 const FIRST: usize = 0x6000_0000;
 const STEP: usize = 0x10;
 
-/// What an event stands for.
+/// The point that an event marks.
 #[derive(Debug, Clone)]
 pub(super) enum EventPoint {
     Never,
     /// The point of a stream.
     Point(Clock),
-    /// The point of a stream that was being captured: it is ordered inside that capture only.
+    /// The point of a stream under capture. It is ordered only inside that capture.
     Captured(CaptureId, Clock),
 }
 
@@ -34,14 +34,14 @@ pub(super) enum EventPoint {
 struct EventState {
     event: Event,
     recorded: EventPoint,
-    /// The event in other processes, where it is one of theirs, too.
+    /// The event's slot, if other processes share it.
     slot: Option<Slot>,
-    /// Which of its records was this process's last.
+    /// The number of this process's last record.
     mine: u64,
     is_destroyed: bool,
 }
 
-/// All events, and those that the bridge has to spare.
+/// All events, and the spare ones.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     all: Vec<EventState>,
@@ -56,7 +56,7 @@ impl Events {
         self.add(context, life, None)
     }
 
-    /// An event that other processes use, too. One that was destroyed is used again, as its handle is by the driver.
+    /// Makes an event that other processes share. A destroyed one is reused, as the driver reuses its handle.
     pub(super) fn create_shared(
         &mut self,
         context: Context,
@@ -92,7 +92,7 @@ impl Events {
         Ok(())
     }
 
-    /// Those that other processes use, too: which record was this process's last, and what it stands for.
+    /// The shared events, each with the number of this process's last record and the point that it marks.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&Slot, u64, &EventPoint)> {
         let all = self.all.iter();
         all.filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
@@ -116,7 +116,7 @@ impl Events {
         self.all.len()
     }
 
-    /// The points of streams that events stand for.
+    /// The stream points that events mark.
     pub(super) fn points(&mut self) -> impl Iterator<Item = &mut Clock> {
         self.all.iter_mut().filter_map(|event| match &mut event.recorded {
             EventPoint::Point(clock) => Some(clock),
@@ -131,7 +131,7 @@ impl Events {
 }
 
 impl State {
-    /// An event that was given back, if there is one of the context.
+    /// A spare event of the context, if there is one.
     pub(super) fn spared_event(&mut self, context: Context) -> DriverResult<Option<Event>> {
         let life = self.contexts.life(context)?;
         let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
@@ -143,7 +143,7 @@ impl State {
         self.events.spare.push(event);
     }
 
-    /// An event that can be touched: of the life that its context is in.
+    /// The event, if it belongs to the current life of its context.
     fn alive_event(&mut self, event: Event) -> DriverResult<&mut EventState> {
         let state = self.events.get_mut(event)?;
         if state.is_destroyed {
@@ -204,8 +204,8 @@ impl State {
         }
     }
 
-    /// A wait for what is outside the capture, which is a node of the graph: whenever the graph is
-    /// launched it waits for what the event stands for then. Outside a capture it is a wait like any.
+    /// A wait for work outside the capture, as a node of the graph: each launch waits for the point that the event
+    /// marks then. Outside a capture it is an ordinary wait.
     pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
         if self.capture_of(id).is_none() {
@@ -215,7 +215,7 @@ impl State {
         self.capture(id, Operation::external(event))
     }
 
-    /// What an event stands for now, for a node of a graph that waits for it.
+    /// The point that an event marks now, for a graph node that waits for it.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
         match self.events.get_mut(event).map(|event| &event.recorded) {
             Ok(EventPoint::Point(clock)) => clock.clone(),
@@ -223,7 +223,7 @@ impl State {
         }
     }
 
-    /// The point that an event stands for, for a call by which the host learns of it.
+    /// The point that an event marks, for a call that tells the host about it.
     fn point(&mut self, event: Event) -> DriverResult<Clock> {
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_unsafe()?;
@@ -239,16 +239,16 @@ impl State {
         self.refuse_unsafe()?;
         self.refuse_implicit(id)?;
         self.refuse_capturing(id)?;
-        // A wait of the host queues nothing, so a blocking stream takes nothing over from the legacy stream
-        // (H100, driver 580, 2026-11).
+        // The host's wait queues nothing, so a blocking stream does not follow the legacy stream by it (H100, driver
+        // 580, 2026-11).
         if self.streams.get(id).role == Role::Legacy {
             self.advance(id);
         }
         Ok(self.streams.get(id).clock.clone())
     }
 
-    /// All that is queued in the current context by now, on streams that are destroyed as well. What a capture keeps is
-    /// not queued.
+    /// The end of all work queued in the current context so far, on destroyed streams as well. Captured work is not
+    /// queued.
     pub(super) fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
         let mut end = Clock::default();
@@ -274,7 +274,7 @@ impl Simulated {
         })
     }
 
-    /// The event of that handle, for a program that keeps handles.
+    /// The event with this handle, for a program that stores handles.
     pub fn event(&self, handle: usize) -> Result<Event> {
         let nowhere = Event { handle, context: Context(std::num::NonZeroUsize::MIN), life: 0 };
         self.make("cuEventQuery", |state| Ok(state.events.get_mut(nowhere)?.event))
@@ -298,8 +298,8 @@ impl Simulated {
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
     }
 
-    /// `cuEventQuery`: whether the event has been reached. Makes nothing run; where it says yes, the
-    /// host is ordered after the event.
+    /// `cuEventQuery`: whether the event is reached. Makes no queued work run. If the answer is yes, the host is
+    /// ordered after the event.
     pub fn query_event(&self, event: Event) -> Result<bool> {
         self.ask(Call::EventQuery, Arguments::event(event), |state| {
             let point = state.point(event)?;
@@ -317,24 +317,23 @@ impl Simulated {
         self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event)).map(drop)
     }
 
-    /// `cuStreamSynchronize`: the host waits for all work of the stream; for the legacy default
-    /// stream that is also all work of its context's blocking streams. A blocking stream's work
-    /// waits for the legacy stream's before it; a wait for a blocking stream without such work
-    /// does not.
+    /// `cuStreamSynchronize`: the host waits for all work of the stream. For the legacy default stream this includes
+    /// all work of its context's blocking streams. A blocking stream's work waits for earlier work on the legacy
+    /// stream. A host wait for a blocking stream without such work does not.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let arguments = Arguments::stream(stream);
         let end = |state: &mut State| state.end_of_stream(stream);
         self.synchronize(Call::StreamSynchronize, arguments, end).map(drop)
     }
 
-    /// The host waits for all work of the current context, beside any capture: what `cuModuleUnload` does in the
-    /// relaxed mode (H100, driver 580, 2026-11).
+    /// The host waits for all work of the current context, beside any capture, as `cuModuleUnload` does in relaxed
+    /// mode (H100, driver 580, 2026-11).
     pub(super) fn synchronize_current(&self) -> Result<()> {
         self.synchronize(Call::ModuleUnload, Arguments::default(), State::end_of_context).map(drop)
     }
 
-    /// The host waits for all work of all devices, as a program does that calls `cuCtxSynchronize` in each context: a
-    /// capture is spoiled by that.
+    /// The host waits for all work of all devices, like a program that calls `cuCtxSynchronize` in each context. This
+    /// spoils captures.
     pub fn synchronize_all(&self) -> Result<()> {
         let contexts: Vec<Context> = self.lock().contexts.all().collect();
         for context in contexts {
@@ -346,7 +345,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Whether the wait was made, and not suppressed.
+    /// Waits, and returns whether the wait was made and not suppressed.
     pub(super) fn synchronize(
         &self,
         call: Call,

@@ -1,9 +1,8 @@
-//! Faults: calls of the driver that are made to fail.
+//! Faults: driver calls that are made to fail.
 //!
-//! A call can be made to fail with a code of the driver, or to report success and do nothing. The
-//! second is how a test proves that a wait is needed. Refused: names that are no entry point here, a
-//! zeroth call, a failure with the code of success, and success without effect for a call whose
-//! result its caller goes on to use.
+//! A call can be made to fail with a driver's code, or to report success and do nothing. The second kind lets a test
+//! prove that a wait is needed. Refused: an unknown entry point, a zeroth call, a failure with the success code, and
+//! a suppressed call whose result the caller needs.
 
 use std::fmt;
 
@@ -13,13 +12,13 @@ use super::call::Call;
 /// Why a fault was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultError {
-    /// Not the name of an entry point that the simulated device has.
+    /// The name is not an entry point of the simulated device.
     UnknownCall(String),
     /// Calls are counted from 1.
     ZerothCall,
     /// 0 is `CUDA_SUCCESS`.
     SuccessCode,
-    /// The caller uses the call's result, so it cannot succeed without one.
+    /// The caller needs the call's result, so the call cannot be suppressed.
     ResultNeeded(Call),
 }
 
@@ -48,7 +47,7 @@ impl fmt::Display for FaultError {
     }
 }
 
-/// The call whose name has most in common with `name`: half of it at least.
+/// The entry point most similar to `name`, if at least half of the name agrees.
 fn near(name: &str) -> Option<Call> {
     let common = |call: &Call| {
         let parts = (0..name.len()).flat_map(|from| (from..=name.len()).map(move |to| from..to));
@@ -69,7 +68,7 @@ fn list(f: &mut fmt::Formatter<'_>, calls: impl Iterator<Item = Call>) -> fmt::R
 
 impl std::error::Error for FaultError {}
 
-/// What shall become of a later call: it fails with the code, or (`None`) does nothing.
+/// The fault of a later call: it fails with the code, or (`None`) does nothing.
 #[derive(Debug)]
 pub(super) struct Fault {
     call: Call,
@@ -78,12 +77,12 @@ pub(super) struct Fault {
     pub(super) code: Option<u32>,
 }
 
-/// The faults that are still to come.
+/// The faults still to come.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Counts this call against every fault for it; the first that is due is taken.
+    /// Counts this call for every fault of its entry point, and takes the first fault that is due.
     pub(super) fn due(&mut self, call: Call) -> Option<Fault> {
         let mut due = None;
         for (at, fault) in self.0.iter_mut().enumerate() {
@@ -99,7 +98,7 @@ impl Faults {
 }
 
 impl Call {
-    /// The call of that name.
+    /// The entry point with this name.
     pub fn named(name: &str) -> Result<Self, FaultError> {
         let mut all = Self::ALL.iter().copied();
         all.find(|call| call.name() == name).ok_or_else(|| FaultError::UnknownCall(name.to_owned()))
@@ -107,7 +106,7 @@ impl Call {
 }
 
 impl Simulated {
-    /// Makes the `nth` next call (from 1) of the entry point `call` fail with `code`, without effect.
+    /// Makes the `nth` next call (from 1) of the entry point `call` fail with `code`. It has no effect.
     pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<(), FaultError> {
         if code == 0 {
             return Err(FaultError::SuccessCode);
@@ -132,7 +131,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Takes back the calls that were to do nothing and have not come; says so of the first.
+    /// Removes the suppressed calls that have not happened, and describes the first.
     pub(crate) fn take_unused(&self) -> Option<String> {
         let faults = &mut self.lock().calls.faults.0;
         let unused: Vec<Fault> = faults.extract_if(.., |fault| fault.code.is_none()).collect();
@@ -143,7 +142,7 @@ impl Simulated {
         })
     }
 
-    /// Takes back the faults that have not come yet; returns how many there were.
+    /// Removes the faults that have not happened, and returns their number.
     pub fn clear_faults(&self) -> usize {
         std::mem::take(&mut self.lock().calls.faults.0).len()
     }

@@ -1,8 +1,7 @@
-//! Graphs: a capture from begin to end, and its work, queued again by each launch.
+//! Graphs: the kept work of a capture, which each launch queues again.
 //!
-//! A launch is ordered after what is on its stream and after the launch of the same graph before;
-//! what comes on the stream later is ordered after all of the graph. In between, the captured order
-//! holds and no more: branches that nothing orders are unordered.
+//! A launch follows the earlier work on its stream and the graph's previous launch. Later work on the stream follows
+//! all of the graph. Inside the graph only the captured order holds: branches that nothing orders stay unordered.
 
 use std::sync::Arc;
 
@@ -17,19 +16,19 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// A graph that was captured.
+/// A graph from a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Graph(usize);
 
-/// A graph that can be launched. One launch of it is ordered after the one before.
+/// A graph that can be launched. Each launch follows the previous one.
 #[derive(Debug)]
 pub(super) struct Executable {
     nodes: Arc<[Node]>,
-    /// How far each of the capture's lanes came.
+    /// The number of steps on each of the capture's lanes.
     times: Vec<u64>,
-    /// The lanes that stand for them when it is launched.
+    /// The lanes that stand for them at a launch.
     lanes: Vec<Lane>,
-    /// The end of the launch before.
+    /// The end of the previous launch.
     end: Clock,
 }
 
@@ -86,7 +85,7 @@ impl State {
         Ok(self.add_graph(done.nodes, done.times))
     }
 
-    /// Ends a capture, in which no stream has part from here on.
+    /// Ends a capture. No stream belongs to it any more.
     fn leave_capture(&mut self, capture: CaptureId) -> Option<Capture> {
         let members: Vec<StreamId> =
             self.streams.ids().filter(|id| self.capture_of(*id) == Some(capture)).collect();
@@ -96,15 +95,15 @@ impl State {
         self.captures.open.remove(&capture)
     }
 
-    /// Ends the captures that streams of a context have part in. What they were to keep is the caller's to
-    /// drop, with the lock released: that may call back.
+    /// Ends the captures that contain a stream of a context. The caller must drop the kept work without the lock,
+    /// since that may call back.
     pub(super) fn leave_captures_in(&mut self, context: Context) -> Vec<Capture> {
         let of_it = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
         let captures: Vec<CaptureId> = of_it.filter_map(|id| self.capture_of(id)).collect();
         captures.into_iter().filter_map(|capture| self.leave_capture(capture)).collect()
     }
 
-    /// Keeps captured work as a graph. `times` says how far each lane of the capture came.
+    /// Keeps captured work as a graph. `times` has the number of steps on each lane of the capture.
     fn add_graph(&mut self, nodes: Vec<Node>, times: Vec<u64>) -> Graph {
         let lanes = times.iter().map(|_| self.schedule.add_lane()).collect();
         let graph = Graph(self.graphs.len());
@@ -112,7 +111,7 @@ impl State {
         graph
     }
 
-    /// Where the graph waits for events outside it, and what those stand for now.
+    /// The graph's waits for events outside, with the points that the events mark now.
     fn waited_for_outside(&mut self, nodes: &[Node]) -> Vec<(Lane, u64, Clock)> {
         let external = nodes.iter().filter_map(|node| match node.operation.work {
             Work::External(event) => Some((node.lane, node.time, event)),
@@ -177,10 +176,10 @@ impl Simulated {
         self.make("cuStreamBeginCapture", |state| state.begin_capture(stream, mode))
     }
 
-    /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph, unless the capture was spoiled or a
-    /// fork was not joined. Either way the capture is over.
+    /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph, unless the capture was spoiled or a fork was not
+    /// joined. The capture ends in any case.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
-        // What the captured work holds goes with the lock released: dropping it may call back.
+        // Drops what the captured work holds after the lock is released, since that may call back.
         let mut kept = Vec::new();
         self.make("cuStreamEndCapture", |state| {
             state.end_capture(stream).map_err(|(code, nodes)| {
@@ -190,13 +189,12 @@ impl Simulated {
         })
     }
 
-    /// `cuGraphLaunch`: queues the captured work, after the stream and after the launch before.
+    /// `cuGraphLaunch`: queues the captured work, after the stream's earlier work and the previous launch.
     pub fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
         self.make("cuGraphLaunch", |state| state.launch_graph(graph, stream))
     }
 
-    /// Ends every capture, and drops what the work of all graphs holds: their launches do nothing
-    /// from here on.
+    /// Ends every capture, and drops what the work of all graphs holds. Later launches of these graphs do nothing.
     pub fn forget_graphs(&self) {
         let mut state = self.lock();
         let open = std::mem::take(&mut state.captures.open);
@@ -208,7 +206,7 @@ impl Simulated {
         let graphs = state.graphs.iter_mut();
         let nodes: Vec<Arc<[Node]>> =
             graphs.map(|graph| std::mem::replace(&mut graph.nodes, Arc::clone(&none))).collect();
-        // With the lock released: dropping what work holds may call back.
+        // Without the lock: dropping what work holds may call back.
         drop(state);
         drop((open, nodes));
     }

@@ -1,10 +1,10 @@
-//! The accesses to one block of memory that a later access could still race with.
+//! The accesses to a block of memory that a later access could still race with.
 //!
-//! An access is forgotten, byte by byte, once that loses no racing operation:
-//! - The host is ordered after it. Whatever comes later is then as well, since every launch comes
-//!   after all that the host did before.
-//! - A later access to the byte is ordered after it and excludes as much (it writes, or the earlier
-//!   one only reads). What races with the earlier one is unordered with the later one too.
+//! An access to a byte is forgotten once no racing operation can be missed:
+//! - The host is ordered after it. Every launch follows all that the host did before, so later work is ordered as
+//!   well.
+//! - A later access to the byte is ordered after it and excludes as much (it writes, or the earlier one only
+//!   reads). Whatever races with the earlier access is also unordered with the later one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::clock::{Clock, Lane};
 use super::report::{AccessKind, AccessRange, Side};
 
-/// Who accesses memory: an operation of a stream, or the host.
+/// The origin of an access: an operation on a stream, or the host.
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) operation: Arc<str>,
@@ -34,7 +34,7 @@ impl Actor {
     }
 }
 
-/// One access, as declared.
+/// One declared access.
 #[derive(Debug)]
 pub(super) struct Access {
     who: Arc<Actor>,
@@ -55,16 +55,16 @@ impl Access {
     }
 }
 
-/// Bytes with the same accesses that are not forgotten yet, up to `end`.
+/// A range of bytes, up to `end`, whose remaining accesses are the same.
 #[derive(Debug, Clone)]
 struct Run {
     end: u64,
-    /// Each with its number, the earliest first.
+    /// The accesses with their numbers, earliest first.
     accesses: Vec<(u64, Arc<Access>)>,
 }
 
-/// The accesses that are not forgotten yet: runs of bytes by their starts, which do not overlap. An access takes
-/// a few steps for each run that it touches, and none for the others.
+/// The remaining accesses: ranges of bytes by their starts, without overlap. An access costs a few steps for each
+/// range that it touches, and none for the others.
 #[derive(Debug, Default)]
 pub(super) struct History {
     runs: BTreeMap<u64, Run>,
@@ -72,9 +72,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Adds an access whose clock is `clock`, and returns the pairs that race. An earlier operation
-    /// that is in `named` is left out; those returned are added to it, so that two operations are
-    /// paired once.
+    /// Adds an access whose clock is `clock`, and returns the racing pairs. Earlier operations in `named` are
+    /// skipped, and the returned ones are added to it, so that two operations are paired once.
     pub(super) fn admit(
         &mut self,
         access: Access,
@@ -116,7 +115,7 @@ impl History {
         first.map(|earlier| (earlier.side(), access.side())).collect()
     }
 
-    /// Makes a run that reaches over `at` two.
+    /// Splits a range that reaches over `at` into two.
     fn split(&mut self, at: u64) {
         let Some((_, run)) = self.runs.range_mut(..at).next_back() else { return };
         if run.end > at {
@@ -126,7 +125,7 @@ impl History {
         }
     }
 
-    /// Makes runs between `start` and `end` one that have the same accesses.
+    /// Merges ranges between `start` and `end` that have the same accesses.
     fn join(&mut self, start: u64, end: u64) {
         let numbers =
             |run: &Run| run.accesses.iter().map(|(number, _)| *number).collect::<Vec<_>>();

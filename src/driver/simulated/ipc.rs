@@ -1,8 +1,8 @@
-//! Memory and events that other processes open, each with a simulated device of its own.
+//! Memory and events shared with other processes, each of which has its own simulated device.
 //!
-//! A wait for another process's record is queued work that may not run before the record is reached there, and that
-//! asks the other process to run what is queued before it. Refused as the driver does: what is opened where it was made.
-//! Freed memory that another process still has open is a report.
+//! A wait for another process's record is queued work that may not run before that process reaches the record. The
+//! wait asks the other process to run the work before it. As in the real driver, memory and events cannot be opened
+//! by the process that made them. Freeing memory that another process still has open is reported.
 
 use std::sync::Arc;
 
@@ -21,17 +21,18 @@ use crate::driver::{Context, Event, Pointer};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// Pools look like pointers. Those of this process follow the default one, and those of others follow them.
+/// The first pool of another process. Pools look like pointers: the default pool, then this process's, then those of
+/// others.
 const OTHERS: u64 = 0x7100_0000;
 const STEP: u64 = 0x10;
 
-/// The files of this process and of those whose memory it has opened.
+/// This process's file, and the files of processes whose memory it has opened.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     own: Option<Arc<Arena>>,
     others: Vec<Arc<Arena>>,
     pools: u64,
-    /// Whether `cuMemAlloc` takes memory of the file.
+    /// Whether `cuMemAlloc` takes memory from the file.
     pub(super) is_shared: bool,
 }
 
@@ -43,7 +44,7 @@ impl Processes {
         self.own.as_ref().ok_or(codes::NOT_SUPPORTED)
     }
 
-    /// The file that `at` is in, of another process.
+    /// The other process's file that contains `at`.
     fn other(&mut self, at: At) -> DriverResult<&Arc<Arena>> {
         if self.own.as_ref().is_some_and(|own| own.number() == at.file) {
             return Err(codes::INVALID_CONTEXT);
@@ -79,7 +80,7 @@ impl State {
         self.memory.open(raw, (arena, at), pointer).ok_or(codes::INVALID_VALUE)
     }
 
-    /// The free of a block has come to be done.
+    /// Marks the free of a block as done.
     pub(super) fn poison(&mut self, start: u64) {
         if let Some(whole) = self.memory.held_elsewhere(start) {
             let place = "another process".into();
@@ -103,7 +104,7 @@ impl State {
 }
 
 impl Simulated {
-    /// Memory of `cuMemAlloc` can be opened by other processes from here on.
+    /// Lets other processes open memory of `cuMemAlloc` from now on.
     pub fn share_memory(&self) -> Result<()> {
         self.make("cuMemAlloc", |state| {
             state.processes.own()?;
@@ -112,7 +113,7 @@ impl Simulated {
         })
     }
 
-    /// Runs what other processes wait for, as far as it can be run now.
+    /// Runs what other processes wait for, as far as possible now.
     pub fn run_needed(&self) {
         let needed = self.lock().needed();
         for point in &needed {

@@ -1,5 +1,5 @@
-//! What a program of Rust's asks of a simulated device beside the driver's calls, wherever that device is: in
-//! this library, or in another one of the process ([`crate::driver::lent`]).
+//! What a Rust program asks of a simulated device, apart from driver calls. The device may be in this library or in
+//! another one of the process ([`crate::driver::lent`]).
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::driver::Driver;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// What a piece of queued work does when it runs.
+/// The function of a piece of queued work.
 pub type Task = dyn Fn(&dyn Machine) + Send + Sync;
 
-/// A simulated device that work can be queued on. Streams are named as the driver names them.
+/// A simulated device that can queue work. Streams have the driver's names.
 pub trait Machine: Driver {
     /// `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`.
     fn new_stream(&self, ordinal: i32) -> Result<u64>;
@@ -19,7 +19,7 @@ pub trait Machine: Driver {
     /// `cuStreamDestroy`.
     fn end_stream(&self, stream: u64) -> Result<()>;
 
-    /// Queues `task`, which reads and writes what it says, and is checked for that now.
+    /// Queues `task`. Its declared reads and writes are checked now.
     fn queue(
         &self,
         stream: u64,
@@ -28,16 +28,16 @@ pub trait Machine: Driver {
         task: Arc<Task>,
     ) -> Result<()>;
 
-    /// Reads memory as the work that runs does.
+    /// Reads memory from inside running work.
     fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Writes memory as the work that runs does.
+    /// Writes memory from inside running work.
     fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Reads memory from the host, which is checked as any other access is.
+    /// Reads memory from the host. The read is checked like any other access.
     fn read_on_host(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Reports a kernel that could not do its work.
+    /// Reports a kernel that failed.
     fn failed(&self, kernel: &str, why: &str);
 }
 

@@ -1,7 +1,7 @@
-//! The simulated device's memory, block by block.
+//! The simulated device's memory, in blocks.
 //!
-//! A freed block stays mapped until the simulated device goes, so that work which runs too late
-//! reads a pattern and not other memory.
+//! A freed block stays mapped until the simulated device is dropped. Work that runs too late then reads a pattern,
+//! and no foreign memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Allocation;
 use crate::driver::{Context, Pointer};
 
-/// What fresh memory holds.
+/// The bytes of new memory.
 pub const FRESH: u8 = 0xCD;
-/// What freed memory holds, from when the free runs.
+/// The bytes of freed memory, from when the free runs.
 pub const FREED: u8 = 0xDD;
 
-/// What the driver calls the pool of `cuMemAllocAsync`, which cannot be exported.
+/// The driver's handle of the `cuMemAllocAsync` pool, which cannot be exported.
 pub(super) const DEFAULT_POOL: u64 = 0x7000_0000;
 
-/// How other processes get at a block.
+/// How other processes reach a block.
 #[derive(Debug)]
 pub(super) enum Export {
-    /// Not at all.
+    /// They cannot.
     No,
-    /// By the handle of an allocation of `cuMemAlloc`.
+    /// By the handle of a `cuMemAlloc` allocation.
     Legacy(Arc<Arena>, At),
-    /// By the pool of this number.
+    /// By the pool with this number.
     Pool(Arc<Arena>, At, u64),
-    /// It is another process's, opened so many times.
+    /// The block belongs to another process and is opened this many times.
     Opened(Arc<Arena>, At, u32),
 }
 
-/// An allocation, or one that was.
+/// A live or freed allocation.
 #[derive(Debug)]
 pub(super) struct Block {
     raw: HostMemory,
-    /// The bytes that were asked for; the rest of the block is out of bounds.
+    /// The requested bytes. The rest of the block is out of bounds.
     pub(super) length: u64,
     pointer: Pointer,
     label: Arc<str>,
-    /// The stream whose pool it goes back to.
+    /// The stream whose pool the block goes back to.
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
@@ -52,12 +52,12 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Some of its bytes, for a report.
+    /// A range of the block's bytes, for a report.
     pub(super) fn touched(&self, start: u64, end: u64, access: AccessKind) -> AccessRange {
         AccessRange { allocation: Some(Arc::clone(&self.label)), bytes: start..end, access }
     }
 
-    /// All of it, freed.
+    /// All of the block's bytes, as freed, for a report.
     pub(super) fn whole(&self) -> AccessRange {
         self.touched(0, self.length, AccessKind::Free)
     }
@@ -67,12 +67,12 @@ impl Block {
     }
 }
 
-/// All blocks by their address, and those that each stream's pool has to spare.
+/// All blocks by address, and the spare blocks of each stream's pool.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     blocks: BTreeMap<u64, Block>,
     spare: HashMap<StreamId, Vec<u64>>,
-    /// Where blocks were that went with their context.
+    /// The addresses of blocks that were lost with their context.
     gone: HashSet<u64>,
 }
 
@@ -82,27 +82,27 @@ impl Memory {
         self.blocks.get_mut(&start)
     }
 
-    /// The block that `address` lies in, freed or not, and the offset there.
+    /// The block that contains `address`, freed or not, and the offset in it.
     pub(super) fn find(&mut self, address: u64) -> Option<(&mut Block, u64)> {
         let (start, block) = self.blocks.range_mut(..=address).next_back()?;
         let offset = address.checked_sub(*start)?;
         (offset < block.length).then_some((block, offset))
     }
 
-    /// What the driver knows of `address`. A pool's memory is the driver's, handed out or not.
+    /// What the driver knows about `address`. The driver owns a pool's memory even while it is not handed out.
     pub(super) fn pointer(&mut self, address: u64) -> Option<Pointer> {
         let (block, _) = self.find(address)?;
         (block.freed.is_none() || block.pool.is_some()).then_some(block.pointer)
     }
 
-    /// The bytes of `span`, freed or not; `None` where it is not inside one block.
+    /// The bytes of `span`, freed or not; `None` if it is not inside one block.
     pub(super) fn load(&mut self, span: Span) -> Option<Vec<u8>> {
         let (block, offset) =
             self.find(span.ptr).filter(|(block, offset)| block.holds(*offset, span.len))?;
         block.raw.read(usize::try_from(offset).ok()?, usize::try_from(span.len).ok()?)
     }
 
-    /// Writes `bytes` at `address`; `None`, with nothing written, where they are not inside one block.
+    /// Writes `bytes` at `address`. If they do not fit in one block it writes nothing and returns `None`.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let length = u64::try_from(bytes.len()).ok()?;
         let (block, offset) =
@@ -110,12 +110,12 @@ impl Memory {
         block.raw.write(usize::try_from(offset).ok()?, bytes)
     }
 
-    /// How many bytes are allocated and not freed.
+    /// The number of bytes that are allocated and not freed.
     pub(super) fn in_use(&self) -> u64 {
         self.blocks.values().filter(|block| block.freed.is_none()).map(|block| block.length).sum()
     }
 
-    /// Sets the block at `start` to the pattern of freed memory.
+    /// Fills the block at `start` with the pattern of freed memory.
     pub(super) fn poison(&mut self, start: u64) {
         let Some(block) = self.blocks.get_mut(&start) else { return };
         if let Export::Opened(arena, at, opened) = &block.export {
@@ -130,7 +130,7 @@ impl Memory {
         }
     }
 
-    /// A fresh block; `None` where there is no memory left.
+    /// Adds a new block; `None` if memory is exhausted.
     pub(super) fn add(
         &mut self,
         length: u64,
@@ -143,7 +143,7 @@ impl Memory {
         Some(self.insert(raw, (length, pool), pointer, label, Export::No))
     }
 
-    /// A fresh block that other processes can open.
+    /// Adds a new block that other processes can open.
     pub(super) fn add_shared(
         &mut self,
         length: u64,
@@ -157,7 +157,7 @@ impl Memory {
         Some(self.insert(raw, (length, None), pointer, label, export))
     }
 
-    /// A block of another process; the one that was opened before, once more, where it was.
+    /// Opens a block of another process. A block that is already open is opened once more, at the same address.
     pub(super) fn open(
         &mut self,
         raw: HostMemory,
@@ -178,7 +178,7 @@ impl Memory {
         Some(self.insert(raw, (at.length, None), pointer, "opened", export))
     }
 
-    /// Closes a block of another process once: whether that was the last time. `None` where it is none.
+    /// Closes another process's block once. Returns whether that was the last time; `None` if it is no such block.
     pub(super) fn close(&mut self, start: u64) -> Option<bool> {
         match &mut self.blocks.get_mut(&start)?.export {
             Export::Opened(_, _, opened) => {
@@ -189,7 +189,7 @@ impl Memory {
         }
     }
 
-    /// All of a block that another process has open.
+    /// All bytes of a block that another process has open.
     pub(super) fn held_elsewhere(&mut self, start: u64) -> Option<AccessRange> {
         let block = self.blocks.get(&start)?;
         let (Export::Legacy(arena, at) | Export::Pool(arena, at, _)) = &block.export else {
@@ -198,7 +198,7 @@ impl Memory {
         arena.is_held(at.offset, at.length).then(|| block.whole())
     }
 
-    /// How the allocation that `address` lies in gets to other processes.
+    /// How the allocation that contains `address` can be shared with other processes.
     pub(super) fn allocation(&mut self, address: u64) -> Option<Allocation> {
         let (block, offset) = self.find(address)?;
         if block.freed.is_some() {
@@ -235,7 +235,7 @@ impl Memory {
         address
     }
 
-    /// Forgets the blocks of a context that was reset: nothing is there any more.
+    /// Forgets the blocks of a context that was reset.
     pub(super) fn take_down(&mut self, context: Context) {
         self.blocks.retain(|start, block| {
             let stays = block.pointer.context != Some(context);
@@ -246,18 +246,17 @@ impl Memory {
         });
     }
 
-    /// Whether the block at `start` went with its context.
+    /// Whether the block at `start` was lost with its context.
     pub(super) fn is_gone(&self, start: u64) -> bool {
         !self.blocks.contains_key(&start) && self.gone.contains(&start)
     }
 
-    /// Gives a freed block to a stream's pool.
+    /// Gives a freed block back to a stream's pool.
     pub(super) fn spare(&mut self, pool: StreamId, start: u64) {
         self.spare.entry(pool).or_default().push(start);
     }
 
-    /// A block that the stream's pool has to spare and that is as long, last freed first. What was
-    /// done to it before stays known.
+    /// Takes the last freed block of this length from the stream's pool. Its earlier accesses stay known.
     pub(super) fn reuse(&mut self, pool: StreamId, length: u64, label: &str) -> Option<u64> {
         let spare = self.spare.get_mut(&pool)?;
         let blocks = &mut self.blocks;

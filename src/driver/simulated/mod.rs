@@ -1,19 +1,19 @@
-//! A CUDA device that needs no GPU, and tells what a program got wrong.
+//! A CUDA device that needs no GPU and reports a program's mistakes.
 //!
-//! [`Simulated`] implements [`Driver`]. Host memory stands in for device memory, so pointers resolve
-//! and values are real. Two things show a missing wait:
+//! [`Simulated`] implements [`Driver`]. Host memory stands in for device memory, so pointers are valid and values are
+//! real. Two things show a missing wait:
 //!
-//! - Queued work runs late, and in the least helpful order that is legal, so the values are wrong.
-//! - Every access is checked against every earlier one to the same bytes, by vector clocks over
-//!   stream order, events, host syncs and the legacy default stream; a pair that nothing orders is a
-//!   [`Report`] that names both sides.
+//! - Queued work runs late, in the least helpful legal order, so the values are wrong.
+//! - Every access is checked against every earlier access to the same bytes, by vector clocks over stream order,
+//!   events, host waits and the legacy default stream. A pair that nothing orders is a [`Report`] that names both
+//!   sides.
 //!
-//! Neither depends on timing: the same program does the same, every time. The threads of the host
-//! are taken as one, in the order of their calls.
+//! Neither depends on timing: the same program always does the same. The threads of the host count as one, in the
+//! order of their calls.
 //!
-//! Beside [`Driver`]'s calls there are those of a program that owns memory, streams and work; they
-//! are named after the driver's, and fail with the driver's codes. What the driver dies of is a
-//! report and an error here. What it claims of the driver has a twin in `tests/gpu`.
+//! Besides [`Driver`]'s calls there are the calls of a program that owns memory, streams and work. They have the
+//! driver's names and error codes. A mistake that would crash the driver is a report and an error here. For each
+//! claim about the driver there is a test in `tests/gpu`.
 
 mod access;
 mod allocate;
@@ -58,7 +58,7 @@ use crate::capture::Part;
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// Everything behind the lock.
+/// The state behind the lock.
 #[derive(Debug)]
 struct State {
     contexts: contexts::Contexts,
@@ -69,12 +69,12 @@ struct State {
     memory: memory::Memory,
     processes: ipc::Processes,
     schedule: schedule::Schedule,
-    /// What the host, and so whatever it launches next, is ordered after.
+    /// What the host is ordered after, and therefore also everything that it launches next.
     host: clock::Clock,
-    /// How often the host has learned of work since the clocks were last freed of it.
+    /// How often the host has learned about work since the clocks were last cleaned.
     learned: usize,
     calls: calls::Calls,
-    /// The entry point that is being called.
+    /// The name of the current driver call.
     call: &'static str,
     reports: report::Reports,
     /// The number of the last operation or host access.
@@ -84,15 +84,14 @@ struct State {
 /// A simulated machine with CUDA devices.
 pub struct Simulated {
     state: Mutex<State>,
-    /// Told whenever a piece of work has run.
+    /// Signalled whenever a piece of work has run.
     idle: Condvar,
-    /// The process that it belongs to. A fork of it must not touch the lock, which a thread that it
-    /// does not have may hold.
+    /// The process of this machine. A forked child must not touch the lock, which a thread of the parent may hold.
     process: Process,
 }
 
 impl Simulated {
-    /// A machine with that many devices.
+    /// A machine with `devices` devices.
     pub fn new(devices: u32) -> Arc<Self> {
         let state = State {
             contexts: contexts::Contexts::new(devices),
@@ -115,12 +114,12 @@ impl Simulated {
         Arc::new(Self { state: Mutex::new(state), idle: Condvar::new(), process })
     }
 
-    /// The process that it belongs to, and the only one that may call it.
+    /// The process of this machine, the only one that may call it.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// Refuses, as the failure of `call`, an event whose context is gone.
+    /// Refuses an event whose context was reset, as a failure of `call`.
     fn check_life(&self, call: call::Call, event: Event) -> Result<()> {
         self.make(call.name(), |state| {
             if state.contexts.life(event.context)? == event.life {
@@ -131,9 +130,9 @@ impl Simulated {
         })
     }
 
-    /// The state. Work never runs, and nothing of the caller's is dropped, while it is locked.
+    /// Locks the state. While it is locked no work runs, and nothing of the caller's is dropped.
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code that holds the lock panics halfway through a change; a poisoned lock is as good.
+        // No code panics halfway through a change, so a poisoned lock is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

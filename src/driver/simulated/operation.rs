@@ -1,4 +1,4 @@
-//! What work is: an operation as it is launched, captured and queued.
+//! Work: an operation as launched, captured and queued.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use super::clock::{Clock, Lane};
 use super::processes::Slot;
 use crate::driver::Event;
 
-/// What a piece of work does when it runs.
+/// The function that a piece of work runs.
 pub type Action = dyn Fn(&Simulated) + Send + Sync;
 
-/// A run of bytes.
+/// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The address of the first.
+    /// The address of the first byte.
     pub ptr: u64,
-    /// How many.
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// What is to be done when the time comes.
+/// What a piece of queued work does.
 #[derive(Clone)]
 pub(super) enum Work {
     Run(Arc<Action>),
-    /// Fills the freed block that starts here with the pattern of freed memory.
+    /// Fills the freed block at this address with the pattern of freed memory.
     Poison(u64),
-    /// Nothing: a node of a graph that waits for an event.
+    /// Nothing: a graph node that waits for an event.
     External(Event),
-    /// Another process may go on that waits for this record of an event.
+    /// Tells another process that this record of an event is reached.
     Reach(Slot, u64),
     /// Nothing, once another process has reached this record of an event.
     Await(Slot, u64),
 }
 
 impl Work {
-    /// Whether nothing but its place in the order holds it up.
+    /// Whether only its place in the order holds the work up.
     pub(super) fn is_free(&self) -> bool {
         !matches!(self, Self::Await(slot, record) if !slot.is_reached(*record))
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for Work {
     }
 }
 
-/// An operation as it was launched or captured.
+/// An operation as launched or captured.
 #[derive(Debug, Clone)]
 pub(super) struct Operation {
     pub(super) name: Arc<str>,
@@ -63,7 +63,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// The wait of a graph for an event outside it.
+    /// A graph's wait for an event outside it.
     pub(super) fn external(event: Event) -> Self {
         let none: Arc<[Span]> = Arc::from(Vec::new());
         Self {
@@ -75,7 +75,7 @@ impl Operation {
     }
 }
 
-/// An operation that was captured: number `time` of a lane of the capture.
+/// A captured operation: number `time` of a lane of the capture.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) lane: Lane,

@@ -1,9 +1,9 @@
-//! What simulated devices of several processes have in common: files in memory, with the allocations and events that one
-//! of them lets the others open.
+//! What the simulated devices of several processes share: files in memory, with the allocations and events that a
+//! process lets others open.
 //!
-//! Each device has one file at most, which it maps once, and it maps each other one's once. A block that is open in
-//! another process is locked in the file by that process, so the kernel lets go of it when the process ends, however
-//! that happens.
+//! Each device has at most one file and maps it once. It also maps each other process's file once. A process that
+//! opens another one's block locks it in the file, so the kernel releases it when that process ends, for whatever
+//! reason.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,16 +17,17 @@ pub(super) use nowhere::Arena;
 use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Name;
 
-/// Room for an event: how often it was recorded, which of these is reached, which is asked for, and who recorded it.
+/// The bytes for an event: how often it was recorded, which record is reached, which one is asked for, and who
+/// recorded it.
 const SLOT: u64 = 64;
 
-/// Bytes of a file, of which only those that are used take memory.
+/// The bytes of a file. Only used pages take memory.
 const LENGTH: u64 = 1 << 30;
 
-/// Where something is in a file, and how another process finds that.
+/// A place in a file, as another process can find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    /// The file's own number, which is random.
+    /// The file's random number.
     pub(super) file: u64,
     pub(super) process: u64,
     pub(super) descriptor: u64,
@@ -54,7 +55,7 @@ impl At {
     }
 }
 
-/// Room in a file of this process.
+/// Takes room in a file of this process.
 pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
     let offset = arena.taken.fetch_add(bytes, Ordering::Relaxed);
@@ -67,14 +68,14 @@ pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     })
 }
 
-/// The memory there, which stays mapped as long as it is held.
+/// The memory at `at`, mapped as long as it is held.
 pub(super) fn memory(arena: &Arc<Arena>, at: At) -> Option<HostMemory> {
     let (start, length) = (arena.at(at.offset, at.length)?, usize::try_from(at.length).ok()?);
-    // SAFETY: `at` has checked that the bytes are of the mapping, which the arena keeps; all that use it copy.
+    // SAFETY: `at` has checked that the bytes belong to the mapping, which the arena keeps. All users only copy.
     Some(unsafe { HostMemory::kept(start, length, Box::new(Arc::clone(arena))) })
 }
 
-/// An event that several processes use.
+/// An event that several processes share.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     arena: Arc<Arena>,
@@ -93,12 +94,12 @@ impl Slot {
 
     fn number(&self, index: u64) -> &AtomicU64 {
         let Some(place) = self.arena.at(self.at.offset + 8 * index, 8) else { unreachable!() };
-        // SAFETY: `new` and `open` have checked that the slot is of the mapping, which `arena` keeps; it is aligned to
-        // more than eight bytes, and every process touches it by atomic operations alone.
+        // SAFETY: `new` and `open` have checked that the slot belongs to the mapping, which `arena` keeps. It is
+        // aligned to more than eight bytes, and every process uses only atomic operations on it.
         unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }
     }
 
-    /// Counts a record of this process.
+    /// Counts a record by this process.
     pub(super) fn record(&self) -> u64 {
         self.number(3).store(u64::from(std::process::id()), Ordering::SeqCst);
         self.number(0).fetch_add(1, Ordering::SeqCst) + 1
@@ -112,7 +113,7 @@ impl Slot {
         self.number(1).fetch_max(record, Ordering::SeqCst);
     }
 
-    /// Whether that record is reached, or never will be, since the process that made it has ended.
+    /// Whether the record is reached, or never will be because its process has ended.
     pub(super) fn is_reached(&self, record: u64) -> bool {
         self.number(1).load(Ordering::SeqCst) >= record
             || !is_running(self.number(3).load(Ordering::SeqCst))
@@ -128,7 +129,7 @@ impl Slot {
     }
 }
 
-/// Whether a process runs: one that ended and was not waited for does not.
+/// Whether a process runs. A process that ended and was not reaped does not.
 fn is_running(process: u64) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -151,7 +152,7 @@ mod linux {
     )]
     const LENGTH: usize = super::LENGTH as usize;
 
-    /// A file in memory, mapped.
+    /// A mapped file in memory.
     #[derive(Debug)]
     pub(in super::super) struct Arena {
         file: File,
@@ -159,7 +160,8 @@ mod linux {
         pub(super) taken: AtomicU64,
     }
 
-    // SAFETY: the mapping is this value's alone in this process, and is touched by copies and atomic operations only.
+    // SAFETY: in this process the mapping belongs to this value alone, and is used only by copies and atomic
+    // operations.
     unsafe impl Send for Arena {}
     // SAFETY: as above.
     unsafe impl Sync for Arena {}
@@ -167,21 +169,21 @@ mod linux {
     impl Arena {
         /// A new file.
         pub(in super::super) fn new() -> Option<Arc<Self>> {
-            // SAFETY: a static name that ends with NUL.
+            // SAFETY: the name is static and ends with NUL.
             let made = unsafe { libc::memfd_create(c"cai_bridge".as_ptr(), libc::MFD_CLOEXEC) };
-            // SAFETY: a descriptor that was made just now, and that nothing else has.
+            // SAFETY: the descriptor was made just now, and nothing else has it.
             let made = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) })?;
             let file = File::from(made);
             file.set_len(super::LENGTH).ok()?;
             let arena = Self::mapped(file)?;
             let number = std::hash::RandomState::new().build_hasher().finish() | 1;
             let start = arena.start.as_ptr().cast::<u64>();
-            // SAFETY: the mapping begins there, aligned to a page, and no other process knows of it yet.
+            // SAFETY: the mapping begins here, aligned to a page, and no other process knows about it yet.
             unsafe { start.write(number) };
             Some(Arc::new(arena))
         }
 
-        /// The file that `path` names, opened for itself.
+        /// Opens the file at `path`.
         pub(in super::super) fn open(path: &str) -> Option<Arc<Self>> {
             let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
             let is_whole = file.metadata().ok()?.len() == super::LENGTH;
@@ -192,15 +194,16 @@ mod linux {
             let (access, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
             let (none, file_number) = (std::ptr::null_mut(), file.as_raw_fd());
-            // SAFETY: a new mapping of a file that is as long, wherever there is room.
+            // SAFETY: a new mapping, at any free address, of a file of that length.
             let start = unsafe { libc::mmap(none, LENGTH, access, flags, file_number, 0) };
             let start = (start != libc::MAP_FAILED).then_some(start)?;
-            // The first page is the file's number.
+            // The first page holds the file's number.
             Some(Self { file, start: NonNull::new(start)?, taken: AtomicU64::new(4096) })
         }
 
         pub(in super::super) fn number(&self) -> u64 {
-            // SAFETY: the mapping begins there, aligned to a page; `new` wrote it before any other process knew of it.
+            // SAFETY: the mapping begins here, aligned to a page. `new` wrote the number before any other process
+            // knew about it.
             unsafe { self.start.as_ptr().cast::<u64>().read() }
         }
 
@@ -208,13 +211,13 @@ mod linux {
             u64::try_from(self.file.as_raw_fd()).unwrap_or(0)
         }
 
-        /// A descriptor of the file for another process, which is the caller's to close.
+        /// A descriptor of the file for another process. The caller must close it.
         pub(in super::super) fn exported(&self) -> Option<i32> {
             use std::os::fd::IntoRawFd;
             Some(self.file.try_clone().ok()?.into_raw_fd())
         }
 
-        /// The address of `length` bytes of the mapping.
+        /// The address of `length` bytes of the mapping, from `offset` on.
         pub(super) fn at(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
             let end = usize::try_from(offset.checked_add(length)?).ok()?;
             let offset = usize::try_from(offset).ok().filter(|_| end <= LENGTH)?;
@@ -230,11 +233,11 @@ mod linux {
                 l_pid: 0,
             };
             let file = self.file.as_raw_fd();
-            // SAFETY: the structure that these commands take, which outlives the call.
+            // SAFETY: these commands take this structure, which outlives the call.
             (unsafe { libc::fcntl(file, command, &raw mut lock) } == 0).then_some(lock)
         }
 
-        /// Notes that this process has a block of another one's file open, or not any more.
+        /// Records that this process has opened or closed a block in another process's file.
         pub(in super::super) fn hold(&self, offset: u64, length: u64, is_open: bool) {
             let kind = if is_open { libc::F_RDLCK } else { libc::F_UNLCK };
             let _ = self.lock(libc::F_OFD_SETLK, kind, offset, length);
@@ -249,7 +252,7 @@ mod linux {
 
     impl Drop for Arena {
         fn drop(&mut self) {
-            // SAFETY: the mapping of `mapped`, which nothing uses any more: its users hold the arena.
+            // SAFETY: `mapped` made this mapping, and nothing uses it any more: every user holds the arena.
             let _ = unsafe { libc::munmap(self.start.as_ptr(), LENGTH) };
         }
     }
@@ -261,7 +264,7 @@ mod nowhere {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// Other systems have none of this.
+    /// Not available on other systems.
     #[derive(Debug)]
     pub(in super::super) struct Arena {
         never: std::convert::Infallible,

@@ -1,7 +1,7 @@
-//! What the simulated device found wrong.
+//! Reports of what the simulated device found wrong.
 //!
-//! A report names both sides by the program's own names, an allocation by its label and the bytes
-//! inside it, never by an address: the same program gives the same reports, word for word.
+//! A report uses the program's own names for both sides, and an allocation's label with a range of bytes. It never
+//! shows an address: the same program gives the same reports, word for word.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,33 +9,32 @@ use std::sync::Arc;
 
 use super::{Simulated, State};
 
-/// What is wrong.
+/// The kind of mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReportKind {
     /// Two accesses to the same bytes, at least one of them a write, that nothing orders.
     Race,
-    /// An access to memory that the program freed before.
+    /// An access to memory that was freed before.
     UseAfterFree,
-    /// A free of memory that is freed already, or of an address that is no allocation's start.
+    /// A free of memory that is already freed, or of an address at which no allocation starts.
     InvalidFree,
     /// An access outside every allocation, or past the end of one.
     OutOfBounds,
-    /// A call with a stream that was destroyed or never made. A real driver may die of it (SIGSEGV,
-    /// H200, driver 580).
+    /// A call with a destroyed stream, or with a handle that never was one. A real driver may crash (SIGSEGV, H200,
+    /// driver 580).
     DeadStream,
-    /// A call with an event whose context was reset. A real driver dies of it (SIGSEGV, H200, driver
-    /// 580).
+    /// A call with an event whose context was reset. A real driver crashes (SIGSEGV, H200, driver 580).
     DeadEvent,
-    /// A call with another thread's per-thread default stream. The handle, 2, names the calling
-    /// thread's, so a real driver takes that one.
+    /// A call with another thread's per-thread default stream. A real driver would use the calling thread's, since
+    /// the handle 2 means that.
     ForeignThread,
-    /// A kernel whose stand-in on the host failed, or panicked.
+    /// A kernel whose stand-in on the host failed or panicked.
     FailedKernel,
 }
 
 impl ReportKind {
-    /// Its name in messages.
+    /// The kind's name in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Race => "race",
@@ -53,22 +52,22 @@ impl ReportKind {
 /// What an operation does to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AccessKind {
-    /// Reads it.
+    /// The operation reads the memory.
     Read,
-    /// Writes it.
+    /// The operation writes the memory.
     Write,
-    /// Frees it, which counts as a write of the whole allocation.
+    /// The operation frees the memory, which counts as a write of the whole allocation.
     Free,
 }
 
-/// Which bytes of which allocation, and what is done to them.
+/// The bytes of an allocation, and the kind of access to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRange {
     /// The allocation's label; `None` outside every allocation.
     pub allocation: Option<Arc<str>>,
-    /// The bytes, counted from the allocation's start.
+    /// The range of bytes, from the allocation's start.
     pub bytes: Range<u64>,
-    /// What is done.
+    /// The kind of access.
     pub access: AccessKind,
 }
 
@@ -89,17 +88,17 @@ impl fmt::Display for AccessRange {
     }
 }
 
-/// One of the operations that a report is about.
+/// One of the operations in a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
     /// The operation's name.
     pub operation: Arc<str>,
-    /// Where it runs: a stream or the host, as in `stream#3 (device 0, non-blocking)`.
+    /// The stream or the host, as in `stream#3 (device 0, non-blocking)`.
     pub place: Arc<str>,
-    /// Its number among all operations and host accesses, in program order from 1; 0 for a driver
-    /// call, which is neither.
+    /// The operation's number among all operations and host accesses, in program order from 1. 0 for a driver call,
+    /// which is neither.
     pub sequence: u64,
-    /// What it does to memory.
+    /// The memory that the operation accesses.
     pub touched: Option<AccessRange>,
 }
 
@@ -115,14 +114,14 @@ impl fmt::Display for Side {
     }
 }
 
-/// One thing that is wrong, in a readable line.
+/// A mistake, described in a readable line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What is wrong.
+    /// The kind of mistake.
     pub kind: ReportKind,
-    /// The line.
+    /// The description.
     pub message: String,
-    /// The earlier side, in program order, where there are two.
+    /// The side that comes first in program order, if there are two.
     pub first: Option<Side>,
     /// The later side, or the only one.
     pub second: Side,
@@ -144,10 +143,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many reports are kept: the first ones, of which the others mostly follow.
+/// How many reports are kept: the first ones, since later ones mostly follow from them.
 pub const REPORTED: usize = 10_000;
 
-/// What was found.
+/// The reports so far.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     kept: Vec<Report>,
@@ -163,14 +162,14 @@ impl Reports {
         }
     }
 
-    /// How many there were.
+    /// The number of reports, kept or not.
     pub(super) fn found(&self) -> u64 {
         self.left_out.saturating_add(self.kept.len() as u64)
     }
 }
 
 impl State {
-    /// Reports a driver call that was given a stream it should not have been.
+    /// Reports a driver call with a wrong stream.
     pub(super) fn report_stream(&mut self, kind: ReportKind, place: Arc<str>, why: &str) {
         let second = Side { operation: self.call.into(), place, sequence: 0, touched: None };
         self.reports.push(|| Report::new(kind, None, second, why));
@@ -178,34 +177,34 @@ impl State {
 }
 
 impl Simulated {
-    /// Reports a kernel that could not do its work.
+    /// Reports a kernel that failed.
     pub(super) fn report_failed(&self, kernel: &str, why: &str) {
         let place = Arc::from("the simulated device");
         let side = Side { operation: kernel.into(), place, sequence: 0, touched: None };
         self.lock().reports.push(|| Report::new(ReportKind::FailedKernel, None, side, why));
     }
 
-    /// What was found so far: the first [`REPORTED`].
+    /// The reports so far, at most [`REPORTED`].
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports.kept.clone()
     }
 
-    /// How many reports more there were than are kept.
+    /// The number of reports that were not kept.
     pub fn reports_left_out(&self) -> u64 {
         self.lock().reports.left_out
     }
 
-    /// What was found so far, which is then forgotten.
+    /// Returns the reports so far, and forgets them.
     pub fn take_reports(&self) -> Vec<Report> {
         std::mem::take(&mut self.lock().reports).kept
     }
 
-    /// The number of the newest operation or host access, as [`Side::sequence`].
+    /// The number of the latest operation or host access, as in [`Side::sequence`].
     pub fn sequence(&self) -> u64 {
         self.lock().sequence
     }
 
-    /// How many entries the clocks of all streams and events have, for tests of what they take.
+    /// The number of entries in the clocks of all streams and events, for tests of their size.
     pub fn clock_entries(&self) -> usize {
         let state = &mut *self.lock();
         let clocks = state.streams.clocks().chain(state.events.points());

@@ -1,7 +1,7 @@
-//! What is queued, and which of it runs next.
+//! The queued work, and which of it runs next.
 //!
-//! Only what the forced point is ordered after runs, always the piece that was launched last among those
-//! that are ready. That is the least helpful order that is legal, so a missing wait shows in the values.
+//! Only work that the forced point follows runs, and among the pieces that are ready the one that was launched last.
+//! This is the least helpful legal order, so a missing wait shows in the values.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use super::clock::{Clock, Lane};
 use super::operation::Work;
 use crate::stream::Thread;
 
-/// A piece of work: number `time` of its lane.
+/// A piece of queued work: number `time` of its lane.
 #[derive(Debug)]
 pub(super) struct QueuedWork {
     pub(super) sequence: u64,
@@ -18,20 +18,20 @@ pub(super) struct QueuedWork {
     pub(super) work: Work,
 }
 
-/// The lanes with what is queued on each.
+/// The lanes with their queued work.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
     /// The lanes with work that the host may not be ordered after yet.
     open: BTreeSet<Lane>,
-    /// The thread that runs a piece of work just now, and the lane that the piece heads.
+    /// The thread that is running a piece of work, and the lane of that piece.
     pub(super) running: Option<(Thread, usize)>,
 }
 
 impl Default for Schedule {
     fn default() -> Self {
-        // The host's lane is there from the start; nothing is ever queued on it.
+        // The host's lane exists from the start. Nothing is ever queued on it.
         Self { lanes: vec![VecDeque::new()], times: vec![0], open: BTreeSet::new(), running: None }
     }
 }
@@ -43,7 +43,7 @@ impl Schedule {
         Lane::numbered(self.lanes.len() - 1)
     }
 
-    /// The number of the next piece of work on `lane`, `steps` further on.
+    /// Advances `lane` by `steps`, and returns the number of its next work.
     pub(super) fn advance(&mut self, lane: Lane, steps: u64) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(steps);
@@ -59,7 +59,7 @@ impl Schedule {
         self.lanes[lane.index()].front().is_none_or(|first| first.time > time)
     }
 
-    /// Whether nothing that `clock` is ordered after is still to run.
+    /// Whether all work that `clock` follows has run.
     pub(super) fn reached(&self, clock: &Clock) -> bool {
         clock.entries().all(|(lane, time)| self.is_done(lane, time))
     }
@@ -72,7 +72,7 @@ impl Schedule {
                 .all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
     }
 
-    /// The piece of work to run next on the way to `target`: of those ready, the one launched last.
+    /// The next piece of work on the way to `target`: of the pieces that are ready, the one launched last.
     pub(super) fn next(&self, target: &Clock) -> Option<(usize, Work)> {
         let mut heads: Vec<(usize, &QueuedWork)> = target
             .entries()
@@ -88,7 +88,7 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// Whether other processes hold up what `target` is ordered after; those are asked to go on.
+    /// Whether `target` follows work that other processes hold up. Asks those processes to go on.
     pub(super) fn awaits(&self, target: &Clock) -> bool {
         let heads = target.entries().filter_map(|(lane, time)| {
             self.lanes[lane.index()].front().filter(|work| work.time <= time)
@@ -102,8 +102,7 @@ impl Schedule {
         })
     }
 
-    /// A clock that is after everything that is queued. What `host`, the host's clock, covers has run, and is left
-    /// out.
+    /// A clock after all queued work. It leaves out what `host`, the host's clock, covers, since that has run.
     pub(super) fn everything(&mut self, host: &Clock) -> Clock {
         self.open.retain(|lane| !host.covers(*lane, self.times[lane.index()]));
         let mut clock = Clock::default();

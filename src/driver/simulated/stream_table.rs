@@ -1,4 +1,4 @@
-//! The table of streams: what each is, and every way to name one.
+//! The table of streams: their state, and every way to name them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use super::clock::{Clock, Lane};
 use crate::driver::Context;
 use crate::stream::Thread;
 
-/// Handles look like pointers, and are the same numbers in every run. None is used twice unless that is asked for.
+/// The first handle. Handles look like pointers, and are the same numbers in every run. None is reused unless a test
+/// asks for it.
 const FIRST: u64 = 0x5000_0000;
 const STEP: u64 = 0x10;
 
@@ -15,13 +16,13 @@ const STEP: u64 = 0x10;
 pub(super) struct StreamId(usize);
 
 impl StreamId {
-    /// What the driver numbers it by; 0 is none.
+    /// The driver's number for the stream; 0 means none.
     pub(super) const fn number(self) -> u64 {
         self.0 as u64 + 1
     }
 }
 
-/// How a stream takes part in the legacy default stream's order.
+/// The stream's part in the order of the legacy default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Legacy,
@@ -30,7 +31,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// What it is called where a stream is named.
+    /// The word for this role in a stream's name.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::NonBlocking => "non-blocking",
@@ -52,11 +53,11 @@ impl CaptureId {
     }
 }
 
-/// A stream's part in a capture.
+/// A stream's place in a capture.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) capture: CaptureId,
-    /// Its lane and clock inside the capture.
+    /// The stream's lane and clock inside the capture.
     pub(super) lane: Lane,
     pub(super) clock: Clock,
 }
@@ -67,26 +68,26 @@ pub(super) struct StreamState {
     pub(super) context: Context,
     pub(super) role: Role,
     pub(super) lane: Lane,
-    /// What the next work on it is ordered after.
+    /// What the stream's next work follows.
     pub(super) clock: Clock,
     pub(super) alive: bool,
-    /// Whether it went with its context.
+    /// Whether the stream was destroyed with its context.
     pub(super) gone: bool,
-    /// Its part in a capture, if it is being captured.
+    /// The stream's place in a capture, if it is captured.
     pub(super) member: Option<Member>,
 }
 
-/// All streams, by every way to name one.
+/// All streams, by every kind of name.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     all: Vec<StreamState>,
     handles: Vec<StreamId>,
-    /// How many were created, for their names.
+    /// The number of streams created so far, for their names.
     created: usize,
     pub(super) legacy: HashMap<Context, StreamId>,
     pub(super) per_thread: HashMap<(Thread, Context), StreamId>,
     threads: Vec<Thread>,
-    /// The blocking streams of each context that its legacy stream has yet to be ordered after.
+    /// For each context, the blocking streams that its legacy stream still has to follow.
     pub(super) blocking: HashMap<Context, Vec<StreamId>>,
 }
 
@@ -103,7 +104,7 @@ impl Streams {
         (0..self.all.len()).map(StreamId)
     }
 
-    /// What the next work on each is ordered after.
+    /// For each stream, what its next work follows.
     pub(super) fn clocks(&mut self) -> impl Iterator<Item = &mut Clock> {
         self.all.iter_mut().map(|stream| &mut stream.clock)
     }
@@ -133,7 +134,7 @@ impl Streams {
         id
     }
 
-    /// Ends all streams of a context that was reset; it has new default streams when it is used again.
+    /// Ends all streams of a context that was reset. The context gets new default streams at its next use.
     pub(super) fn take_down(&mut self, context: Context) {
         for stream in self.all.iter_mut().filter(|stream| stream.context == context) {
             stream.gone |= std::mem::replace(&mut stream.alive, false);
@@ -143,23 +144,23 @@ impl Streams {
         self.blocking.remove(&context);
     }
 
-    /// Joins the clocks of the blocking streams of a context to `clock`, for its legacy stream.
+    /// Adds the clocks of a context's blocking streams to `clock`, for its legacy stream.
     pub(super) fn join_blocking(&mut self, context: Context, clock: &mut Clock) {
         let Some(blocking) = self.blocking.get_mut(&context) else { return };
         for other in &*blocking {
             clock.join(&self.all[other.0].clock);
         }
-        // Nothing comes to a dead stream any more, so once is enough.
+        // A dead stream gets no more work, so once is enough.
         blocking.retain(|other| self.all[other.0].alive);
     }
 
-    /// Counts a stream that is created.
+    /// Counts a new stream.
     pub(super) const fn next_number(&mut self) -> usize {
         self.created += 1;
         self.created
     }
 
-    /// Gives a stream a handle that none had before.
+    /// Gives a stream a new handle.
     pub(super) fn give_handle(&mut self, id: StreamId) -> Option<u64> {
         let offset = u64::try_from(self.handles.len()).ok()?.checked_mul(STEP)?;
         let handle = FIRST.checked_add(offset)?;
@@ -167,19 +168,19 @@ impl Streams {
         Some(handle)
     }
 
-    /// Gives a stream the handle that another one had.
+    /// Gives a stream the handle of an earlier stream.
     pub(super) fn pass_handle_on(&mut self, handle: u64, id: StreamId) {
         if let Some(place) = place_of(handle).and_then(|place| self.handles.get_mut(place)) {
             *place = id;
         }
     }
 
-    /// The last stream that had or has the handle.
+    /// The last stream with this handle, alive or not.
     pub(super) fn known(&self, handle: u64) -> Option<StreamId> {
         self.handles.get(place_of(handle)?).copied()
     }
 
-    /// The thread's number in reports: counted here, so that it is the same in every run.
+    /// The thread's number in reports. Threads are counted here, so that the numbers are the same in every run.
     pub(super) fn thread_number(&mut self, thread: Thread) -> usize {
         let known = self.threads.iter().position(|known| *known == thread);
         known.unwrap_or_else(|| {
@@ -189,7 +190,7 @@ impl Streams {
     }
 }
 
-/// The place of a handle in the list of them.
+/// The index of a handle in the list of handles.
 fn place_of(handle: u64) -> Option<usize> {
     let offset = handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0)?;
     usize::try_from(offset / STEP).ok()

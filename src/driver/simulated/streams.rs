@@ -1,9 +1,9 @@
 //! Streams, and the order that CUDA gives them.
 //!
-//! Each stream is a lane. The legacy default stream of a context is ordered with its blocking
-//! streams, per-thread default streams included: an action on it comes after all of theirs before,
-//! and theirs come after it. An action is anything that is queued: work, an event recorded, a wait.
-//! Streams made later come after it as well. Non-blocking streams take no part.
+//! Each stream is a lane. CUDA orders a context's legacy default stream with its blocking streams, which include the
+//! per-thread default streams. An action on the legacy stream follows all earlier actions of the blocking streams,
+//! and their later actions follow it. An action is anything queued: work, an event's record, a wait. Streams made
+//! later follow it as well. Non-blocking streams take no part.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 impl State {
-    /// The stream of that name, for the simulated device's own calls: a per-thread default stream
-    /// is the named thread's, from any caller.
+    /// The stream with this name, for the simulated device's own calls. The name of a per-thread default stream
+    /// includes its thread, whoever calls.
     pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
         match stream {
             Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
@@ -29,7 +29,7 @@ impl State {
         }
     }
 
-    /// The stream that a driver call takes: its handle 2 means the calling thread's, whatever thread is named.
+    /// The stream that a driver call means. Its handle 2 means the calling thread's, whichever thread is named.
     pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream
@@ -84,7 +84,8 @@ impl State {
         id
     }
 
-    /// An action on a stream, from the host: takes over what the stream is implicitly ordered after.
+    /// Records an action of the host on a stream: the stream now follows everything that CUDA implicitly orders
+    /// before it.
     pub(super) fn advance(&mut self, id: StreamId) {
         let mut clock = std::mem::take(&mut self.streams.get_mut(id).clock);
         let (context, role) = (self.streams.get(id).context, self.streams.get(id).role);
@@ -122,8 +123,8 @@ impl State {
 const CREATE: &str = "cuStreamCreate";
 
 impl Simulated {
-    /// Makes a stream in a device's primary context; returns its handle, which is above 2 and no other stream's
-    /// unless [`Simulated::create_stream_again`] passes it on.
+    /// Makes a stream in a device's primary context. Its handle is above 2, and belongs to no other stream unless
+    /// [`Simulated::create_stream_again`] reuses it.
     pub fn create_stream(&self, ordinal: i32, blocking: bool) -> Result<u64> {
         self.make(CREATE, |state| {
             let context = state.contexts.primary(ordinal)?;
@@ -131,7 +132,7 @@ impl Simulated {
         })
     }
 
-    /// The same in a context of the caller's choice.
+    /// Makes a stream in the context `context`, as [`create_stream`](Self::create_stream) does in the primary one.
     pub fn create_stream_in(&self, context: Context, blocking: bool) -> Result<u64> {
         self.make(CREATE, |state| {
             state.contexts.ordinal(context)?;
@@ -139,7 +140,7 @@ impl Simulated {
         })
     }
 
-    /// The same, with the handle of a stream that was destroyed. CUDA's driver gives that to the next stream at once,
+    /// Makes a stream with the handle of a destroyed one. CUDA's driver gives a handle to the next stream at once,
     /// even while work of the first is pending (50 of 50 times, H200, driver 580, 2026-11).
     pub fn create_stream_again(&self, ordinal: i32, blocking: bool, handle: u64) -> Result<()> {
         self.make(CREATE, |state| {
@@ -154,7 +155,7 @@ impl Simulated {
         })
     }
 
-    /// Gives a stream a name of the program's own, for reports.
+    /// Names a stream for reports.
     pub fn name_stream(&self, handle: u64, name: &str) -> Result<()> {
         self.make("cuStreamSetName", |state| {
             let id = state.alive(handle)?;
@@ -165,7 +166,7 @@ impl Simulated {
         })
     }
 
-    /// Destroys a stream. What is queued on it still runs; the handle is dead.
+    /// Destroys a stream. Its queued work still runs; the handle is dead.
     pub fn destroy_stream(&self, handle: u64) -> Result<()> {
         self.make("cuStreamDestroy", |state| {
             if state.streams.known(handle).is_some_and(|id| state.streams.get(id).gone) {
@@ -178,12 +179,12 @@ impl Simulated {
         })
     }
 
-    /// Whether a stream has or had this handle.
+    /// Whether a live or destroyed stream has this handle.
     pub fn gave_stream(&self, handle: u64) -> bool {
         self.lock().streams.known(handle).is_some()
     }
 
-    /// How reports name a stream.
+    /// The stream's name in reports.
     pub fn stream_name(&self, stream: Stream) -> Result<String> {
         self.make("cuStreamGetId", |state| {
             let id = state.stream(stream)?;

@@ -1,10 +1,9 @@
-//! Queued work: how it is launched, and when it runs. What it is stands in [`super::operation`].
+//! Queued work: how it is launched, and when it runs. [`super::operation`] defines the work itself.
 //!
-//! Nothing runs when it is launched. Work runs when something forces it, in the order of
-//! [`super::schedule`].
+//! Nothing runs at its launch. Work runs when something forces it, in the order of [`super::schedule`].
 //!
-//! One piece of work runs at a time, with the lock released, so that it may call back. Refused: a
-//! host sync from inside work, which on a real device waits for itself.
+//! One piece of work runs at a time, without the lock, so that it may call back. A host wait from inside work is
+//! refused: on a real device it would wait for itself.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -22,7 +21,7 @@ use super::{Simulated, State};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// How often other processes are looked at that hold work up.
+/// How often to look at other processes that hold work up.
 const ROUND: Duration = Duration::from_micros(200);
 
 impl State {
@@ -31,7 +30,7 @@ impl State {
         self.sequence
     }
 
-    /// Queues work as the next on a stream that was advanced to now.
+    /// Queues work on a stream, as the next after its latest action.
     pub(super) fn enqueue(
         &mut self,
         stream: StreamId,
@@ -47,7 +46,7 @@ impl State {
         (who, clock)
     }
 
-    /// Queues work as number `time` of a lane, after all that `clock` says.
+    /// Queues work as number `time` of a lane, after everything in `clock`.
     pub(super) fn enqueue_at(
         &mut self,
         lane: Lane,
@@ -67,8 +66,8 @@ impl State {
         Arc::new(Actor { operation, place, sequence, lane, time })
     }
 
-    /// Queues an operation, and checks what it declares; during a capture it becomes a part of the
-    /// graph. The caller keeps the operation: what it holds is not to go while the state is locked.
+    /// Queues an operation and checks its declared accesses. During a capture the operation becomes part of the
+    /// graph. The caller keeps the operation: its contents must not be dropped while the state is locked.
     pub(super) fn launch(&mut self, stream: StreamId, operation: &Operation) -> DriverResult<()> {
         self.refuse_implicit(stream)?;
         if self.streams.get(stream).member.is_some() {
@@ -88,7 +87,7 @@ impl State {
         reads: &[Span],
         writes: &[Span],
     ) {
-        // Writes first: of two operations only one pair is named, and a write says more.
+        // Writes first: only one pair of two operations is reported, and a write tells more.
         let mut named = HashSet::new();
         for span in writes {
             self.touch(who, clock, *span, AccessKind::Write, &mut named);
@@ -99,7 +98,7 @@ impl State {
     }
 }
 
-/// Ends a piece of work, however it ended: takes it off its lane and lets the next one run.
+/// Ends a piece of work, however it ended: removes it from its lane and lets the next one run.
 struct Running<'a> {
     simulated: &'a Simulated,
     lane: usize,
@@ -112,14 +111,14 @@ impl Drop for Running<'_> {
         let done = state.schedule.lanes[self.lane].pop_front();
         drop(state);
         self.simulated.idle.notify_all();
-        // What the work holds goes here, with the lock released: dropping it may call back.
+        // Dropped after the lock is released: dropping what the work holds may call back.
         drop(done);
     }
 }
 
 impl Simulated {
-    /// Queues work on a stream: `action` runs when something forces it, `reads` and `writes` are
-    /// checked now against every access before. During a capture it becomes a part of the graph.
+    /// Queues work on a stream. `action` runs when something forces it; `reads` and `writes` are checked now against
+    /// all earlier accesses. During a capture the work becomes part of the graph.
     pub fn launch(
         &self,
         stream: Stream,
@@ -137,14 +136,14 @@ impl Simulated {
         })
     }
 
-    /// Runs what is queued, everywhere. The host does not learn of it: this orders nothing.
+    /// Runs all queued work. The host does not learn about it, so this orders nothing.
     pub fn run_all(&self) -> Result<()> {
         let everything = self.everything("run_all")?;
         self.run_until(&everything);
         Ok(())
     }
 
-    /// A clock that is after everything that is queued; refused from inside work.
+    /// A clock after all queued work. Refused from inside work.
     pub(super) fn everything(&self, call: &'static str) -> Result<Clock> {
         self.make(call, |state| {
             state.refuse_inside_work()?;
@@ -152,13 +151,13 @@ impl Simulated {
         })
     }
 
-    /// Drops what is queued, everywhere, without running it.
+    /// Drops all queued work without running it.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let running = state.schedule.running.map(|(_, lane)| lane);
         let mut dropped = Vec::new();
         for (index, lane) in state.schedule.lanes.iter_mut().enumerate() {
-            // A piece that runs just now takes itself off.
+            // The piece that is running removes itself.
             let keep = usize::from(running == Some(index)).min(lane.len());
             dropped.extend(lane.drain(keep..));
         }
@@ -166,17 +165,17 @@ impl Simulated {
         drop(dropped);
     }
 
-    /// How many pieces of work are still to run.
+    /// The number of pieces of work still to run.
     pub fn pending(&self) -> usize {
         self.lock().schedule.pending()
     }
 
-    /// Whether the calling thread runs a piece of work just now.
+    /// Whether the calling thread is running a piece of work.
     pub fn is_inside_work(&self) -> bool {
         self.lock().refuse_inside_work().is_err()
     }
 
-    /// Runs what `target` is ordered after, and waits for other processes where they hold that up.
+    /// Runs what `target` follows, and waits for other processes that hold it up.
     pub(super) fn run_until(&self, target: &Clock) {
         loop {
             self.run_until_blocked(target);
@@ -187,7 +186,7 @@ impl Simulated {
         }
     }
 
-    /// The same, without waiting for other processes.
+    /// Runs what `target` follows, without waiting for other processes.
     pub(super) fn run_until_blocked(&self, target: &Clock) {
         let here = Thread::current();
         loop {
@@ -214,7 +213,7 @@ impl Simulated {
 }
 
 impl State {
-    /// Refuses a host sync from inside work: it would wait for itself.
+    /// Refuses a host wait from inside work, which would wait for itself.
     pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
             return Err(codes::NOT_PERMITTED);
