@@ -196,9 +196,8 @@ def test_what_waits_for_a_sender_that_is_killed_at_work_never_runs(note: Any) ->
     sender.kill()
     time.sleep(2.0)
     waits = receiver("d.result('cuStreamQuery', c)") != 0
-    note(
-        f"share: 2 s after kill -9 of the sender its receiver's stream {'waits' if waits else 'is free'}"
-    )
+    told = "waits" if waits else "is free"
+    note(f"share: 2 s after kill -9 of the sender its receiver's stream {told}")
     receiver.kill()
     assert waits, "docs/distributed.md says that it waits for ever"
 
