@@ -289,6 +289,9 @@ class HandOvers(Lives):
                 if near and named != stream:
                     # At the end it waits as well.
                     view = view.above(self.exporters(named))
+                elif not near and s.is_default(named):
+                    # The bridge takes it for the one of the memory's GPU.
+                    view = view.above(StreamRef(f"{named[0]}{device}", "exporter", "always"))
             home, on = self.producer(str(step.stream), device, passed_on=True)
             return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
