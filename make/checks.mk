@@ -23,7 +23,7 @@ CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py
 	hosts_decoded.py gradients.py compiled_jax.py compiled_torch.py compiled_results.py \
 	compiled_writes.py compiled_schema.py compiled_direct.py dask.py ray.py)
 
-test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of Dask, JAX, Paddle, pyarrow, PyTorch, Ray and Warp with the real libraries, on CPUs
+test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of Dask, JAX, MAX, Paddle, pyarrow, PyTorch, Ray and Warp with the real libraries, on CPUs
 	$(BIN)/python -m pip install --quiet --group clients
 	$(BIN)/python -m pytest -q $(CLIENTS)
 	MYPYPATH=python $(BIN)/mypy --config-file /dev/null --strict --follow-imports silent tests/typing/clients.py

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -160,8 +161,9 @@ def made(request: Any, row: Any) -> Callable[[], Any]:
         return STAND_INS[row["kind"]]
     if "real" not in row:
         pytest.skip("a stand-in alone")
-    library = pytest.importorskip(row["library"], exc_type=ImportError)
-    names = {"np": np, row["library"]: library, "dtensor": dtensor, "fake_tensor": fake_tensor}
+    pytest.importorskip(row["library"], exc_type=ImportError)
+    name = row["library"].partition(".")[0]
+    names = {"np": np, name: sys.modules[name], "dtensor": dtensor, "fake_tensor": fake_tensor}
     return lambda: eval(row["real"], {**names, "read_only": read_only})
 
 
