@@ -37,15 +37,32 @@ driver! {
     fn cuCtxPushCurrent_v2(context: u64);
     fn cuCtxPopCurrent_v2(to: *mut u64);
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32);
+    fn cuCtxSynchronize();
     fn cuEventCreate(to: *mut u64, flags: u32);
     fn cuEventQuery(event: u64);
     fn cuEventRecord(event: u64, stream: u64);
     fn cuFuncGetName(to: *mut *const c_char, function: u64);
+    fn cuFuncGetParamInfo(function: u64, index: usize, offset: *mut usize, size: *mut usize);
+    fn cuGraphChildGraphNodeGetGraph(node: u64, to: *mut u64);
+    fn cuGraphEventRecordNodeGetEvent(node: u64, to: *mut u64);
+    fn cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut usize);
+    fn cuGraphKernelNodeGetParams_v2(node: u64, to: *mut u64);
+    fn cuGraphLaunch(graph: u64, stream: u64);
+    fn cuGraphMemcpyNodeGetParams(node: u64, to: *mut u64);
+    fn cuGraphMemsetNodeGetParams(node: u64, to: *mut u64);
+    fn cuGraphNodeGetType(node: u64, to: *mut i32);
+    fn cuKernelGetParamInfo(kernel: u64, index: usize, offset: *mut usize, size: *mut usize);
     fn cuKernelGetName(to: *mut *const c_char, kernel: u64);
     fn cuLaunchKernel(
         function: u64, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64,
         arguments: *const *const c_void, extra: *const c_void
     );
+    fn cuLaunchKernelEx(config: u64, function: u64, arguments: u64, extra: u64);
+    fn cuMemAlloc_v2(to: *mut u64, size: usize);
+    fn cuMemFree_v2(memory: u64);
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, size: usize);
+    fn cuMemcpyDtoH_v2(to: *mut u8, from: u64, size: usize);
+    fn cuMemcpyHtoD_v2(to: u64, from: *const u8, size: usize);
     fn cuMemHostAlloc(to: *mut *mut u64, size: usize, flags: u32);
     fn cuModuleGetFunction(to: *mut u64, module: u64, name: *const c_char);
     fn cuModuleLoadData(to: *mut u64, image: *const c_void);

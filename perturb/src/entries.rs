@@ -45,6 +45,30 @@ pub(crate) enum Kind {
     /// A capture begins, or ends.
     Begin,
     End,
+    /// It queues nothing that could be late: it matters to the record alone.
+    Noted,
+}
+
+impl Kind {
+    /// Whether it queues work on a stream.
+    pub(crate) fn is_operation(self) -> bool {
+        matches!(
+            self,
+            Self::Work(_)
+                | Self::Kernel(..)
+                | Self::Config
+                | Self::OnDefault
+                | Self::Copy
+                | Self::ToHost
+                | Self::FromHost
+                | Self::Blocking
+        )
+    }
+
+    /// Whether the host may wait in it.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Self::Stream | Self::Event | Self::All | Self::Blocking)
+    }
 }
 
 /// A row of the table.
@@ -56,6 +80,8 @@ pub(crate) struct Entry {
     /// The version of CUDA from which on the name means this one, where it has meant several.
     since: i32,
     pub(crate) kind: Kind,
+    /// How many arguments it takes.
+    pub(crate) arguments: usize,
     hook: unsafe extern "C" fn(),
     /// The form whose default stream is the thread's own, and the hook for it.
     twin: Option<(&'static str, unsafe extern "C" fn())>,
@@ -110,9 +136,18 @@ macro_rules! word {
 
 macro_rules! hooks {
     ($($symbol:ident $(/ $twin:ident)? = $name:literal $(from $since:literal)?, $kind:expr, ($($argument:ident)*);)*) => {
+        /// The rows of the table, by their symbols.
         #[allow(non_camel_case_types)]
-        #[derive(Clone, Copy)]
-        enum Row { $($symbol),* }
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Row { $($symbol),* }
+
+        impl Row {
+            const ALL: [Self; COUNT] = [$(Self::$symbol),*];
+
+            pub(crate) fn at(place: usize) -> Option<Self> {
+                Self::ALL.get(place).copied()
+            }
+        }
 
         pub(crate) const COUNT: usize = [$(stringify!($symbol)),*].len();
 
@@ -121,6 +156,7 @@ macro_rules! hooks {
             name: $name,
             since: 0 $(+ $since)?,
             kind: $kind,
+            arguments: hooks!(@count $($argument)*),
             // SAFETY: it is only handed out, as the address of a function.
             hook: unsafe {
                 core::mem::transmute::<
@@ -244,4 +280,36 @@ hooks! {
     cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz = "cuStreamBeginCapture", Kind::Begin, (a b);
     cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz = "cuStreamBeginCaptureToGraph", Kind::Begin, (a b c d e f);
     cuStreamEndCapture / cuStreamEndCapture_ptsz = "cuStreamEndCapture", Kind::End, (a b);
+    cuMemAlloc_v2 = "cuMemAlloc", Kind::Noted, (a b);
+    cuMemAllocPitch_v2 = "cuMemAllocPitch", Kind::Noted, (a b c d e);
+    cuMemAllocManaged = "cuMemAllocManaged", Kind::Noted, (a b c);
+    cuMemAllocAsync / cuMemAllocAsync_ptsz = "cuMemAllocAsync", Kind::Noted, (a b c);
+    cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz = "cuMemAllocFromPoolAsync", Kind::Noted, (a b c d);
+    cuMemHostRegister_v2 = "cuMemHostRegister", Kind::Noted, (a b c);
+    cuMemMap = "cuMemMap", Kind::Noted, (a b c d e);
+    cuMemUnmap = "cuMemUnmap", Kind::Noted, (a b);
+    cuIpcGetMemHandle = "cuIpcGetMemHandle", Kind::Noted, (a b);
+    cuStreamCreate = "cuStreamCreate", Kind::Noted, (a b);
+    cuStreamCreateWithPriority = "cuStreamCreateWithPriority", Kind::Noted, (a b c);
+    cuStreamQuery / cuStreamQuery_ptsz = "cuStreamQuery", Kind::Noted, (a);
+    cuEventCreate = "cuEventCreate", Kind::Noted, (a b);
+    cuEventDestroy_v2 = "cuEventDestroy", Kind::Noted, (a);
+    cuEventQuery = "cuEventQuery", Kind::Noted, (a);
+    cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz = "cuStreamWaitValue32", Kind::Noted, (a b c d);
+    cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz = "cuStreamWaitValue64", Kind::Noted, (a b c d);
+    cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz = "cuStreamBatchMemOp", Kind::Noted, (a b c d);
+    cuWaitExternalSemaphoresAsync / cuWaitExternalSemaphoresAsync_ptsz = "cuWaitExternalSemaphoresAsync", Kind::Noted, (a b c d);
+    cuGraphInstantiate_v2 = "cuGraphInstantiate", Kind::Noted, (a b c d e);
+    cuGraphInstantiateWithFlags = "cuGraphInstantiate" from 12_000, Kind::Noted, (a b c);
+    cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz = "cuGraphInstantiateWithParams", Kind::Noted, (a b c);
+    cuGraphExecUpdate = "cuGraphExecUpdate", Kind::Noted, (a b c d);
+    cuGraphExecUpdate_v2 = "cuGraphExecUpdate" from 12_000, Kind::Noted, (a b c);
+    cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams", Kind::Noted, (a b c);
+    cuGraphExecKernelNodeSetParams_v2 = "cuGraphExecKernelNodeSetParams" from 12_000, Kind::Noted, (a b c);
+    cuGraphExecMemcpyNodeSetParams = "cuGraphExecMemcpyNodeSetParams", Kind::Noted, (a b c d);
+    cuGraphExecMemsetNodeSetParams = "cuGraphExecMemsetNodeSetParams", Kind::Noted, (a b c d);
+    cuGraphExecChildGraphNodeSetParams = "cuGraphExecChildGraphNodeSetParams", Kind::Noted, (a b c);
+    cuGraphExecNodeSetParams = "cuGraphExecNodeSetParams", Kind::Noted, (a b c);
+    cuLibraryUnload = "cuLibraryUnload", Kind::Noted, (a);
+    cuGraphExecDestroy = "cuGraphExecDestroy", Kind::Noted, (a);
 }

@@ -18,13 +18,20 @@
 
 extern crate alloc;
 
+mod check;
+mod compared;
+mod copies;
 mod design;
 mod driver;
 mod entries;
+mod frames;
 mod gate;
+mod graphs;
 mod launch;
 mod log;
 mod marks;
+mod memory;
+mod record;
 mod run;
 mod serial;
 mod settings;
@@ -42,6 +49,38 @@ static MALLOC: sys::Malloc = sys::Malloc;
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     // SAFETY: it does not return.
     unsafe { libc::abort() }
+}
+
+/// Checks a record of this build's. `cai-bridge races` calls it.
+///
+/// Returns a text of `size` bytes, which [`cai_bridge_races_free`] takes back.
+///
+/// # Safety
+/// So many bytes are at `record`, and `size` is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cai_bridge_races(
+    record: *const u8,
+    length: usize,
+    every: u32,
+    size: *mut usize,
+) -> *mut u8 {
+    // SAFETY: the caller says so.
+    let bytes = unsafe { core::slice::from_raw_parts(record, length) };
+    let text = check::check(bytes, every != 0).into_bytes().into_boxed_slice();
+    // SAFETY: as above.
+    unsafe { *size = text.len() };
+    alloc::boxed::Box::into_raw(text).cast()
+}
+
+/// Takes back what [`cai_bridge_races`] returned.
+///
+/// # Safety
+/// It is that, of that size, and is not used any longer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cai_bridge_races_free(text: *mut u8, size: usize) {
+    let text = core::ptr::slice_from_raw_parts_mut(text, size);
+    // SAFETY: the caller says so.
+    drop(unsafe { alloc::boxed::Box::from_raw(text) });
 }
 
 /// Run by the loader: before the program's first thread.

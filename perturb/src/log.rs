@@ -82,6 +82,7 @@ fn head(settings: &Settings) -> String {
         Mode::Off => "off",
         Mode::Serial => "serial",
         Mode::Late => "late",
+        Mode::Record => "record",
     };
     let mut to = String::new();
     let process = sys::process();

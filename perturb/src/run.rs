@@ -7,6 +7,7 @@ use crate::entries::{ENTRIES, Entry, Kind};
 use crate::launch::number;
 use crate::log::{self, Count, Counts};
 use crate::marks::Marks;
+use crate::record::{self, Noted};
 use crate::settings::{Mode, Settings};
 use crate::streams::{Behind, Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
@@ -51,6 +52,7 @@ pub(crate) fn renew() {
     STATE.renew();
     *STATE.lock() = State::NEW;
     gate::renew();
+    record::renew();
 }
 
 /// A call of the program.
@@ -78,6 +80,8 @@ pub(crate) struct Called {
     work: Option<Work>,
     /// Whether the call ends a capture that is going on.
     ends: bool,
+    /// What the record needs.
+    noted: Option<Noted>,
 }
 
 /// Does what comes before the driver's own function. None: the call is not the program's.
@@ -86,10 +90,12 @@ pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<
     if ENDED.load(Relaxed) || sys::thread(|own| core::mem::replace(&mut own.inside, true))? {
         return None;
     }
-    let work = call.before();
-    let ends = call.kind == Kind::End && driver::is_capturing(call.handle(0));
+    let records = call.settings.mode == Mode::Record;
+    let work = if records { call.counted() } else { call.before() };
+    let ends = !records && call.kind == Kind::End && driver::is_capturing(call.handle(0));
+    let noted = call.settings.records().then(|| record::before(row, per_thread, arguments));
     sys::thread(|own| own.inside = false);
-    Some(Called { work, ends })
+    Some(Called { work, ends, noted })
 }
 
 /// Does what comes after it.
@@ -100,11 +106,16 @@ pub(crate) fn after(
     called: Option<Called>,
     code: u32,
 ) {
-    let (Some(called), Some(call)) = (called, Call::new(row, per_thread, arguments)) else {
+    let (Some(mut called), Some(call)) = (called, Call::new(row, per_thread, arguments)) else {
         return;
     };
     sys::thread(|own| own.inside = true);
-    call.after(code, &called);
+    if call.settings.mode != Mode::Record {
+        call.after(code, &called);
+    }
+    if let Some(noted) = called.noted.take() {
+        record::after(row, per_thread, arguments, code, noted);
+    }
     sys::thread(|own| own.inside = false);
 }
 
@@ -148,6 +159,16 @@ impl<'a> Call<'a> {
         self.kind == Kind::Blocking
             || (to && driver::is_pageable(self.argument(0)))
             || (from && self.argument(2) > STAGED && driver::is_pageable(self.argument(1)))
+    }
+
+    /// Counts it alone, where nothing is delayed.
+    fn counted(&self) -> Option<Work> {
+        let mut state = STATE.lock();
+        state.counts.call(self.row);
+        if self.kind.is_operation() {
+            state.counts.add(Count::Seen);
+        }
+        None
     }
 
     /// Returns what runs, and does not go into a capture.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::launch::{Chosen, decimal, list};
 use crate::streams::Delay;
-use crate::{run, sys};
+use crate::{record, run, sys};
 
 /// What to do with the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(crate) enum Mode {
     Serial,
     /// Some streams' work is late.
     Late,
+    /// Nothing is delayed: the program's calls are written down.
+    Record,
 }
 
 /// What the command asks for.
@@ -39,6 +41,9 @@ pub(crate) struct Settings {
     /// No gate opens before its time, and all that is late has its own: what is late on several streams
     /// runs in the order in which it was queued.
     pub(crate) patient: bool,
+    /// Serial mode: the calls are written down as well, with the bytes that some launches change and read. These
+    /// launches are lines of this file.
+    pub(crate) compared: Option<&'static [u8]>,
     /// The operations whose Python stack is written down.
     pub(crate) stacks: Vec<u64>,
 }
@@ -70,6 +75,11 @@ impl Settings {
         settings
     }
 
+    /// Whether the program's calls are written down.
+    pub(crate) fn records(&self) -> bool {
+        self.mode == Mode::Record || self.compared.is_some()
+    }
+
     /// How late what is late is.
     pub(crate) fn late(&self) -> Delay {
         let each = self.delay;
@@ -82,6 +92,7 @@ impl Settings {
         let mode = match sys::variable(c"CAI_BRIDGE_PERTURB_MODE") {
             Some(b"serial") => Mode::Serial,
             Some(b"late") => Mode::Late,
+            Some(b"record") => Mode::Record,
             _ => Mode::Off,
         };
         let text = |name| sys::variable(name).unwrap_or_default();
@@ -99,6 +110,7 @@ impl Settings {
             ),
             trace: sys::variable(c"CAI_BRIDGE_PERTURB_TRACE").is_some(),
             patient: sys::variable(c"CAI_BRIDGE_PERTURB_PATIENT").is_some(),
+            compared: sys::variable(c"CAI_BRIDGE_PERTURB_COMPARED"),
             stacks: list(text(c"CAI_BRIDGE_PERTURB_STACKS")),
         }
     }
@@ -123,4 +135,5 @@ unsafe extern "C" fn in_child() {
 
 extern "C" fn at_end() {
     run::ENDED.store(true, Ordering::Relaxed);
+    record::flush();
 }

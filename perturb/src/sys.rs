@@ -173,6 +173,30 @@ pub(crate) fn create(folder: &[u8], name: &[u8]) -> Option<i32> {
     (file >= 0).then_some(file)
 }
 
+/// All of a file; empty if it cannot be read.
+pub(crate) fn contents(path: &[u8]) -> Vec<u8> {
+    let mut name = path.to_vec();
+    name.push(0);
+    let mut to = Vec::new();
+    let Ok(name) = CStr::from_bytes_until_nul(&name) else { return to };
+    let mut room = [0_u8; 4096];
+    // SAFETY: the path ends with a zero, and the room is as long as it says.
+    unsafe {
+        let file = libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return to;
+        }
+        loop {
+            let count = libc::read(file, room.as_mut_ptr().cast(), room.len());
+            let count = usize::try_from(count).unwrap_or(0);
+            let Some(part) = room.get(..count).filter(|part| !part.is_empty()) else { break };
+            to.extend_from_slice(part);
+        }
+        libc::close(file);
+    }
+    to
+}
+
 /// Closes a file that [`create`] opened.
 pub(crate) fn close(file: i32) {
     // SAFETY: it is open, and the caller's.

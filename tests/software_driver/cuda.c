@@ -9,8 +9,8 @@
  * takes nothing more. A wait for an event of the capture takes a stream into it, whose work has to be
  * joined; a graph runs in the order in which it was captured. What cuGetProcAddress gives lies elsewhere
  * than what is exported.
- * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add and
- * spin, which are the programs' own. soft_count says what was seen. Of structures the words that say
+ * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add,
+ * spin and noise, which are the programs' own. soft_count says what was seen. Of structures the words that say
  * from where, to where and how much are read; of a 3D batch each operation is these three. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -24,7 +24,7 @@ typedef uint64_t u64;
 typedef unsigned R;
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600 };
 enum { UNSUPPORTED = 900, INVALIDATED, MERGE, UNMATCHED, UNJOINED, ISOLATION, IMPLICIT, CAPTURED_EVENT };
-enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE };
+enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, NOISE, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE, UNTIL };
 enum { RELAXED = 2, CONTEXT = 0x100000, SLOTS = 1 << 14, MOST = 256, EXTENTS = 4096 };
 
 struct stream;
@@ -71,6 +71,7 @@ static void run(struct job *j) {
     case COPY: *to = *(volatile u64 *)j->a[1]; break;
     case ADD: *to += *(volatile u64 *)j->a[1]; break;
     case SPIN: usleep(j->a[0]); break;
+    case NOISE: *to = globaltimer(); break; /* another value each time; its second argument is not read */
     case BYTES: memmove((void *)j->a[0], (void *)j->a[1], j->a[2]); break;
     case WAIT: upto(j->on, j->upto); break;
     case CALL: ((void (*)(void *))j->a[0])((void *)j->a[1]); break;
@@ -78,6 +79,7 @@ static void run(struct job *j) {
     case SET: for (u64 y = 0; y < j->a[5]; y++) for (u64 x = 0; x < j->a[2]; x++) memcpy((char *)j->a[0] + y * j->a[4] + x * j->a[3], &j->a[1], j->a[3]); break;
     case FREE: *to = 0xdead; break;
     case MOVE: moves++; break;
+    case UNTIL: while (*to < j->a[1]) usleep(20); break;
   }
 }
 static void *work(void *given) {
@@ -242,23 +244,71 @@ R cuStreamEndCapture(u64 h, u64 *to) {
 R cuGraphCreate(u64 *to, unsigned flags) { (void)flags; *to = (u64)calloc(1, sizeof(struct graph)); return SUCCESS; }
 R cuGraphInstantiateWithFlags(u64 *to, u64 graph, u64 flags) { (void)flags; *to = graph; return SUCCESS; }
 R cuGraphLaunch(u64 graph, u64 h) { struct graph *g = (struct graph *)graph; for (int i = 0; i < g->count; i++) push(h, g->jobs[i]); return SUCCESS; }
+/* A graph's jobs are its nodes. */
+R cuGraphGetNodes(u64 graph, u64 *to, u64 *count) {
+  struct graph *g = (struct graph *)graph;
+  for (u64 i = 0; to && i < *count && i < (u64)g->count; i++) to[i] = (u64)&g->jobs[i];
+  *count = g->count;
+  return SUCCESS;
+}
+R cuGraphNodeGetType(u64 node, int *to) {
+  int kind = ((struct job *)node)->kind;
+  *to = kind <= NOISE ? 0 : kind == BYTES ? 1 : kind == SET ? 2 : kind == CALL || kind == BACK ? 3 : 5;
+  return SUCCESS;
+}
+R cuGraphKernelNodeGetParams_v2(u64 node, u64 *to) {
+  static __thread u64 *places[6];
+  struct job *j = (struct job *)node;
+  for (int i = 0; i < 6; i++) places[i] = &j->a[i];
+  to[0] = j->kind; to[5] = (u64)places; to[6] = to[7] = to[8] = 0;
+  return SUCCESS;
+}
+R cuGraphMemcpyNodeGetParams(u64 node, u64 *to) {
+  struct job *j = (struct job *)node;
+  memset(to, 0, 25 * sizeof *to);
+  to[4] = to[15] = 2; to[6] = j->a[1]; to[17] = j->a[0]; to[22] = j->a[2]; to[23] = to[24] = 1;
+  return SUCCESS;
+}
+R cuGraphMemsetNodeGetParams(u64 node, u64 *to) {
+  struct job *j = (struct job *)node;
+  to[0] = j->a[0]; to[1] = j->a[4]; to[2] = j->a[1] | j->a[3] << 32; to[3] = j->a[2]; to[4] = j->a[5];
+  return SUCCESS;
+}
+R cuGraphInstantiate_v2(u64 *to, u64 graph, u64 *node, char *text, u64 size) { (void)node; (void)text; (void)size; return cuGraphInstantiateWithFlags(to, graph, 0); }
+R cuGraphInstantiateWithParams(u64 *to, u64 graph, u64 *parameters) { (void)parameters; return cuGraphInstantiateWithFlags(to, graph, 0); }
+R cuGraphExecUpdate_v2(u64 graph, u64 by, u64 *result) { (void)result; if (graph != by) *(struct graph *)graph = *(struct graph *)by; return SUCCESS; }
+R cuGraphExecUpdate(u64 graph, u64 by, u64 *node, u64 *result) { (void)node; return cuGraphExecUpdate_v2(graph, by, result); }
+/* A node's new arguments are those of another one. */
+R cuGraphExecKernelNodeSetParams_v2(u64 graph, u64 node, u64 by) { (void)graph; *(struct job *)node = *(struct job *)by; return SUCCESS; }
+R cuGraphExecKernelNodeSetParams(u64 graph, u64 node, u64 by) { return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
+R cuGraphExecMemcpyNodeSetParams(u64 graph, u64 node, u64 by, u64 context) { (void)context; return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
+R cuGraphExecMemsetNodeSetParams(u64 graph, u64 node, u64 by, u64 context) { (void)context; return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
+R cuGraphExecChildGraphNodeSetParams(u64 graph, u64 node, u64 by) { return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
+R cuGraphExecNodeSetParams(u64 graph, u64 node, u64 by) { return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
+R cuGraphExecDestroy(u64 graph) { (void)graph; return SUCCESS; }
+R cuLibraryUnload(u64 library) { (void)library; return SUCCESS; }
+R cuStreamCreateWithPriority(u64 *to, u64 flags, u64 priority) { (void)priority; return cuStreamCreate(to, (unsigned)flags); }
+R cuMemMap(u64 p, u64 size, u64 offset, u64 memory, u64 flags) { (void)p; (void)size; (void)offset; (void)memory; (void)flags; return SUCCESS; }
+R cuMemUnmap(u64 p, u64 size) { (void)p; (void)size; return SUCCESS; }
+R cuMemHostRegister_v2(u64 p, u64 size, u64 flags) { (void)p; (void)size; (void)flags; return SUCCESS; }
+R cuIpcGetMemHandle(u64 *to, u64 p) { *to = p; return SUCCESS; }
 R cuMemAlloc_v2(u64 *to, u64 size) { R r = is_unsafe(NULL, 0); if (r) return r; *to = taken(size, 2); return *to ? SUCCESS : OUT_OF_MEMORY; }
 R cuMemHostAlloc(void **to, u64 size, unsigned flags) { (void)flags; R r = is_unsafe(NULL, 0); if (r) return r; *to = (void *)taken(size, 1); return *to ? SUCCESS : OUT_OF_MEMORY; }
 R cuPointerGetAttribute(unsigned *to, int attribute, u64 p) { if (attribute != 2 || !kind_of(p)) return INVALID_VALUE; *to = kind_of(p); return SUCCESS; }
 R cuModuleLoadData(u64 *to, const void *image) { (void)image; *to = 5; R r = is_unsafe(NULL, 0); return r ? r : failing ? INVALID_VALUE : SUCCESS; }
+static const struct { const char *name; int count; } KERNELS[] = { { "", 0 }, { "gate", 4 }, { "tick", 1 }, { "fill", 2 }, { "copy", 2 }, { "add", 2 }, { "spin", 1 }, { "noise", 2 } };
 R cuModuleGetFunction(u64 *to, u64 module, const char *name) {
-  static const char *names[] = { "", "gate", "tick", "fill", "copy", "add", "spin" };
   (void)module;
-  for (int i = 1; i < 7; i++) if (!strcmp(name, names[i])) { *to = i; return SUCCESS; }
+  for (int i = 1; i <= NOISE; i++) if (!strcmp(name, KERNELS[i].name)) { *to = i; return SUCCESS; }
   return NOT_FOUND;
 }
-R cuFuncGetName(const char **to, u64 f) { static const char *names[] = { "", "gate", "tick", "fill", "copy", "add", "spin" }; if (f < 1 || f > 6) return INVALID_VALUE; *to = names[f]; return SUCCESS; }
+R cuFuncGetName(const char **to, u64 f) { if (f < GATE || f > NOISE) return INVALID_VALUE; *to = KERNELS[f].name; return SUCCESS; }
+R cuFuncGetParamInfo(u64 f, u64 i, u64 *offset, u64 *size) { if (f < GATE || f > NOISE || i >= (u64)KERNELS[f].count) return INVALID_VALUE; *offset = 8 * i; *size = 8; return SUCCESS; }
 R cuLaunchKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p, void *extra) {
-  static const int counts[] = { 0, 4, 1, 2, 2, 2, 1 };
   (void)x; (void)y; (void)z; (void)bx; (void)by; (void)bz; (void)shared; (void)extra;
-  if (f < GATE || f > SPIN) return INVALID_VALUE;
+  if (f < GATE || f > NOISE) return INVALID_VALUE;
   struct job j = { (int)f, { 0 }, NULL, 0 };
-  for (int i = 0; i < counts[f]; i++) j.a[i] = *p[i];
+  for (int i = 0; i < KERNELS[f].count; i++) j.a[i] = *p[i];
   return push(s, j);
 }
 R cuLaunchCooperativeKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p) { return cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, p, NULL); }
@@ -339,6 +389,14 @@ R cuMemsetD32Async(u64 p, u64 v, u64 n, u64 s) { return set(p, 0, v, 4, n, 1, s)
 R cuMemsetD2D8Async(u64 p, u64 pitch, u64 v, u64 w, u64 h, u64 s) { return set(p, pitch, v, 1, w, h, s); }
 R cuMemsetD2D16Async(u64 p, u64 pitch, u64 v, u64 w, u64 h, u64 s) { return set(p, pitch, v, 2, w, h, s); }
 R cuMemsetD2D32Async(u64 p, u64 pitch, u64 v, u64 w, u64 h, u64 s) { return set(p, pitch, v, 4, w, h, s); }
+R cuStreamWaitValue64_v2(u64 s, u64 p, u64 v, u64 flags) { (void)flags; return push(s, (struct job){ UNTIL, { p, v }, NULL, 0 }); }
+R cuMemAllocAsync(u64 *to, u64 size, u64 s) { (void)s; *to = taken(size, 2); return *to ? SUCCESS : OUT_OF_MEMORY; }
+R cuStreamWaitValue32_v2(u64 s, u64 p, u64 v, u64 flags) { return cuStreamWaitValue64_v2(s, p, v, flags); }
+R cuStreamBatchMemOp_v2(u64 s, u64 count, u64 *operations, u64 flags) { (void)s; (void)count; (void)operations; (void)flags; return SUCCESS; }
+R cuWaitExternalSemaphoresAsync(u64 *semaphores, u64 *parameters, u64 count, u64 s) { (void)semaphores; (void)parameters; (void)count; (void)s; return SUCCESS; }
+R cuMemAllocFromPoolAsync(u64 *to, u64 size, u64 pool, u64 s) { (void)pool; return cuMemAllocAsync(to, size, s); }
+R cuMemAllocManaged(u64 *to, u64 size, u64 flags) { (void)flags; *to = taken(size, 2); return *to ? SUCCESS : OUT_OF_MEMORY; }
+R cuMemAllocPitch_v2(u64 *to, u64 *pitch, u64 width, u64 height, u64 element) { (void)element; *pitch = (width + 511) / 512 * 512; return cuMemAlloc_v2(to, *pitch * height); }
 R cuMemFreeAsync(u64 p, u64 s) { return push(s, (struct job){ FREE, { p }, NULL, 0 }); }
 R cuMemPrefetchAsync(u64 p, u64 n, u64 device, u64 s) { (void)p; (void)n; (void)device; return push(s, (struct job){ MOVE, { 0 }, NULL, 0 }); }
 R cuMemPrefetchAsync_v2(u64 p, u64 n, u64 place, u64 flags, u64 s) { (void)place; (void)flags; return cuMemPrefetchAsync(p, n, 0, s); }

@@ -38,7 +38,8 @@ def function(symbol: str, version: int) -> Callable[..., int]:
     if WAY == "symbol":
         found = getattr(plain, symbol + (("_ptds" if synchronous else "_ptsz") if own else ""))
     else:
-        to, name = c_void_p(), symbol.removesuffix("_v2").encode()
+        name = symbol.removesuffix("_v2").replace("InstantiateWithFlags", "Instantiate").encode()
+        to = c_void_p()
         asked = cuda.cuGetProcAddress_v2
         code = asked(name, byref(to), c_int(version), c_uint64(2 if own else 1), None)
         assert code == 0, symbol
@@ -163,12 +164,58 @@ ENDS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuDevicePrimaryCtxRelease_v2", 11000): lambda: (0,),
     ("cuCtxDestroy_v2", 4000): lambda: (CONTEXT,),
 }
-ONE_FORM = {symbol for symbol, _ in (*WAITS, *ENDS)} - {"cuStreamSynchronize"}
+NOTED: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuMemAlloc_v2", 3020): lambda: (words(0), 8),
+    ("cuMemAllocPitch_v2", 3020): lambda: (words(0), words(0), 8, 2, 4),
+    ("cuMemAllocManaged", 6000): lambda: (words(0), 8, 1),
+    ("cuMemAllocAsync", 11020): lambda: (words(0), 8, given),
+    ("cuMemAllocFromPoolAsync", 11020): lambda: (words(0), 8, 1, given),
+    ("cuMemHostRegister_v2", 6050): lambda: (words(0), 8, 0),
+    ("cuMemMap", 10020): lambda: (1 << 40, 8, 0, 1, 0),
+    ("cuMemUnmap", 10020): lambda: (1 << 40, 8),
+    ("cuIpcGetMemHandle", 4010): lambda: (words(*[0] * 8), x),
+    ("cuStreamCreate", 2000): lambda: (words(0), 1),
+    ("cuStreamCreateWithPriority", 5050): lambda: (words(0), 1, 0),
+    ("cuStreamQuery", 2000): lambda: (given,),
+    ("cuEventCreate", 2000): lambda: (words(0), 2),
+    ("cuEventQuery", 2000): lambda: (recorded(waited=True),),
+    ("cuEventDestroy_v2", 4000): lambda: (event(),),
+    ("cuStreamWaitValue32_v2", 11070): lambda: (given, x, 1, 0),
+    ("cuStreamWaitValue64_v2", 11070): lambda: (given, x, 1, 0),
+    ("cuStreamBatchMemOp_v2", 11070): lambda: (given, 0, 0, 0),
+    ("cuWaitExternalSemaphoresAsync", 10000): lambda: (0, 0, 0, given),
+    ("cuGraphInstantiate_v2", 11000): lambda: (words(0), graph(), 0, 0, 0),
+    ("cuGraphInstantiateWithFlags", 12000): lambda: (words(0), graph(), 0),
+    ("cuGraphInstantiateWithParams", 12000): lambda: (words(0), graph(), 0),
+    ("cuGraphExecUpdate", 10020): lambda: (graph(), graph(), 0, 0),
+    ("cuGraphExecUpdate_v2", 12000): lambda: (graph(), graph(), 0),
+    ("cuGraphExecKernelNodeSetParams", 10010): lambda: (graph(), node(), node()),
+    ("cuGraphExecKernelNodeSetParams_v2", 12000): lambda: (graph(), node(), node()),
+    ("cuGraphExecMemcpyNodeSetParams", 10020): lambda: (graph(), node(), node(), 0),
+    ("cuGraphExecMemsetNodeSetParams", 10020): lambda: (graph(), node(), node(), 0),
+    ("cuGraphExecChildGraphNodeSetParams", 11010): lambda: (graph(), node(), node()),
+    ("cuGraphExecNodeSetParams", 12020): lambda: (graph(), node(), node()),
+    ("cuGraphExecDestroy", 10000): lambda: (graph(),),
+    ("cuLibraryUnload", 12000): lambda: (1,),
+}
+TWO_FORMS = {"cuStreamSynchronize", "cuStreamQuery", "cuMemAllocAsync", "cuMemAllocFromPoolAsync"}
+TWO_FORMS |= {"cuStreamWaitValue32_v2", "cuStreamWaitValue64_v2", "cuStreamBatchMemOp_v2"}
+TWO_FORMS |= {"cuWaitExternalSemaphoresAsync", "cuGraphInstantiateWithParams"}
+ONE_FORM = {symbol for symbol, _ in (*WAITS, *ENDS, *NOTED)} - TWO_FORMS
 
 
-def recorded() -> int:
+def node() -> int:
+    """Return a node of a graph."""
+    to = c_uint64()
+    assert cuda.cuGraphGetNodes(c_uint64(graph()), byref(to), byref(c_uint64(1))) == 0
+    return to.value
+
+
+def recorded(*, waited: bool = False) -> int:
     mark = event()
     call("cuEventRecord", mark, s)
+    if waited:
+        call("cuEventSynchronize", mark)
     return mark
 
 
@@ -253,6 +300,7 @@ orders()
 captures()
 for (symbol, version), how in CALLS.items():
     work(symbol, version, how)
-for (symbol, version), how in ENDS.items():
+call("cuCtxSynchronize")
+for (symbol, version), how in (NOTED | ENDS).items():
     function(symbol, version)(*how())
     say(symbol, done=True)

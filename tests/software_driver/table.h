@@ -51,7 +51,25 @@
   T(cuStreamWaitEvent, 7000, cuStreamWaitEvent, _ptsz, 3) O(cuStreamDestroy, 4000, cuStreamDestroy_v2, 1) \
   O(cuCtxDestroy, 4000, cuCtxDestroy_v2, 1) O(cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2, 1) \
   O(cuDevicePrimaryCtxRelease, 11000, cuDevicePrimaryCtxRelease_v2, 1) T(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2, _ptsz, 2) \
-  T(cuStreamBeginCaptureToGraph, 12030, cuStreamBeginCaptureToGraph, _ptsz, 6) T(cuStreamEndCapture, 10000, cuStreamEndCapture, _ptsz, 2)
+  T(cuStreamBeginCaptureToGraph, 12030, cuStreamBeginCaptureToGraph, _ptsz, 6) T(cuStreamEndCapture, 10000, cuStreamEndCapture, _ptsz, 2) \
+  O(cuMemAlloc, 3020, cuMemAlloc_v2, 2) O(cuMemAllocPitch, 3020, cuMemAllocPitch_v2, 5) O(cuMemAllocManaged, 6000, cuMemAllocManaged, 3) \
+  T(cuMemAllocAsync, 11020, cuMemAllocAsync, _ptsz, 3) T(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync, _ptsz, 4) \
+  O(cuMemHostRegister, 6050, cuMemHostRegister_v2, 3) O(cuMemMap, 10020, cuMemMap, 5) O(cuMemUnmap, 10020, cuMemUnmap, 2) \
+  O(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle, 2) O(cuStreamCreate, 2000, cuStreamCreate, 2) \
+  O(cuStreamCreateWithPriority, 5050, cuStreamCreateWithPriority, 3) T(cuStreamQuery, 2000, cuStreamQuery, _ptsz, 1) \
+  O(cuEventCreate, 2000, cuEventCreate, 2) O(cuEventDestroy, 4000, cuEventDestroy_v2, 1) O(cuEventQuery, 2000, cuEventQuery, 1) \
+  T(cuStreamWaitValue32, 11070, cuStreamWaitValue32_v2, _ptsz, 4) T(cuStreamWaitValue64, 11070, cuStreamWaitValue64_v2, _ptsz, 4) \
+  T(cuStreamBatchMemOp, 11070, cuStreamBatchMemOp_v2, _ptsz, 4) \
+  T(cuWaitExternalSemaphoresAsync, 10000, cuWaitExternalSemaphoresAsync, _ptsz, 4) \
+  O(cuGraphInstantiate, 11000, cuGraphInstantiate_v2, 5) O(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags, 3) \
+  T(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams, _ptsz, 3) O(cuGraphExecUpdate, 10020, cuGraphExecUpdate, 4) \
+  O(cuGraphExecUpdate, 12000, cuGraphExecUpdate_v2, 3) O(cuGraphExecKernelNodeSetParams, 10010, cuGraphExecKernelNodeSetParams, 3) \
+  O(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2, 3) \
+  O(cuGraphExecMemcpyNodeSetParams, 10020, cuGraphExecMemcpyNodeSetParams, 4) \
+  O(cuGraphExecMemsetNodeSetParams, 10020, cuGraphExecMemsetNodeSetParams, 4) \
+  O(cuGraphExecChildGraphNodeSetParams, 11010, cuGraphExecChildGraphNodeSetParams, 3) \
+  O(cuGraphExecNodeSetParams, 12020, cuGraphExecNodeSetParams, 3) O(cuLibraryUnload, 12000, cuLibraryUnload, 1) \
+  O(cuGraphExecDestroy, 10000, cuGraphExecDestroy, 1)
 /* All arguments are words to the caller. */
 #define WORDS(symbol, n) ((R (*)P##n)opaque((void *)symbol))
 #define ONE(name, version, symbol, n) static R given_##symbol P##n { return WORDS(symbol, n) A##n; }

@@ -1,0 +1,141 @@
+//! Memory, in cells between the addresses that the record names. Pure.
+//!
+//! How far a kernel goes from an address that it was given is not known: it is taken to stay in the cell that begins
+//! there, as what lies behind has a name of its own. Bytes that are known may lie in several cells.
+
+use alloc::vec::Vec;
+
+use super::clocks::Operation;
+
+/// What is done to some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Read,
+    Write,
+    /// A kernel was given the address: it may do either, or nothing.
+    Given,
+}
+
+/// What an operation touches: [low, high).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Touch {
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+    pub(crate) how: How,
+    /// Which parameter it was given by; 0 of what is known.
+    pub(crate) place: u64,
+}
+
+impl Touch {
+    pub(crate) fn exact(low: u64, high: u64, how: How) -> Self {
+        Self { low, high, how, place: 0 }
+    }
+
+    /// Whether both may touch a byte.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.low < other.high && other.low < self.high
+    }
+
+    /// Whether it matters which of two that meet comes first: None if both only read. Some(true): both are known.
+    pub(crate) fn conflicts(&self, other: &Self) -> Option<bool> {
+        match (self.how, other.how) {
+            (How::Read, How::Read) => None,
+            (How::Given, _) | (_, How::Given) => Some(false),
+            _ => Some(true),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub(crate) operation: u32,
+    /// Where in the program, and what.
+    pub(crate) site: u64,
+    pub(crate) touch: Touch,
+}
+
+impl Access {
+    /// Whether what races with an older access, which comes before this one, races with this one as well: the same
+    /// line touches the same bytes again, on the same stream.
+    pub(crate) fn replaces(&self, old: &Self, operations: &[Operation]) -> bool {
+        let stream = |one: &Self| operations.get(one.operation as usize).map(|by| by.stream);
+        self.site == old.site && self.touch == old.touch && stream(self) == stream(old)
+    }
+}
+
+/// All cells, with who has touched them.
+#[derive(Debug, Default)]
+pub(crate) struct Cells {
+    bounds: Vec<u64>,
+    lists: Vec<Vec<Access>>,
+}
+
+impl Cells {
+    /// Makes cells between addresses.
+    pub(crate) fn new(mut bounds: Vec<u64>) -> Self {
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut lists = Vec::new();
+        lists.resize_with(bounds.len(), Vec::new);
+        Self { bounds, lists }
+    }
+
+    /// The cell that has an address.
+    fn at(&self, address: u64) -> usize {
+        self.bounds.partition_point(|one| *one <= address).saturating_sub(1)
+    }
+
+    /// Where the cell ends that has an address.
+    pub(crate) fn end(&self, address: u64) -> u64 {
+        self.bounds.get(self.at(address) + 1).copied().unwrap_or(u64::MAX)
+    }
+
+    /// Calls it with each cell that a touch meets: its ends, and who has touched it.
+    pub(crate) fn each(&mut self, touch: &Touch, mut call: impl FnMut(u64, u64, &mut Vec<Access>)) {
+        let mut at = self.at(touch.low);
+        while let (Some(low), Some(list)) = (self.bounds.get(at), self.lists.get_mut(at)) {
+            if *low >= touch.high {
+                break;
+            }
+            call(*low, self.bounds.get(at + 1).copied().unwrap_or(u64::MAX), list);
+            at += 1;
+        }
+    }
+
+    /// Nobody has touched this.
+    pub(crate) fn clear(&mut self, low: u64, high: u64) {
+        if low < high {
+            self.each(&Touch::exact(low, high, How::Write), |_, _, list| list.clear());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_goes_from_one_address_to_the_next() {
+        let mut cells = Cells::new(alloc::vec![30, 10, 20, 10]);
+        assert_eq!((cells.end(10), cells.end(19), cells.end(20)), (20, 20, 30));
+        assert_eq!(cells.end(30), u64::MAX);
+        let ends = |cells: &mut Cells, low, high| {
+            let mut found = Vec::new();
+            cells.each(&Touch::exact(low, high, How::Read), |low, high, _| found.push((low, high)));
+            found
+        };
+        assert_eq!(ends(&mut cells, 10, 20), [(10, 20)]);
+        assert_eq!(ends(&mut cells, 15, 21), [(10, 20), (20, 30)]);
+        assert_eq!(ends(&mut Cells::new(Vec::new()), 1, 2), []);
+    }
+
+    #[test]
+    fn two_readers_do_not_conflict_and_an_address_alone_proves_nothing() {
+        let touch = |how| Touch::exact(0, 8, how);
+        assert_eq!(touch(How::Read).conflicts(&touch(How::Read)), None);
+        assert_eq!(touch(How::Read).conflicts(&touch(How::Given)), Some(false));
+        assert_eq!(touch(How::Given).conflicts(&touch(How::Write)), Some(false));
+        assert_eq!(touch(How::Write).conflicts(&touch(How::Read)), Some(true));
+        assert!(!Touch::exact(0, 8, How::Read).meets(&Touch::exact(8, 9, How::Read)));
+    }
+}

@@ -1,0 +1,191 @@
+//! The nodes of a graph, read from the driver when the graph is made ready for launches.
+
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+
+use crate::driver;
+use crate::record::{Kind, Log};
+
+/// The kinds of nodes (`CUgraphNodeType`).
+const KERNEL: i32 = 0;
+const COPY: i32 = 1;
+const SET: i32 = 2;
+const HOST: i32 = 3;
+const CHILD: i32 = 4;
+const EMPTY: i32 = 5;
+const WAIT_EVENT: i32 = 6;
+const RECORD_EVENT: i32 = 7;
+const SIGNAL: i32 = 8;
+const WAIT_SEMAPHORE: i32 = 9;
+const ALLOCATE: i32 = 10;
+const FREE: i32 = 11;
+const BATCH: i32 = 12;
+/// So deep graphs of graphs are read.
+const DEEPEST: usize = 8;
+
+/// What a node touches, and how: bytes that it reads or writes, or an address that its kernel is given.
+pub(crate) const READS: u64 = 0;
+pub(crate) const WRITES: u64 = 1;
+pub(crate) const GIVEN: u64 = 2;
+
+/// The nodes of a graph may be so: each is a bit of the second word of what is written.
+pub(crate) const WAITS: u64 = 1;
+/// Not all nodes could be read.
+pub(crate) const UNREAD: u64 = 2;
+
+/// What is kept in mind of a graph that can be launched.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Graph {
+    /// The addresses that its kernels were given, and those that its copies and sets begin with.
+    pub(crate) addresses: Vec<u64>,
+    /// Whether it may be launched again: nothing in it waits, calls the host, or has memory of its own.
+    pub(crate) plain: bool,
+}
+
+/// What is read of a graph.
+struct Reading {
+    graph: Graph,
+    flags: u64,
+    /// Of each node its kind, its kernel, and what it touches: how, from, and to or the place of the parameter.
+    nodes: Vec<u64>,
+    count: u64,
+    /// The events that it records.
+    events: Vec<u64>,
+}
+
+/// Writes down what a graph does that can be launched: its handle, flags, events, nodes and their order.
+pub(crate) fn write(log: &mut Log, executable: u64, graph: u64) {
+    let mut reading = Reading {
+        graph: Graph { addresses: Vec::new(), plain: true },
+        flags: 0,
+        nodes: Vec::new(),
+        count: 0,
+        events: Vec::new(),
+    };
+    reading.read(log, graph, 0);
+    let mut words = alloc::vec![executable, reading.flags, reading.events.len() as u64];
+    words.extend_from_slice(&reading.events);
+    words.push(reading.count);
+    words.extend_from_slice(&reading.nodes);
+    log.put(Kind::Graph, &words);
+    log.graphs.insert(executable, reading.graph);
+}
+
+fn nodes_of(graph: u64) -> Option<Vec<u64>> {
+    let mut count = 0;
+    // SAFETY: the graph was just made ready; without an array the driver says how many nodes there are.
+    unsafe {
+        if driver::cuGraphGetNodes(graph, null_mut(), &raw mut count) != 0 {
+            return None;
+        }
+        let mut nodes = alloc::vec![0; count];
+        if count > 0 && driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) != 0 {
+            return None;
+        }
+        nodes.truncate(count);
+        Some(nodes)
+    }
+}
+
+impl Reading {
+    fn read(&mut self, log: &mut Log, graph: u64, depth: usize) {
+        let Some(nodes) = nodes_of(graph).filter(|_| depth < DEEPEST) else {
+            self.unread();
+            return;
+        };
+        for node in nodes {
+            let mut kind = 0;
+            // SAFETY: the node is one of the graph's.
+            if unsafe { driver::cuGraphNodeGetType(node, &raw mut kind) } != 0 {
+                self.unread();
+                continue;
+            }
+            self.node(log, node, kind, depth);
+        }
+    }
+
+    fn unread(&mut self) {
+        self.flags |= UNREAD;
+        self.graph.plain = false;
+    }
+
+    fn node(&mut self, log: &mut Log, node: u64, kind: i32, depth: usize) {
+        let mut words = [0_u64; 32];
+        let to = words.as_mut_ptr();
+        // SAFETY: each of the driver's structures for a node is shorter than this array; the node is of this kind.
+        let code = unsafe {
+            match kind {
+                KERNEL => driver::cuGraphKernelNodeGetParams_v2(node, to),
+                COPY => driver::cuGraphMemcpyNodeGetParams(node, to),
+                SET => driver::cuGraphMemsetNodeGetParams(node, to),
+                CHILD => driver::cuGraphChildGraphNodeGetGraph(node, to),
+                RECORD_EVENT => driver::cuGraphEventRecordNodeGetEvent(node, to),
+                _ => 0,
+            }
+        };
+        if code != 0 {
+            self.unread();
+            return;
+        }
+        match kind {
+            KERNEL => self.kernel(log, &words),
+            COPY => self.copy(&words),
+            SET => self.set(&words),
+            CHILD => self.read(log, words[0], depth + 1),
+            EMPTY => {}
+            WAIT_EVENT | WAIT_SEMAPHORE | BATCH => {
+                self.flags |= WAITS;
+                self.graph.plain = false;
+            }
+            RECORD_EVENT => {
+                self.events.push(words[0]);
+                self.graph.plain = false;
+            }
+            SIGNAL | HOST | ALLOCATE | FREE => self.graph.plain = false,
+            // It may wait for what is not known.
+            _ => self.unread(),
+        }
+    }
+
+    fn push(&mut self, kind: i32, function: u64, touches: &[[u64; 3]]) {
+        self.nodes.extend([u64::from(kind.unsigned_abs()), function, touches.len() as u64]);
+        self.nodes.extend(touches.iter().flatten());
+        self.graph.addresses.extend(touches.iter().map(|one| one[1]));
+        self.count += 1;
+    }
+
+    /// `CUDA_KERNEL_NODE_PARAMS_v2`: the function, seven unsigned ints, the arguments, packed ones, and the kernel that
+    /// there is instead of a function.
+    fn kernel(&mut self, log: &mut Log, words: &[u64; 32]) {
+        let function = if words[0] == 0 { words[7] } else { words[0] };
+        let kernel = log.kernel(function);
+        let mut touches = Vec::new();
+        // SAFETY: the driver keeps the node's arguments as it took them.
+        unsafe {
+            log.addresses(&kernel, words[5], words[6], |place, word| {
+                touches.push([GIVEN, word, place]);
+            });
+        }
+        self.graph.plain &= !kernel.waits;
+        self.push(KERNEL, function, &touches);
+    }
+
+    fn copy(&mut self, words: &[u64; 32]) {
+        let mut touches = Vec::new();
+        for (low, high, writes) in crate::copies::box_of(words) {
+            touches.push([if writes { WRITES } else { READS }, low, high]);
+        }
+        self.push(COPY, 0, &touches);
+    }
+
+    /// `CUDA_MEMSET_NODE_PARAMS`: to, pitch, value and size of an element, width, height.
+    fn set(&mut self, words: &[u64; 32]) {
+        let [to, pitch, sizes, width, height, ..] = *words;
+        let row = (sizes >> 32).saturating_mul(width);
+        let mut touches = Vec::new();
+        for (low, high) in crate::copies::rows(to, pitch, row, height) {
+            touches.push([WRITES, low, high]);
+        }
+        self.push(SET, 0, &touches);
+    }
+}

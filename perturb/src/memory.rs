@@ -1,0 +1,165 @@
+//! The memory that the driver has given out. Pure.
+
+use alloc::collections::BTreeMap;
+
+use crate::entries::Row;
+
+/// What kind of memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Device,
+    /// The device's, from a pool: it is allocated and freed in a stream's order.
+    Pool,
+    /// The host's, page-locked.
+    Host,
+    /// Both touch it.
+    Managed,
+}
+
+/// A range of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) low: u64,
+    pub(crate) size: u64,
+    pub(crate) place: Place,
+    /// Which one it is, counted from 0: a program that runs again takes them in the same order.
+    pub(crate) ordinal: u64,
+    /// Whether another process may have it as well.
+    pub(crate) shared: bool,
+}
+
+impl Range {
+    pub(crate) fn high(&self) -> u64 {
+        self.low.saturating_add(self.size)
+    }
+}
+
+/// All that is given out now.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    all: BTreeMap<u64, Range>,
+    taken: u64,
+    /// All memory that was ever there lies between these.
+    low: u64,
+    high: u64,
+}
+
+impl Memory {
+    pub(crate) const NEW: Self = Self { all: BTreeMap::new(), taken: 0, low: u64::MAX, high: 0 };
+
+    pub(crate) fn take(&mut self, low: u64, size: u64, place: Place) {
+        self.release(low, size);
+        let ordinal = self.taken;
+        self.taken += 1;
+        self.all.insert(low, Range { low, size, place, ordinal, shared: false });
+        self.low = self.low.min(low);
+        self.high = self.high.max(low.saturating_add(size));
+    }
+
+    /// What lies there is gone.
+    pub(crate) fn release(&mut self, low: u64, size: u64) {
+        while let Some(range) = self.all.range(..low.saturating_add(size)).next_back() {
+            if range.1.high() <= low {
+                break;
+            }
+            let first = *range.0;
+            self.all.remove(&first);
+        }
+    }
+
+    /// The range that begins there is gone.
+    pub(crate) fn free(&mut self, low: u64) {
+        self.all.remove(&low);
+    }
+
+    pub(crate) fn share(&mut self, address: u64) {
+        if let Some(range) = self.all.range_mut(..=address).next_back() {
+            range.1.shared = true;
+        }
+    }
+
+    /// The range that has this address.
+    pub(crate) fn find(&self, address: u64) -> Option<Range> {
+        let found = *self.all.range(..=address).next_back()?.1;
+        (address < found.high()).then_some(found)
+    }
+
+    pub(crate) fn by_ordinal(&self, ordinal: u64) -> Option<Range> {
+        self.all.values().find(|one| one.ordinal == ordinal).copied()
+    }
+
+    /// Whether a word may be an address of what was given out, now or before.
+    pub(crate) fn may_have(&self, word: u64) -> bool {
+        self.low <= word && word < self.high
+    }
+
+    /// Follows a call that the driver has answered with success. `found` is what the driver wrote where its first
+    /// two arguments point: the address, and the pitch.
+    pub(crate) fn follow(&mut self, row: Row, arguments: &[u64], found: [u64; 2]) {
+        let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+        match row {
+            Row::cuMemAlloc_v2 => self.take(found[0], argument(1), Place::Device),
+            Row::cuMemAllocPitch_v2 => {
+                self.take(found[0], found[1].saturating_mul(argument(3)), Place::Device);
+            }
+            Row::cuMemAllocManaged => self.take(found[0], argument(1), Place::Managed),
+            Row::cuMemAllocAsync | Row::cuMemAllocFromPoolAsync => {
+                self.take(found[0], argument(1), Place::Pool);
+            }
+            Row::cuMemAllocHost_v2 | Row::cuMemHostAlloc => {
+                self.take(found[0], argument(1), Place::Host);
+            }
+            Row::cuMemHostRegister_v2 => self.take(argument(0), argument(1), Place::Host),
+            Row::cuMemMap => self.take(argument(0), argument(1), Place::Device),
+            Row::cuMemUnmap => self.release(argument(0), argument(1)),
+            Row::cuIpcGetMemHandle => self.share(argument(1)),
+            Row::cuMemFree_v2
+            | Row::cuMemFreeHost
+            | Row::cuMemHostUnregister
+            | Row::cuMemFreeAsync => self.free(argument(0)),
+            _ => {}
+        }
+    }
+}
+
+/// Whether the driver writes an address where the first argument points.
+pub(crate) fn gives(row: Row) -> bool {
+    matches!(
+        row,
+        Row::cuMemAlloc_v2
+            | Row::cuMemAllocPitch_v2
+            | Row::cuMemAllocManaged
+            | Row::cuMemAllocAsync
+            | Row::cuMemAllocFromPoolAsync
+            | Row::cuMemAllocHost_v2
+            | Row::cuMemHostAlloc
+            | Row::cuStreamCreate
+            | Row::cuStreamCreateWithPriority
+            | Row::cuEventCreate
+            | Row::cuGraphInstantiate_v2
+            | Row::cuGraphInstantiateWithFlags
+            | Row::cuGraphInstantiateWithParams
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_in_the_range_that_has_it_and_what_was_there_before_is_gone() {
+        let mut all = Memory::NEW;
+        all.take(100, 10, Place::Device);
+        all.take(120, 10, Place::Pool);
+        assert_eq!(all.find(99), None);
+        assert_eq!(all.find(109).map(|one| one.ordinal), Some(0));
+        assert_eq!(all.find(110), None);
+        assert_eq!(all.by_ordinal(1).map(|one| one.low), Some(120));
+        all.take(105, 20, Place::Host);
+        assert_eq!((all.find(100), all.find(125)), (None, None));
+        assert_eq!(all.find(124).map(|one| one.ordinal), Some(2));
+        assert!(all.may_have(129) && !all.may_have(130) && !all.may_have(99));
+        all.free(105);
+        assert_eq!(all.find(110), None);
+    }
+}
