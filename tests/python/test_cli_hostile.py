@@ -276,7 +276,10 @@ def test_an_exception_without_words_is_told(run):
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        *((one, "--output") for one in ("check", "matrix", "doctor", "inspect", "perturb")),
+        *(
+            (one, "--output")
+            for one in ("check", "matrix", "doctor", "inspect", "perturb", "races")
+        ),
         *((one, "--html") for one in ("check", "matrix")),
     ],
 )
@@ -291,6 +294,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(
         "doctor": [],
         "inspect": ["nothing:there"],
         "perturb": ["--", "touch", "ran"],
+        "races": ["--", "touch", "ran"],
     }
     assert main([command, option, path, *work[command]]) == 2
     out, err = capsys.readouterr()

@@ -54,7 +54,7 @@ RACY = {
         {TWO}
         call("cuStreamBeginCapture_v2", b, 0)
         launch("copy", b, y, x)
-        graph = ended(b)
+        graph = made("cuGraphInstantiateWithFlags", ended(b), 0)
         for i in range(1, 4):
             launch("fill", a, x, i)
             {{wait}}

@@ -40,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
     _add_matrix(_added(commands, "matrix", "pairs", what))
     what = "run a program with GPU work delayed, to show missing waits in its values"
     _add_perturb(_added(commands, "perturb", "perturb", what))
+    what = "run a program with its GPU work recorded, to name operations that nothing orders"
+    _add_races(_added(commands, "races", "races", what))
     return top
 
 
@@ -222,6 +224,37 @@ def _add_perturb(made: argparse.ArgumentParser) -> None:
         action="store_false",
         help="do not look for the two operations that nothing orders, which takes 10 to 30 runs",
     )
+    _add_output(made)
+
+
+def _add_races(made: argparse.ArgumentParser) -> None:
+    made.epilog = (
+        "Such as: cai-bridge races -- python train.py. "
+        "Exit status: 0 no race proven, 1 a race, 2 if it could not judge."
+    )
+    made.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- program ...",
+        help="the program and its arguments",
+    )
+    made.add_argument(
+        "--match",
+        default="",
+        metavar="expression",
+        help="only pairs with a line that has this, such as 'train.py:12'",
+    )
+    made.add_argument(
+        "--suspects",
+        action="store_true",
+        help="also list pairs that may touch the same bytes, which is not certain",
+    )
+    made.add_argument(
+        "--confirm",
+        action="store_true",
+        help="run each suspect the other way round, to see whether what is printed differs",
+    )
+    made.add_argument("--timeout", type=float, metavar="s", help="end a run after so many seconds")
     _add_output(made)
 
 

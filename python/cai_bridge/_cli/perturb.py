@@ -140,7 +140,7 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
         end = line(run.errors.strip()[-300:]) or "nothing on stderr"
         return f"the serial run {_ended(run)}, {_alone(run, program)}: {end}"
     if not run.counts["seen"]:
-        return f"0 operations seen: {_nothing_seen(run)}"
+        return f"0 operations seen: {nothing_seen(run)}"
     if not run.lines:
         return f"there is nothing to compare: it wrote no {_compared(program)}"
     if what := perturbed.difference(first, run, program.tolerance):
@@ -151,7 +151,7 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
     return ""
 
 
-def _nothing_seen(run: Run) -> str:
+def nothing_seen(run: Run) -> str:
     """Say why no work was seen."""
     from cai_bridge.conformance.lab import cuda
 

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -105,6 +105,8 @@ class Run:
         How often each hooked function of the driver was called.
     processes : list of Process
         The operations and stacks of each process, if they were asked for.
+    looked : list
+        What the caller read in the folder.
     """
 
     lines: list[str]
@@ -115,6 +117,7 @@ class Run:
     errors: str
     functions: dict[str, int] = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
+    looked: list[Any] = field(default_factory=list)
 
     @property
     def operations(self) -> list[int]:
@@ -126,7 +129,12 @@ class Run:
         return {one.traced[operation] for one in self.processes if operation in one.traced}
 
 
-def run(program: Program, mode: str, **asked: object) -> Run:
+def run(
+    program: Program,
+    mode: str,
+    look: Callable[[Path], list[Any]] = lambda _: [],
+    **asked: object,
+) -> Run:
     """Run the program once.
 
     Parameters
@@ -134,7 +142,9 @@ def run(program: Program, mode: str, **asked: object) -> Run:
     program : Program
         What to run.
     mode : str
-        ``"serial"``, ``"late"``, or ``"off"``: by itself, without the library.
+        ``"serial"``, ``"late"``, ``"record"``, or ``"off"``: by itself, without the library.
+    look : callable
+        Reads what it needs in the folder of the run's files, before they are removed.
     **asked : object
         What the library reads of the environment, such as ``seed=3``.
 
@@ -174,6 +184,7 @@ def run(program: Program, mode: str, **asked: object) -> Run:
                 Process(_traced(path), _stacks(path.with_suffix(".stacks")))
                 for path in sorted(folder.glob("*.trace"))
             ],
+            looked=look(folder),
         )
 
 

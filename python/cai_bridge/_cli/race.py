@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cai_bridge._handed_over import advice, handed_over
 
-_FRAMES = 3
+FRAMES = 3
 """How many frames of a stack are shown."""
 _INSTALLED = ("site-packages", "dist-packages", "/lib/python3", "<string>", "<frozen")
 """What the paths of files have that are not the program's own."""
+
+
+WAIT = (
+    "make the second stream wait: torch's wait_stream and record_stream, CuPy's wait_event, or "
+    "cai_bridge.convert where an array goes to another library"
+)
+"""What to write instead, where no hand-over is seen."""
+
+
+def between(first: Sequence[Sequence[Any]], second: Sequence[Sequence[Any]]) -> dict[str, str]:
+    """Find the calls between two lines that may hand an array over, and their protocols.
+
+    The lines are those of the function from which both stacks, outermost frame first, were reached.
+    """
+    found = None
+    for one, other in zip(first, second, strict=False):
+        if (one[0], one[2]) != (other[0], other[2]):
+            break
+        found = one[0], one[1], other[1]
+        if one[1] != other[1]:
+            break
+    return handed_over(*found) if found else {}
+
+
+def own(stack: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Return the frames of the program's own files, innermost first; all if there are none."""
+    found = [one for one in stack if not any(part in one[0] for part in _INSTALLED)]
+    return list(found or stack)[::-1]
 
 
 @dataclass(frozen=True)
@@ -37,15 +66,14 @@ class Side:
     """The same operation of other processes, where it is another one: it may be one of these."""
 
     @property
-    def frames(self) -> list[list[Any]]:
+    def frames(self) -> list[Sequence[Any]]:
         """The frames of the program's own files, innermost first."""
-        own = [one for one in self.stack if not any(part in one[0] for part in _INSTALLED)]
-        return (own or self.stack)[::-1]
+        return own(self.stack)
 
     def __str__(self) -> str:
         where = f"{self.stream_name}, {self.place} of {self.count} there"
         lines = [f"{self.kernel[:120]} on {where}"]
-        for path, number, function, source in self.frames[:_FRAMES]:
+        for path, number, function, source in self.frames[:FRAMES]:
             lines.append(f"    {path}:{number} in {function}: {source or ''}")
         if not self.frames:
             lines.append("    no Python frame: a library's own thread queued it")
@@ -77,14 +105,7 @@ class Race:
         """
         if self.early is None or self.late.others or self.early.others:
             return {}
-        found = None
-        for one, other in zip(self.late.stack, self.early.stack, strict=False):
-            if (one[0], one[2]) != (other[0], other[2]):
-                break
-            found = one[0], one[1], other[1]
-            if one[1] != other[1]:
-                break
-        return handed_over(*found) if found else {}
+        return between(self.late.stack, self.early.stack)
 
     def advice(self) -> str:
         """Say what to write instead."""
@@ -92,10 +113,7 @@ class Race:
             return advice(found)
         if self.early is None:
             return "the host did not wait: synchronize the stream, or an event behind the work"
-        return (
-            "make the second stream wait: torch's wait_stream and record_stream, CuPy's "
-            "wait_event, or cai_bridge.convert where an array goes to another library"
-        )
+        return WAIT
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as data for JSON."""

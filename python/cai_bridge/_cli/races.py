@@ -1,0 +1,246 @@
+"""``cai-bridge races``: which two GPU operations of a program nothing orders, by one run or two."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import output, perturbed, recorded, showing
+from .exits import FAILED, OK, USAGE, UsageError
+from .pair import Pair
+from .perturbed import Program, Run
+from .progress import Progress
+from .text import escaped, line
+
+_WRITE = "cai-bridge races [options] --"
+_MOST = 500
+"""So many launches are compared in the second run."""
+_CRASHES = 3
+"""So often the second run is made again, if what it makes again ends it."""
+
+
+@dataclass
+class Verdict:
+    """What came of the runs.
+
+    Attributes
+    ----------
+    status : int
+        0 no race was proven, 1 one was, 2 could not judge.
+    conclusion : str
+        The same in words.
+    pairs : list of Pair
+        What was found: proven ones first.
+    seen : dict of str to int
+        What the first run had: calls, operations, addresses, and what was not seen.
+    seconds : list of float
+        How long each run took.
+    """
+
+    status: int
+    conclusion: str
+    pairs: list[Pair] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def certain(self) -> list[Pair]:
+        """The pairs that are races for certain."""
+        return [one for one in self.pairs if one.verdict != "suspect"]
+
+    @property
+    def suspects(self) -> list[Pair]:
+        return [one for one in self.pairs if one.verdict == "suspect"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        return {
+            "status": self.status,
+            "conclusion": self.conclusion,
+            "seen": self.seen,
+            "seconds": [round(one, 3) for one in self.seconds],
+            "pairs": [one.to_dict() for one in self.pairs],
+        }
+
+
+def judge(
+    program: Program,
+    step: Callable[[str, int], None],
+    *,
+    match: str = "",
+    confirm: bool = False,
+) -> Verdict:
+    """Run the program once, recorded; and once more if bytes have to be compared.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    step : callable
+        Is told what is run next, and of how many runs.
+    match : str
+        A regular expression: only pairs with a line that has it are looked at.
+    confirm : bool
+        Whether each pair is run the other way round, to show it in what the program prints.
+    """
+    step("recorded", 2)
+    first = recorded.run(program)
+    seconds = [first.seconds]
+    if reason := _unjudged(first):
+        return Verdict(USAGE, reason, seconds=seconds)
+    pairs = _merged([first], match)
+    suspects = [one for one in pairs if one.verdict == "suspect"]
+    runs = [first]
+    if wanted := _wanted(suspects):
+        for again in range(_CRASHES):
+            step("serial, with bytes compared" + (", again" if again else ""), 2)
+            second = recorded.run(program, compared=wanted)
+            seconds.append(second.seconds)
+            runs.append(second)
+            ended = {one["trying"] for one in second.looked if one["trying"]}
+            if not ended:
+                break
+            # A launch that was made again with other bytes has ended the process.
+            wanted = [one for one in wanted if not any(one.startswith(by) for by in ended)]
+        pairs = _merged(runs, match)
+    verdict = Verdict(OK, "", pairs, _seen(runs), seconds)
+    if confirm and pairs:
+        showing.show(program, pairs, lambda label: step(label, 4 + len(pairs)))
+    _conclude(verdict, first)
+    return verdict
+
+
+def _unjudged(run: Run) -> str:
+    """Say why nothing can be said of a run."""
+    from .perturb import nothing_seen
+
+    if run.status is None:
+        return "the program was ended for its time: raise --timeout"
+    if not run.counts["seen"]:
+        end = f"; it ended with {perturbed.end_of(run)}" if run.status else ""
+        return f"0 operations seen: {nothing_seen(run)}{end}"
+    if not run.looked or not any(one.get("calls") for one in run.looked):
+        return "no record was written: the program ended in a way that runs no handlers"
+    return ""
+
+
+def _merged(runs: Sequence[Run], match: str) -> list[Pair]:
+    """Put the pairs of all processes and runs together, by their lines."""
+    found: dict[Any, Pair] = {}
+    for run in runs:
+        for process in run.looked:
+            for one in process["pairs"]:
+                pair = Pair.of(one)
+                if match and not pair.has(match):
+                    continue
+                known = found.get(pair.key)
+                found[pair.key] = known.joined(pair) if known else pair
+    order = {"proven": 0, "race": 1, "suspect": 2}
+    return sorted(found.values(), key=lambda one: (order[one.verdict], not one.writes, -one.count))
+
+
+def _wanted(suspects: Sequence[Pair]) -> list[str]:
+    """List the launches whose bytes are to be compared, those of likely pairs first."""
+    launches: dict[str, None] = {}
+    lines: dict[str, None] = {}
+    for pair in suspects:
+        for one in pair.wanted:
+            launch = " ".join(one.split()[:2]) + " "
+            if launch in launches or len(launches) < _MOST:
+                launches[launch] = None
+                lines[one if one.count(" ") > 1 else launch] = None
+    return list(lines)
+
+
+def _seen(runs: Sequence[Run]) -> dict[str, int]:
+    """Count what was seen in the first run, and what was not in any."""
+    first = runs[0].looked
+    seen = {name: sum(one[name] for one in first) for name in ("calls", "operations", "addresses")}
+    unseen = {name: sum(one["unseen"][name] for one in first) for name in first[0]["unseen"]}
+    for run in runs[1:]:
+        for name in ("varying", "lost"):
+            unseen[name] = max(unseen[name], sum(one["unseen"][name] for one in run.looked))
+    return seen | unseen
+
+
+_UNSEEN = {
+    "orders": "waits for what is not known",
+    "fog": "operations behind one",
+    "without": "launches without a known address",
+    "graphs": "launches of graphs that could not be read",
+    "varying": "launches that differ from themselves",
+    "lost": "operations that took longer than a second",
+}
+
+
+def _conclude(verdict: Verdict, first: Run) -> None:
+    seen = verdict.seen
+    certain, suspects = len(verdict.certain), len(verdict.suspects)
+    what = f"{certain} race{'s' if certain != 1 else ''}" if certain else "no race proven"
+    if suspects:
+        what += f", {suspects} suspect{'s' if suspects != 1 else ''}"
+    missed = [f"{seen[name]} {text}" for name, text in _UNSEEN.items() if seen[name]]
+    verdict.status = FAILED if certain else OK
+    verdict.conclusion = (
+        f"{what}; {seen['operations']} operations with {seen['addresses']} addresses seen; "
+        f"not seen: {', '.join([*missed, 'what the host reads and writes by itself'])}"
+    )
+    if first.status:
+        verdict.conclusion += f"; the program ended with {perturbed.end_of(first)}"
+
+
+def run(
+    command: Sequence[str],
+    *,
+    match: str,
+    suspects: bool,
+    confirm: bool,
+    timeout: float | None,
+    as_json: bool,
+    path: str | None,
+) -> int:
+    """Judge a program, print what came of it, and return the exit status."""
+    output.check_asked(path)
+    command = command[1:] if command[:1] == ["--"] else command
+    if not command:
+        raise UsageError(f"got no program; write: {_WRITE} python train.py")
+    if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
+        raise UsageError(
+            f"{command[0]} is no program; write: {_WRITE} python {shlex.join(command)}"
+        )
+    try:
+        re.compile(match)
+    except re.error as error:
+        raise UsageError(f"--match: got {match!r} ({error}); allowed: an expression") from error
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
+    program = Program(tuple(command), timeout=timeout)
+    with Progress(None) as progress:
+        done = -1
+
+        def step(name: str, total: int) -> None:
+            nonlocal done
+            done += 1
+            progress.done(done, total, name)
+
+        verdict = judge(program, step, match=match, confirm=confirm)
+    if as_json:
+        text = output.as_json(verdict.to_dict(), to_file=path is not None)
+    else:
+        text = shown(verdict, suspects=suspects)
+    output.give(text, path)
+    return verdict.status
+
+
+def shown(verdict: Verdict, *, suspects: bool) -> str:
+    """Lay the pairs out, with the conclusion below."""
+    told = verdict.pairs if suspects else verdict.certain
+    hidden = len(verdict.pairs) - len(told)
+    parts = [escaped(str(one)) for one in told]
+    more = "; --suspects lists those that are not certain" if hidden else ""
+    return "\n\n".join([*parts, line(verdict.conclusion + more)])

@@ -1,0 +1,82 @@
+"""Runs of a program in which its calls of the driver are recorded, and the check of the records."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from . import perturbed
+from .exits import UsageError
+from .perturbed import LIBRARY, Program, Run
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Load the library that is preloaded into programs: the check of their records is in it."""
+    if not LIBRARY.exists():
+        raise UsageError(f"{LIBRARY}: got no file; allowed: the library, built by `make perturb`")
+    found = ctypes.CDLL(str(LIBRARY))
+    found.cai_bridge_races.restype = ctypes.c_void_p
+    found.cai_bridge_races.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_uint,
+        ctypes.POINTER(ctypes.c_size_t),
+    ]
+    found.cai_bridge_races_free.restype = None
+    found.cai_bridge_races_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return found
+
+
+def check(record: bytes, *, every: bool = False) -> dict[str, Any]:
+    """Check a record.
+
+    Parameters
+    ----------
+    record : bytes
+        What the library wrote down of a process.
+    every : bool
+        Whether each pair of operations is found; otherwise at least one of each two lines.
+
+    Returns
+    -------
+    dict
+        What perturb/src/check/said.rs says.
+    """
+    library, size = _library(), ctypes.c_size_t()
+    text = library.cai_bridge_races(record, len(record), every, ctypes.byref(size))
+    try:
+        found: dict[str, Any] = json.loads(ctypes.string_at(text, size.value))
+    finally:
+        library.cai_bridge_races_free(text, size)
+    return found
+
+
+def run(program: Program, *, compared: Sequence[str] | None = None, every: bool = False) -> Run:
+    """Run the program once, recorded; `looked` has what was found in each of its processes.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    compared : sequence of str or None
+        The launches whose bytes are compared, as the check of an earlier run says them: the host
+        then waits for each operation. None: nothing is compared, and nobody waits.
+    every : bool
+        Whether each pair of operations is found.
+    """
+
+    def look(folder: Path) -> list[Any]:
+        return [check(path.read_bytes(), every=every) for path in sorted(folder.glob("*.record"))]
+
+    if compared is None:
+        return perturbed.run(program, "record", look)
+    with tempfile.NamedTemporaryFile("w", suffix=".compared") as file:
+        file.writelines(f"{one}\n" for one in compared)
+        file.flush()
+        return perturbed.run(program, "serial", look, compared=file.name)

@@ -1,0 +1,221 @@
+"""`cai-bridge races`: which two operations are named, over a driver in software."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perturbing import DRIVER, TWO, driver, needs
+from test_perturb_races import NAMES, NO_WAITS, RACY, WAITS
+
+__all__ = ["driver"]
+
+pytestmark = needs
+
+Races = Callable[..., tuple[int, dict[str, Any]]]
+HOST = "pinned memory that the host reads"
+
+
+@pytest.fixture
+def run(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Races:
+    """Runs the command on a program, and returns the exit status and what it says."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("PYTHONPATH", str(DRIVER))
+
+    def races(text: str, *options: str) -> tuple[int, dict[str, Any]]:
+        program = tmp_path / "program.py"
+        program.write_text(f"from soft import *\n{textwrap.dedent(text)}")
+        command = [sys.executable, "-m", "cai_bridge", "races", "--json", *options]
+        command += ["--", sys.executable, str(program)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return races
+
+
+def source(side: dict[str, Any]) -> str:
+    """Find the line of the program in which a side was queued."""
+    return next((one[3] for one in reversed(side["stack"]) if "program.py" in one[0]), "")
+
+
+def named(found: dict[str, Any], *verdicts: str) -> set[tuple[str, str]]:
+    pairs = [one for one in found["pairs"] if one["verdict"] in verdicts]
+    return {(source(one["first"]), source(one["second"])) for one in pairs}
+
+
+@pytest.mark.parametrize("name", [one for one in RACY if one != HOST])
+def test_the_pair_of_a_racy_program_is_proven_and_no_other_one(name: str, run: Races) -> None:
+    status, found = run(RACY[name].format(**NO_WAITS))
+    proven = named(found, "proven")
+    assert status == 1, found
+    assert proven >= {NAMES[name]}, found
+    # A program that races in each round may race with the round before as well, at these lines.
+    assert {line for pair in proven for line in pair} == set(NAMES[name]), found
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_with_the_wait_nothing_is_proven(name: str, run: Races) -> None:
+    status, found = run(RACY[name].format(**WAITS))
+    assert (status, named(found, "proven", "race")) == (0, set()), found
+
+
+def test_what_the_host_reads_by_itself_is_not_seen_and_said_to_be(run: Races) -> None:
+    status, found = run(RACY[HOST].format(**NO_WAITS))
+    assert status == 0
+    assert "what the host reads and writes by itself" in found["conclusion"]
+
+
+# Racy programs and their right twins: {right} is 1 in the twin.
+MORE = {
+    "a stream uses memory of a pool that is not there yet": """
+        a, b, x = stream(), stream(), c_uint64()
+        assert cuda.cuMemAllocAsync(byref(x), c_uint64(64), c_uint64(a)) == 0
+        if {right}: order(a, b)
+        launch("fill", b, x.value, 1)
+        """,
+    "the host frees memory of a pool in use": """
+        a, x = stream(), c_uint64()
+        assert cuda.cuMemAllocAsync(byref(x), c_uint64(64), c_uint64(a)) == 0
+        launch("fill", a, x.value, 1)
+        if {right}: call("cuStreamSynchronize", a)
+        call("cuMemFree_v2", x)
+        """,
+    "memory of a pool is freed on another stream": """
+        a, b, x = stream(), stream(), c_uint64()
+        assert cuda.cuMemAllocAsync(byref(x), c_uint64(64), c_uint64(a)) == 0
+        launch("fill", a, x.value, 1)
+        if {right}: order(a, b)
+        assert cuda.cuMemFreeAsync(x, c_uint64(b)) == 0
+        """,
+    "the event is recorded again behind the wait": f"""
+        {TWO}
+        e = event()
+        call("cuEventRecord", e, a)
+        if {{right}}:
+            launch("fill", a, x, 7)
+            call("cuEventRecord", e, a)
+            call("cuStreamWaitEvent", b, e, 0)
+        else:
+            call("cuStreamWaitEvent", b, e, 0)
+            launch("fill", a, x, 7)
+            call("cuEventRecord", e, a)
+        launch("copy", b, y, x)
+        """,
+    "the host asks until a stream is over": f"""
+        {TWO}
+        launch("fill", a, x, 7)
+        while {{right}} and cuda.cuStreamQuery(c_uint64(a)) == 600: time.sleep(0.001)
+        launch("copy", b, y, x)
+        """,
+    "a graph is launched again before another stream has read": """
+        cap, a, b, x, y = stream(), stream(), stream(), word(), word()
+        call("cuStreamBeginCapture_v2", cap, 2)
+        launch("add", cap, y, x)
+        g = made("cuGraphInstantiateWithFlags", ended(cap), 0)
+        launch("fill", a, x, 1)
+        call("cuGraphLaunch", g, a)
+        if {right}: call("cuGraphLaunch", g, b)
+        else: launch("copy", b, x, y)
+        """,
+    "the legacy default stream and one that does not block": """
+        x, y, other = word(), word(), stream(0 if {right} else NON_BLOCKING)
+        launch("fill", other, x, 7)
+        launch("copy", LEGACY, y, x)
+        """,
+    "two streams read, and one of them writes in place": """
+        a, b, w, x, g = stream(), stream(), word(), word(), word()
+        launch("fill", a, w, 7)
+        launch("fill", a, g, 1)
+        order(a, b)
+        launch("copy", b, x, w)
+        if {right}: order(b, a)
+        launch("add", a, w, g)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_more_racy_programs_are_proven_and_their_twins_are_not(name: str, run: Races) -> None:
+    status, found = run(MORE[name].format(right=0))
+    assert (status, bool(named(found, "proven"))) == (1, True), found
+    status, found = run(MORE[name].format(right=1))
+    assert (status, named(found, "proven", "race")) == (0, set()), found
+
+
+def test_of_a_value_that_a_stream_waits_for_nothing_is_said(run: Races) -> None:
+    text = """
+        a, b, x, y, flag = stream(), stream(), word(), word(), word()
+        launch("fill", a, x, 7)
+        if {write}:
+            assert cuda.cuStreamWriteValue64_v2(*map(c_uint64, (a, flag, 1, 0))) == 0
+        else:
+            c_uint64.from_address(flag).value = 1
+        assert cuda.cuStreamWaitValue64_v2(*map(c_uint64, (b, flag, 1, 0))) == 0
+        launch("copy", b, y, x)
+        """
+    status, found = run(text.format(write=1))
+    assert (status, found["seen"]["orders"], found["pairs"]) == (0, 0, []), found
+    status, found = run(text.format(write=0))
+    assert (status, found["seen"]["orders"], found["pairs"]) == (0, 1, []), found
+    assert "1 waits for what is not known" in found["conclusion"]
+
+
+def test_a_kernel_that_leaves_something_else_each_time_proves_nothing(run: Races) -> None:
+    """It is given an address that it leaves alone, and would seem to read what is there."""
+    status, found = run(
+        f"""
+        {TWO}
+        launch("fill", a, x, 7)
+        launch("noise", b, y, x)
+        """
+    )
+    assert (status, [one["verdict"] for one in found["pairs"]]) == (0, ["suspect"]), found
+    assert found["seen"]["varying"] == 1
+
+
+def test_two_readers_are_no_race(run: Races) -> None:
+    status, found = run(
+        """
+        a, b, c, x, y, z = stream(), stream(), stream(), word(), word(), word()
+        launch("fill", a, x, 7)
+        order(a, b)
+        order(a, c)
+        launch("copy", b, y, x)
+        launch("copy", c, z, x)
+        """
+    )
+    assert (status, named(found, "proven", "race")) == (0, set()), found
+
+
+def test_a_write_of_what_is_there_anyway_is_a_suspect(run: Races) -> None:
+    """It changes no byte when it runs in order, so it is not seen to write."""
+    text = """
+        a, b, x, y = stream(), stream(), word(), word()
+        launch("fill", a, x, 7)
+        call("cuStreamSynchronize", a)
+        launch("fill", b, y, 3)
+        launch("copy", b, x, y)
+        {order}
+        launch("copy", a, y, x)
+        call("cuCtxSynchronize")
+        print(peek(y))
+        """
+    status, found = run(text.format(order="pass"))
+    assert (status, bool(named(found, "proven"))) == (1, True), found
+    same = text.replace('launch("fill", b, y, 3)', 'launch("fill", b, y, 7)')
+    status, found = run(same.format(order="pass"))
+    assert (status, {one["verdict"] for one in found["pairs"]}) == (0, {"suspect"}), found
+
+
+def test_only_pairs_with_the_line_are_told(run: Races) -> None:
+    text = RACY["a write and a read on two streams"].format(**NO_WAITS)
+    assert run(text, "--match", r"program\.py:5\b")[0] == 1
+    status, found = run(text, "--match", r"program\.py:1\b")
+    assert (status, found["pairs"]) == (0, [])
