@@ -66,6 +66,14 @@ def has_run(lab: Any, x: CaiArray) -> bool:
 # --- a check and what is around it ----------------------------------------------------------------
 
 
+def test_an_array_that_refuses_keeps_no_frames_of_who_asked(lab: Any) -> None:
+    error = BufferError("not this one")
+    x = DLPackArray(lab, error=error)
+    with pytest.raises(BufferError, match="not this one"):
+        x.__dlpack__()
+    assert error.__traceback__ is None
+
+
 def test_a_race_that_a_check_leaves_behind_fails_it(lab: Any) -> None:
     with pytest.raises(UnmetError, match=r"race: .* nothing orders the one after"), lab.fresh():
         _x = raced(lab)

@@ -82,8 +82,9 @@ def expect_waits(
     UnmetError
         A copy did not see the work, or nothing orders the two.
     """
-    seen, also = "", None
+    seen = ""
     for value in lab.values():
+        also = None
         streams, x = sides(c, lab, case), handed(kind, lab, case)
         kept = took_before(c, lab, x, case, streams)
         late, asked = x.write_late(streams.theirs, value), len(getattr(x, "asked", ()))

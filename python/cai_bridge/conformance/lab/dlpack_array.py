@@ -161,7 +161,9 @@ class DLPackArray(LabArray):
             raise TypeError(f"__dlpack__() got an unexpected keyword argument {unknown[0]!r}")
         self.asked.append(wishes)
         if self._error is not None:
-            raise self._error
+            # A new one: the traceback keeps frames, and those of the caller a capsule, in a cycle
+            # with this array that Python 3.12 was seen not to collect.
+            raise type(self._error)(*self._error.args)
         if wishes.get("dl_device") not in (None, self._device):
             raise BufferError(f"dl_device: got {wishes['dl_device']}; allowed: {self._device}")
         if wishes.get("copy"):
