@@ -19,6 +19,7 @@ from cai_bridge.conformance import NotApplicableError, UnmetError, check_consume
 from cai_bridge.conformance.lab import CaiArray, DLPackArray, Late, handle_of
 from cai_bridge.conformance.lab.cuda import NOT_READY
 from cai_bridge.conformance.lab.gpu import GpuLab
+from cai_bridge.conformance.lab.gpu_objects import GpuStream, Memory, Spare
 from cai_bridge.conformance.lab.simulated import HOST_WAITS
 from cai_bridge.conformance.places import shared_places
 from cai_bridge.conformance.producer.arrays import collect
@@ -275,6 +276,46 @@ def test_how_long_it_took_is_told_in_milliseconds(lab: Any) -> None:
     with lab.watched() as watch:
         lab.wait(1)
     assert watch.waited
+
+
+class Counting(Driver):
+    """A driver that counts what it makes, and notes what it ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[tuple[str, int]] = []
+
+    def stream(self) -> int:
+        return 100 + self.event()
+
+    def get(self, *_: Any, **_more: Any) -> int:
+        return 100 + self.event()
+
+    def code(self, name: str, one: int) -> int:
+        self.ended.append((name, one))
+        return 0
+
+
+def test_what_nobody_refers_to_any_more_is_used_again_once_all_work_is_done() -> None:
+    driver = Counting()
+    spare = Spare(driver)
+    stream, memory = GpuStream(driver, "one", spare), Memory(driver, 64, None, spare=spare)
+    handle, ptr = stream.handle, memory.ptr
+    del stream, memory
+    before = GpuStream(driver, "before", spare), Memory(driver, 64, None, spare=spare)
+    spare.settle()
+    other = Memory(driver, 32, None, spare=spare)
+    assert not {handle, ptr} & {before[0].handle, before[1].ptr, other.ptr}
+    again = GpuStream(driver, "again", spare), Memory(driver, 64, None, spare=spare)
+    assert (again[0].handle, again[1].ptr) == (handle, ptr)
+    assert driver.ended == []
+    del again
+    spare.close()
+    del before, other
+    assert sorted(driver.ended) == [
+        *(("cuMemFree_v2", one) for one in (101, 103, 104)),
+        *(("cuStreamDestroy_v2", one) for one in (100, 102)),
+    ]
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -11,54 +11,79 @@ from cai_bridge.testing._region import Region
 from .cuda import HOLD_PTX, HOST_MAPPED, HOST_PORTABLE, NOT_READY, Driver
 
 
-class GpuStream:
-    """A non-blocking stream, destroyed with the last reference to the object."""
+class Spare:
+    """Streams and memory that nothing refers to any more, to be used again once all work is done.
 
-    def __init__(self, driver: Driver, name: str) -> None:
+    A driver that has thousands of streams takes long to wait for all, and one that frees memory
+    waits for what is held back.
+    """
+
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._ended: list[tuple[int, int]] = []
+        self._idle: dict[int, list[int]] = {}
+        self.open = True
+
+    def add(self, one: int, nbytes: int = 0) -> None:
+        """Take a stream, or memory of a size; end it at once where nothing is used again."""
+        if self.open:
+            self._ended.append((one, nbytes))
+        else:
+            self._end(one, nbytes)
+
+    def settle(self) -> None:
+        """Hand out from here on what was added: nothing is pending."""
+        while self._ended:
+            one, nbytes = self._ended.pop()
+            self._idle.setdefault(nbytes, []).append(one)
+
+    def take(self, nbytes: int = 0) -> int:
+        """Give a stream, or memory of a size; 0 where there is none."""
+        idle = self._idle.get(nbytes)
+        return idle.pop() if idle else 0
+
+    def close(self) -> None:
+        """End all: nothing is pending."""
+        self.open = False
+        self.settle()
+        for nbytes, idle in self._idle.items():
+            while idle:
+                self._end(idle.pop(), nbytes)
+
+    def _end(self, one: int, nbytes: int) -> None:
+        quietly(self._driver, "cuMemFree_v2" if nbytes else "cuStreamDestroy_v2", one)
+
+
+class GpuStream:
+    """A non-blocking stream, destroyed with the last reference to the object, or spared."""
+
+    def __init__(self, driver: Driver, name: str, spare: Spare | None = None) -> None:
+        self._driver, self._spare = driver, spare
         self.name = name
-        with driver.context():
-            self.handle = driver.stream()
+        self.handle = spare.take() if spare is not None else 0
+        if not self.handle:
+            with driver.context():
+                self.handle = driver.stream()
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.handle
 
     def __del__(self) -> None:
         handle = getattr(self, "handle", 0)
-        if handle:
+        if handle and self._spare is not None:
+            self._spare.add(handle)
+        elif handle:
             quietly(self._driver, "cuStreamDestroy_v2", handle)
 
     def __repr__(self) -> str:
         return f"<GpuStream {self.name!r} {self.handle:#x}>"
 
 
-class Later:
-    """Memory that waits to be freed: that would have the host wait for what is held back."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._all: list[int] = []
-        self.open = True
-
-    def add(self, ptr: int) -> None:
-        """Free it with the others; at once where there is no more of them."""
-        if self.open:
-            self._all.append(ptr)
-        else:
-            quietly(self._driver, "cuMemFree_v2", ptr)
-
-    def free(self) -> None:
-        """Free all: nothing is pending."""
-        while self._all:
-            quietly(self._driver, "cuMemFree_v2", self._all.pop())
-
-
 class Memory:
     """Bytes of the device, given back when the object goes.
 
     Where a stream was said they go back in its order, and the next ones on it are taken from them
-    at once, as caching allocators do. Others are freed, or
-    go to `later`.
+    at once, as caching allocators do. Others are freed, or go to `spare`.
     """
 
     def __init__(
@@ -67,15 +92,18 @@ class Memory:
         nbytes: int,
         stream: int | None,
         keep: object = None,
-        later: Later | None = None,
+        spare: Spare | None = None,
     ) -> None:
         self._driver = driver
-        self._later = later
+        self._spare = spare
         self._stream = stream
         # The stream's object, where it may go before the memory does.
         self._keep = keep
-        self.nbytes = nbytes
-        arguments = (max(nbytes, 1),) if stream is None else (max(nbytes, 1), stream)
+        self.nbytes = max(nbytes, 1)
+        self.ptr = spare.take(self.nbytes) if spare is not None and stream is None else 0
+        if self.ptr:
+            return
+        arguments = (self.nbytes,) if stream is None else (self.nbytes, stream)
         name = "cuMemAlloc_v2" if stream is None else "cuMemAllocAsync"
         with driver.context():
             self.ptr = driver.get(name, *arguments, kind=ctypes.c_uint64)
@@ -86,8 +114,8 @@ class Memory:
             return
         if self._stream is not None:
             quietly(self._driver, "cuMemFreeAsync", ptr, self._stream)
-        elif self._later is not None:
-            self._later.add(ptr)
+        elif self._spare is not None:
+            self._spare.add(ptr, self.nbytes)
         else:
             quietly(self._driver, "cuMemFree_v2", ptr)
 
