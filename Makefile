@@ -47,9 +47,10 @@ format:  ## Format the sources
 	$(BIN)/ruff check --fix $(PYTHONS)
 
 docs: export NO_MKDOCS_2_WARNING = 1
-docs: $(IMPORTABLE) $(VENV)/.docs  ## Build the manual into site/, strictly: each link and anchor holds, nothing is fetched
+docs: $(IMPORTABLE) $(VENV)/.docs  ## Build the manual into site/, strictly: links, anchors and searches hold, nothing is fetched
 	$(BIN)/python -m mkdocs build --quiet
 	$(BIN)/python make/check_site.py site
+	$(BIN)/python make/check_search.py site
 
 gpu: $(VENV)/.extensions-$(PROFILE)  ## Run the GPU tests with PYTHON=..., which has torch, CuPy, JAX, Numba; writes tests/gpu/LAST.md
 	PYTHONPATH=$(PACKAGE) $(PYTHON) -m tests.gpu --processes $(GPU_JOBS)

@@ -25,6 +25,11 @@ NAMES = re.compile(r"(?m)^<!-- names: (\S+) ([^>]+) -->\n(?s:.*?)^<!-- end -->$"
 # Classes whose methods are in bases without a public name.
 INHERITING = {"SimulatedCuda"}
 PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
+# Pages that mention much and are seldom the one that is looked for.
+ASIDE = {
+    *("changelog.md", "adding.md", "contributing.md", "publishing.md", "style.md", "words.md"),
+    *("matrix.md", "specification.md", "requirements.md", "trackers.md"),
+}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
 
@@ -37,10 +42,18 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Mend the links of a page of docs/ that leave it."""
+    """Mend the links of a page of docs/ that leave it, and say how it counts in the search."""
+    page.meta["search"] = in_search(page.file.src_uri)
     if page.file.src_uri in PAGES.values():
         return markdown
     return moved(NAMES.sub(directives, markdown), "docs").replace(EVERY_CELL, every_cell())
+
+
+def in_search(page: str) -> dict[str, Any]:
+    """Tell how a page counts in the search: pages that answer something come first."""
+    if page.startswith("reports/"):
+        return {"exclude": True}
+    return {"boost": 0.5 if page in ASIDE else 1}
 
 
 def directives(names: re.Match[str]) -> str:

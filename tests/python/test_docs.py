@@ -223,6 +223,39 @@ def test_the_check_of_the_built_manual_finds_what_does_not_hold(tmp_path, markup
     assert wrong is None or wrong in found[0]
 
 
+def test_a_search_that_does_not_find_its_page_is_found() -> None:
+    """`make docs` runs the searches, over the site that it has built."""
+    check = runpy.run_path(str(ROOT / "make" / "check_search.py"))
+    wanted = [("my own stream", "own-stream.md")]
+    for found in (["own-stream.html"], ["faq.html", "own-stream.html", "index.html"]):
+        assert check["problems"](wanted, [found]) == []
+    for found in ([], ["faq.html", "index.html", "own-stream.html"]):
+        (line,) = check["problems"](wanted, [found])
+        assert "'my own stream' finds" in line
+
+
+def test_each_search_is_for_a_page_that_is_there() -> None:
+    asked = runpy.run_path(str(ROOT / "make" / "check_search.py"))["asked"]()
+    assert len({query for query, _ in asked}) == len(asked) >= 40
+    for _, page in asked:
+        assert (ROOT / "docs" / page).exists(), page
+
+
+def test_each_question_of_a_tracker_has_a_thread_of_its_own_and_a_page() -> None:
+    page = (ROOT / "docs" / "trackers.md").read_text("utf-8")
+    lines = [line for line in page.splitlines() if "github.com" in line]
+    row = re.compile(
+        r"\| [^|]+ \| \[[\w./-]+ (\d+)\]\((https://github\.com/[\w-]+/[\w-]+/(?:issues|pull)/\d+)\)"
+        r" \| \[[^|]+\]\(([\w-]+\.md)[^)]*\) \|"
+    )
+    rows = [row.fullmatch(line) for line in lines]
+    assert len(lines) >= 40
+    assert all(rows), lines[rows.index(None)] if None in rows else ""
+    threads = [found[2] for found in rows if found]
+    assert len(set(threads)) == len(threads)
+    assert all(found[2].endswith(f"/{found[1]}") for found in rows if found)
+
+
 LIBRARIES = {*_libraries.FILES} - {"cai", "dlpack", "jaxlib"}
 
 
