@@ -9,17 +9,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = ("CARGO_BUILD_TARGET", "CARGO_PROFILE_")
 SHAPING = ("-Cprofile-use", "-Cllvm-args")
+NO_CARGO = (
+    "cai_bridge: got no `cargo` on PATH; building it needs Rust 1.88 or later. Install Rust from"
+    " https://rustup.rs, or install a wheel that `make wheel` made on another machine."
+)
 LIBRARY = ROOT / "python" / "cai_bridge" / "_perturb.so"
 
 
 def perturb() -> None:
     """Build the library, and rename it into the package: a running program keeps its own."""
+    if shutil.which("cargo") is None:
+        sys.exit(NO_CARGO)
     target = ROOT / "target" / "perturb"
     command = ["cargo", "build", "--quiet", "--release", "--locked"]
     command += ["--manifest-path", str(ROOT / "perturb" / "Cargo.toml")]

@@ -16,7 +16,7 @@ $(BIN)/python:
 # The paths of the machine that builds it are left out: those of the standard library are its own where the toolchain
 # has its sources, as `make tsan` needs.
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
-RUST_FOLDER := $(shell rustc --print sysroot)
+RUST_FOLDER := $(shell rustc --print sysroot 2>/dev/null)
 REMAPPED = --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(RUST_FOLDER)=/rust \
 	--remap-path-prefix=$(CURDIR)=/cai_bridge
 # How the release profile is built: as it ships, the same without the profile of make/pgo (pgo.mk), or for whole suites

@@ -174,6 +174,18 @@ def test_the_version_is_the_distributions():
     assert cai_bridge.__version__ == version("cai-bridge")
 
 
+def test_a_build_without_rust_says_what_is_missing():
+    """The Rust that it names is the oldest that Cargo.toml promises."""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, root / "make" / "backend.py"]
+    done = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True, check=False)
+    oldest = re.search(r'^rust-version = "(.*)"$', (root / "Cargo.toml").read_text(), re.MULTILINE)
+    assert done.returncode == 1
+    assert "got no `cargo` on PATH" in done.stderr
+    assert f"needs Rust {oldest[1]} or later" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_the_package_is_typed():
     from importlib.resources import files
 
