@@ -96,12 +96,17 @@ def picture(run: dict[str, Any]) -> str:
     return svg(round(wide), y + 46, "What a call costs", parts)
 
 
+def called(name: str) -> str:
+    """Write a call as code, and the words around it as text: `__dlpack__` would be bold."""
+    return re.sub(r"[\w.\[\]]+\([^()]*(?:\([^()]*\))*\)(?:\.\w+\([^()]*\))*", r"`\g<0>`", name)
+
+
 def table(run: dict[str, Any]) -> Iterator[list[str]]:
     """List the calls beside what does the same, and whether each keeps its aim."""
     for name, row in rows(run).items():
         aim = f"{row['budget']:g}: {MET[row['verdict']]}" if row.get("budget") else ""
         floor = f"{row['from_floor']:.2f}" if row.get("from_floor") else ""
-        cells = [BESIDE.sub("", name), f"{row['value']:,.0f}"]
+        cells = [called(BESIDE.sub("", name)), f"{row['value']:,.0f}"]
         cells += [f"`{row['peer']}`".replace("SMV.", "cuda.core's "), f"{row['peer_value']:,.0f}"]
         if row["peer"] in RACES:
             cells[2] += ", a race"

@@ -48,7 +48,7 @@ def test_the_readme_the_page_and_the_picture_are_of_one_run(tmp_path, monkeypatc
     made = {path.name: text for path, text in of_speed.files().items()}
     assert "(Q700, 2031-02-03)" in made["README.md"]
     assert "to 65.4, the libraries" in made["README.md"]
-    assert "| convert(cupy, jax) | 65,432 |" in made["speed.md"]
+    assert "| `convert(cupy, jax)` | 65,432 |" in made["speed.md"]
     assert ">65.4  convert(cupy, jax)<" in made["speed.svg"]
     for name in ("speed.md", "speed.svg"):
         assert "2031-02-03" in made[name], name
