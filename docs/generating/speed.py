@@ -106,16 +106,16 @@ def table(run: dict[str, Any]) -> Iterator[list[str]]:
     for name, row in rows(run).items():
         aim = f"{row['budget']:g}: {MET[row['verdict']]}" if row.get("budget") else ""
         floor = f"{row['from_floor']:.2f}" if row.get("from_floor") else ""
-        cells = [called(BESIDE.sub("", name)), f"{row['value']:,.0f}"]
-        cells += [f"`{row['peer']}`".replace("SMV.", "cuda.core's "), f"{row['peer_value']:,.0f}"]
+        beside = f"`{row['peer']}`".replace("SMV.", "cuda.core's ")
         if row["peer"] in RACES:
-            cells[2] += ", a race"
-        yield [*cells, f"{row['ratio']:.2f}", aim, floor]
+            beside += ", a race"
+        times = (f"{row['value']:,.0f}", f"{row['ratio']:.2f}", aim)
+        yield [called(BESIDE.sub("", name)), *times, beside, f"{row['peer_value']:,.0f}", floor]
 
 
 def on_page(run: dict[str, Any]) -> str:
     """Write what the page has of a run."""
-    heads = ["call", "ns", "beside", "ns", "ratio", "aim", "of its floor"]
+    heads = ["call", "ns", "ratio", "aim", "beside", "ns", "of its floor"]
     return "\n".join([f"\n\n{where(run)}\n", *grid(heads, table(run)), "\n"])
 
 
