@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+import traceback
 import weakref
 
 import pytest
@@ -57,6 +58,11 @@ def test_the_end_of_the_block_raises_what_was_found():
         cuda.x = race(cuda)
     assert raised.value.reports[0].kind == "race"
     assert isinstance(raised.value, AssertionError)
+
+
+def test_a_traceback_names_a_race_as_it_is_imported():
+    shown = "".join(traceback.format_exception_only(RaceError([])))
+    assert shown.startswith("cai_bridge.testing.RaceError: ")
 
 
 @pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])

@@ -28,6 +28,11 @@ from ._stream import SimulatedEvent, SimulatedStream
 from ._stream import _current_streams as _current_streams
 from ._values import SimulatedDtype
 
+# A traceback names them as they are imported.
+for _kind in (RaceError, SimulatedError, NotEquivalentError):
+    _kind.__module__ = __name__
+del _kind
+
 if TYPE_CHECKING:
     from cai_bridge.conformance.check import check_consumer, check_producer
 
