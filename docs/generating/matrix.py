@@ -6,7 +6,9 @@ The run is the only file there, whatever GPU it is of.
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +16,13 @@ from pathlib import Path
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge._cli.table import ASPECTS, CONVERT, DOORS, Pair, Route, Table
 from cai_bridge.conformance.matrix import Matrix
-from generating import DOCS, PICTURES, between, data, grid
+from generating import DOCS, PICTURES, ROOT, between, data, grid
 from generating.drawing import svg, text
 from generating.explanations import Bad, explained
 
 (RUN,) = (DOCS / "matrix").glob("*.json")
 PAGE = DOCS / "matrix.md"
+VERSIONS = DOCS / "versions.md"
 BEGIN, END = "<!-- written by docs/generate.py -->", "<!-- end -->"
 
 
@@ -198,6 +201,20 @@ def joined(before: Matrix, after: Matrix) -> Matrix:
     )
 
 
+def versions() -> str:
+    """Write the versions that ran on a GPU, beside the oldest that is installed for the tests."""
+    run = data(RUN)
+    gpu, *_ = run["place"].split(", ")
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    oldest = dict(re.findall(r"([\w-]+)>=([\d.]+)", " ".join(groups["test"] + groups["clients"])))
+    rows = [
+        [f"`{name}`", version, oldest.get(name.replace("_", "-"), "")]
+        for name, version in run["versions"].items()
+    ]
+    heads = ["package", f"on a GPU ({gpu}, {run['date'][:10]})", "without a GPU, from"]
+    return "\n".join(grid(heads, rows))
+
+
 def update(*files: str) -> None:
     """Put what runs wrote into the data: their cells take the places of the same ones."""
     for file in files:
@@ -206,6 +223,10 @@ def update(*files: str) -> None:
 
 
 def files() -> dict[Path, str]:
-    """List the page and the picture."""
-    page = between(PAGE.read_text("utf-8"), BEGIN, END, f"\n\n{tables()}\n\n")
-    return {PAGE: page, PICTURES / "matrix.svg": picture()}
+    """List the pages and the picture."""
+    written = {PAGE: tables(), VERSIONS: versions()}
+    pages = {
+        page: between(page.read_text("utf-8"), BEGIN, END, f"\n\n{text}\n\n")
+        for page, text in written.items()
+    }
+    return {**pages, PICTURES / "matrix.svg": picture()}
