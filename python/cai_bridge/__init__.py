@@ -69,7 +69,7 @@ _in_dask.announce()
 
 
 def __getattr__(name: str) -> object:
-    """Give what takes longer to import than the bridge: `typing`'s protocols, and sockets."""
+    """Import what takes longer to import than the bridge: `typing`'s protocols, and sockets."""
     if name in {"cancel", "open_shared", "share", "shares"}:
         from cai_bridge import _share  # noqa: PLC0415
 
@@ -86,7 +86,7 @@ def __dir__() -> list[str]:
 
 
 if _os.environ.get("CAI_BRIDGE_PERTURB_CHECKPOINTS"):
-    # `cai-bridge perturb --compare checkpoints`: what is handed over is compared.
+    # `cai-bridge perturb --compare checkpoints` compares the arrays that are handed over.
     from .testing import _checkpoints
 
     _functions = (convert, from_cai, to_cai, to_dlpack)

@@ -73,18 +73,18 @@ def adapt(
     """Make a function for one library's arrays take any library's, and return the caller's.
 
     Also a decorator: ``@adapt(to="cupy")``. Arguments that are arrays on a GPU, or trees of them,
-    are converted for the call; all others pass as they are, and so does the ``self`` of a method.
-    A container with arrays is passed as a copy: what the function adds to it is lost.
+    are converted for the call. Everything else passes unchanged, as does the ``self`` of a method.
+    A container with arrays is passed as a copy, so what the function adds to it is lost.
 
-    When the call has returned, or raised, the memory is the caller's again: the stream of each
-    array waits for the function's work, also where the function keeps or returns what it was given,
-    or what it made of a view that it was given.
+    After the call has returned or raised, the caller has the memory back: the stream of each array
+    waits for the function's work. This also holds if the function keeps or returns an array that it
+    was given, or an array that it made from such a view.
 
     Parameters
     ----------
     function : callable
         A function, a method or a coroutine function. Generators are refused, here or when the call
-        returns one: they would go on working after the memory went back.
+        returns one, since they would go on working after the memory went back.
     to : module, str or type, optional
         The library whose arrays the function takes, as in `convert`.
     stream : None, int, stream object or callable, optional
@@ -95,35 +95,38 @@ def adapt(
         require. NumPy's arrays are copies, and read-only by default, since what the function
         writes to them would be lost. With `op` or `like` leave it out: these say what is written.
     returns : str, module, type or None, optional
-        The library of the results: ``"like"`` the first array among the arguments, another
-        library as in `convert`, or None to return them unchanged. If that array is of no library
-        that is known, the results are views. Results on the host stay there: with ``to="numpy"``
-        the caller gets NumPy's arrays, whatever this says.
+        The library of the results: ``"like"`` means that of the first array among the arguments.
+        Otherwise name a library as in `convert`, or pass None to return the results unchanged. If
+        the library of the first array is unknown, the results are views. Results on the host stay
+        there: with ``to="numpy"`` the caller gets NumPy's arrays, whatever this argument says.
     backward : callable, optional
         The gradient, which makes the function a part of PyTorch's autograd. The bridge calls it
-        with the gradients of the results and then the arguments; it returns a gradient, or None,
-        for each argument. It takes arrays of `to`, too. Arguments are then positional, results an
-        array or a tuple of them, and gradients may have strides of 0, as the gradient of a sum has.
-        ``torch.func.grad``, ``vmap`` and ``jacrev`` work; forward mode (``jvp``) is an error. For
-        second derivatives pass an adapted function with a ``backward=`` of its own, whose gradients
-        are those of the first gradients and then of the arguments; without it they are an error.
-        With ``to="numpy"`` tensors on the host are NumPy's arrays, too.
+        with the gradients of the results, then the arguments. It returns a gradient or None for
+        each argument, and takes arrays of `to`, too. The function's arguments must then be
+        positional, and its results an array or a tuple of arrays. Gradients may have strides of 0,
+        like the gradient of a sum. ``torch.func.grad``, ``vmap`` and ``jacrev`` work; forward mode
+        (``jvp``) is an error. For second derivatives pass an adapted function with a ``backward=``
+        of its own, whose gradients are those of the first gradients and then of the arguments.
+        Without it they are an error. With ``to="numpy"`` the function gets tensors on the host as
+        NumPy's arrays, too.
     op : str, optional
-        The name of an operator of PyTorch's to make of the function, alone (``"mylib::scale"``) or
-        with its schema: ``"mylib::scale(Tensor x, float by) -> Tensor"``. It works in
+        The name of a PyTorch operator to make of the function, alone (``"mylib::scale"``) or with a
+        schema: ``"mylib::scale(Tensor x, float by) -> Tensor"``. It works in
         ``torch.compile(fullgraph=True)``, ``torch.export`` and ``torch.func``. Arguments are
-        tensors and plain values; ``Tensor(a!)`` with ``-> ()`` says what the function writes, which
-        is refused where a gradient would be lost, and where elements share memory. A result has
-        memory of its own: one in an argument's is refused.
+        tensors and plain values. ``Tensor(a!)`` with ``-> ()`` marks what the function writes. Such
+        a write is refused if it would lose a gradient, or if elements share memory. A result must
+        have memory of its own: a result in an argument's memory is refused.
     like : callable, optional
-        What the results are like: called with the arguments, where an array has only its `shape`
-        and its `dtype` by name, it returns one of these, ``(shape, dtype)``, or a tuple of them.
-        By default the first array. With `op` or `like` the function works in `jax.jit`, too, where
-        it must keep no array that it is given; JAX writes no arguments.
+        What the results look like. It is called with the arguments, in which an array has only its
+        `shape` and the name of its `dtype`. It returns one of these arrays, ``(shape, dtype)``, or
+        a tuple of them. By default results are like the first array. With `op` or `like` the
+        function works in `jax.jit`, too. It must then keep none of the arrays that it is given; JAX
+        writes no arguments.
     into : bool, optional
         With `op` or `like`: the function has parameters for the results behind the others, writes
         to these and returns None. PyTorch and JAX allocate them, also inside a CUDA graph, which is
-        best for kernels. Without it JAX's results are copied, and PyTorch splits a graph there.
+        best for kernels. Without it JAX's results are copied, and PyTorch splits a graph at the
+        call.
 
     Returns
     -------
@@ -134,10 +137,21 @@ def adapt(
     Raises
     ------
     TypeError, ValueError
-        `function` cannot be adapted, `stream` is no stream, `readonly` no bool, or `op` no schema.
-        The returned function raises what `convert` raises, with the name of the argument. With `op`
-        or `like` it raises ValueError for results that are not as `like` says, BufferError for
-        results in an argument's memory, and RuntimeError for a gradient that would be lost.
+        `function` cannot be adapted, `stream` is not a stream, `readonly` not a bool, or `op` not a
+        schema. The returned function raises what `convert` raises, with the name of the argument.
+        With `op` or `like` it raises ValueError for results that are not as `like` says,
+        BufferError for results in an argument's memory, and RuntimeError for a gradient that would
+        be lost.
+
+    Examples
+    --------
+    A function of CuPy's arrays that takes and returns tensors::
+
+        @adapt(to="cupy")
+        def scaled(x, by):
+            return x * by
+
+        y = scaled(tensor, 2.0)  # a torch.Tensor
     """
     again = functools.partial(
         adapt,
@@ -161,13 +175,13 @@ def adapt(
         raise TypeError(f"function: got {type(function).__name__}; allowed: a callable{hint}")
     import inspect
 
-    # An object is called by what its class has.
+    # An object is called by what its class defines.
     both = function, type(function).__call__
     if any(map(inspect.isgeneratorfunction, both)) or any(map(inspect.isasyncgenfunction, both)):
         raise TypeError(
             "function: got a generator function; allowed: functions, methods and coroutines"
         )
-    # Without an array: these two themselves are looked at.
+    # A call without an array: check these two arguments themselves.
     _libraries.find(to).maker.admit([], None if is_callback(stream) else stream, readonly)
     is_like = isinstance(returns, str) and returns == "like"
     if not (is_like or returns is None):
@@ -192,8 +206,8 @@ def adapt(
 
 
 def _names(function: Any) -> tuple[str, ...]:
-    """Name what a wrapper gets of a function; of `type` it is less from CPython 3.12 on."""
-    # An object may have any attribute, but a function's are of these types.
+    """List the attributes that a wrapper copies from a function; fewer for `type` from 3.12 on."""
+    # An object may have any attribute, but a function's attributes have these types.
     kinds = {
         "__name__": str,
         "__qualname__": str,
@@ -226,7 +240,7 @@ def _awaited(function: Any, call: Call, kept: int) -> Callable[..., Any]:
 
 
 def _is_method(function: Any, names: list[str]) -> bool:
-    """Tell whether a function is written as a method: in a class, with `self` before all else."""
+    """Tell whether a function is written as a method: in a class, with `self` first."""
     name = getattr(function, "__qualname__", "")
     around = name.rpartition(".")[0] if isinstance(name, str) else ""
     return names[:1] == ["self"] and around != "" and not around.endswith("<locals>")

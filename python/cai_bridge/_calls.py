@@ -1,4 +1,4 @@
-"""Calls of adapted functions: their arguments are converted, and what comes of their results."""
+"""Calls of adapted functions: converting their arguments, and returning their results."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["Call", "binder", "is_callback"]
 
 PLAIN = frozenset(_plain_types())
-"""What is no array and holds none."""
+"""Types that are no arrays and hold none."""
 
 
 def is_callback(stream: Any) -> bool:
-    """Tell whether a stream is told by a call, at each call of the function."""
+    """Tell whether a stream is a callable, to be called at each call of the function."""
     return callable(stream) and not hasattr(stream, "__cuda_stream__")
 
 
 class Call:
-    """What is done before and after every call of a function."""
+    """What happens before and after every call of one function."""
 
     def __init__(
         self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
@@ -56,7 +56,7 @@ class Call:
         return now
 
     def converted_alone(self, arrays: list[Any]) -> Now:
-        """Convert arrays that are known to be of another library, and on GPUs: without a walk."""
+        """Convert arrays known to be another library's and on GPUs, without walking a tree."""
         now = Now(self.stream() if self.asks else self.stream)
         made = self.library.maker.convert(arrays, now.stream, self.readonly, now.lent)
         now.left = made
@@ -71,16 +71,16 @@ class Call:
 
 
 class Now:
-    """One call: its arguments, which are handed out once, and what comes of its result.
+    """One call: its arguments, which are handed out once, and the conversion of its result.
 
-    The function alone holds the arguments: what it drops has ended when it returns. What is left is
-    given back when the ``with`` block is over.
+    Only the function holds the arguments: those that it drops have ended when it returns. The end
+    of the ``with`` block gives the rest back.
     """
 
     def __init__(self, stream: Any) -> None:
         self.like: _libraries.Library | None = None
         self.stream = stream
-        # Those by place, and those by name.
+        # The positional arguments, and the keyword arguments.
         self.left: list[Any] = []
         self.lent: list[Any] = []
         self.views: list[weakref.ref[CaiView | DLPackView]] = []
@@ -100,17 +100,17 @@ class Now:
             try:
                 end()
             except BaseException as error:
-                # The others' memory goes back all the same.
+                # The memory of the others goes back all the same.
                 failed = failed or error
         if failed is None:
             return
         if kind is None or not isinstance(failed, Exception):
             raise failed
-        # What the function raised goes before.
+        # An exception of the function takes precedence.
         _unraisable(failed)
 
     def give(self, result: Any) -> Any:
-        """Convert what came of the call, which was made on its stream if there is one."""
+        """Convert the call's result, which was made on the call's stream if there is one."""
         if type(result) in PLAIN:
             return result
         _refuse_unfinished(result)
@@ -118,9 +118,9 @@ class Now:
 
 
 def _refuse_unfinished(result: Any) -> None:
-    """Refuse a result whose work is still to come; a generator or a coroutine is closed."""
+    """Refuse a result whose work has not run yet, and close it: a generator or a coroutine."""
     kind = type(result)
-    # What `contextlib.contextmanager` makes holds one.
+    # An object that `contextlib.contextmanager` made holds a generator.
     inner = result.gen if kind.__module__ == "contextlib" and hasattr(result, "gen") else result
     if not isinstance(inner, (GeneratorType, CoroutineType, AsyncGeneratorType)):
         if not hasattr(kind, "__await__"):
@@ -137,9 +137,9 @@ def _refuse_unfinished(result: Any) -> None:
 
 
 def binder(function: Any, kept: int) -> Callable[[Any], object] | None:
-    """Give what refuses arguments that a function does not take, without a call of it.
+    """Return a function that refuses wrong arguments without calling the adapted function.
 
-    The first `kept` are not among those that it is given. None where the function does not say.
+    The first `kept` arguments are not passed to it. None if the adapted function has no signature.
     """
     import inspect  # noqa: PLC0415
 
@@ -155,7 +155,7 @@ def binder(function: Any, kept: int) -> Callable[[Any], object] | None:
 
 
 def _names(function: Any) -> list[str]:
-    """Name the parameters that take arguments by their places, as far as the function says."""
+    """Name the parameters that take positional arguments, as far as the signature tells."""
     import inspect  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""What `adapt(op=, like=)` was asked for, and what results are like before they are there."""
+"""What the caller asked of `adapt(op=, like=)`, and what results look like before they exist."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ __all__ = ["ADAPTED", "Like", "Wanted", "check_alike", "check_takes", "check_wri
 
 
 ADAPTED: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The functions that were made with op= or like=: as a backward= they have gradients themselves."""
+"""Functions made with op= or like=. As a backward= they have gradients of their own."""
 
 
 class Like(NamedTuple):
-    """What an array is like, without its memory."""
+    """An array's shape, dtype and library, without its memory."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
 class Wanted(NamedTuple):
-    """What was asked of `adapt`."""
+    """What the caller asked of `adapt`."""
 
     function: Callable[..., Any]
     to: Any
     adapt: Callable[..., Any]
-    """`adapt` for the library and the stream."""
+    """`adapt` with the library and the stream filled in."""
     wraps: Callable[[Any], Any]
     like: Callable[..., Any] | None
     into: bool
     backward: Callable[..., Any] | None
     stream: Any = None
     writes: bool = False
-    """Whether it writes its arguments, and returns nothing."""
+    """Whether the function writes its arguments and returns nothing."""
     is_gradient: bool = False
-    """Whether it computes gradients, each of which may be None."""
+    """Whether the function computes gradients, each of which may be None."""
 
     @property
     def library(self) -> _libraries.Library:
@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
 
 
 def check_writes(library: _libraries.Library, field: str, got: str) -> None:
-    """Refuse a library that never writes for a function that has to."""
+    """Refuse a library that never writes for a function that must write."""
     if library.readonly is False:
         raise ValueError(
             f"{field}: got {got} with to={library.name!r}, which never writes to what it is given; "
@@ -60,7 +60,7 @@ def check_writes(library: _libraries.Library, field: str, got: str) -> None:
 
 
 def check_takes(function: Callable[..., Any], field: str, takes: list[str], hint: str = "") -> None:
-    """Refuse a function that cannot be called with so many arguments, as far as it says."""
+    """Refuse a function that cannot take so many arguments, as far as its signature tells."""
     if (binds := binder(function, 0)) is None:
         return
     try:
@@ -73,7 +73,7 @@ def check_takes(function: Callable[..., Any], field: str, takes: list[str], hint
 
 
 def specs(like: Callable[..., Any] | None, args: list[Any]) -> tuple[list[Like], bool]:
-    """Ask what the results are like, given what the arguments are; and whether it is one."""
+    """Ask `like` what the results look like, and whether there is only one."""
     said = next(one for one in args if isinstance(one, Like)) if like is None else like(*args)
     if type(said) is Like:
         return [said], True
@@ -88,7 +88,7 @@ def specs(like: Callable[..., Any] | None, args: list[Any]) -> tuple[list[Like],
 
 
 def check_alike(shapes: list[Any], names: list[str]) -> None:
-    """Refuse to guess what results are like: a kernel would write past one that is too small."""
+    """Refuse to guess a result's size: a kernel would write past a result that is too small."""
     for shape, name in zip(shapes, names, strict=True):
         if shape != shapes[0] and len(shape):
             raise ValueError(

@@ -1,7 +1,8 @@
-"""A call that XLA makes: its buffers as arrays of the function's library, for as long as it runs.
+"""A call that XLA makes: its buffers as arrays of the function's library during the call.
 
-A buffer has no owner, and its ``__dlpack__`` orders nothing. So it is taken by its dict, as ready
-on XLA's stream, which gets it back in order at the end of the call; who keeps it is refused.
+A buffer has no owner, and its ``__dlpack__`` orders nothing. So the bridge imports it by its dict,
+as ready on XLA's stream. XLA's stream gets the buffer back in order at the end of the call. A
+function that keeps a buffer is refused.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["Call"]
 
 CUDA = 2
-"""DLPack's number of memory on a GPU."""
+"""DLPack's number for memory on a GPU."""
 PATIENCE = 1.0
-"""Seconds for what another thread still holds at the end of a call."""
+"""How many seconds to wait for what another thread still holds at the end of a call."""
 
 
 class _Stream:
-    """XLA's stream, which lives for as long as the call; a bare handle says nothing of that."""
+    """XLA's stream, which lives as long as the call. A bare handle could not say so."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
@@ -38,7 +39,7 @@ class _Stream:
 
 
 class _Held:
-    """A buffer on a GPU, and what keeps it: everything that is made of it holds this object."""
+    """A buffer on a GPU and its keeper: everything made of the buffer holds this object."""
 
     def __init__(self, buffer: Any) -> None:
         self.dtype = buffer.dtype
@@ -46,7 +47,7 @@ class _Held:
 
 
 class Call:
-    """A function's call in a program, with buffers for its arguments and its results."""
+    """A function's call in a program, with buffers for its arguments and results."""
 
     def __init__(self, wanted: Wanted, around: Callable[[Any], list[Any]], inputs: int) -> None:
         self.wanted, self.around, self.inputs = wanted, around, inputs
@@ -54,7 +55,7 @@ class Call:
         self.work = wanted.adapt(self._work)
 
     def run(self, context: Any, inputs: tuple[Any, ...], outputs: list[Any]) -> None:
-        """Call the function, and refuse one that keeps what it was given."""
+        """Call the function, and refuse it if it keeps what it was given."""
         kind, _ = (*inputs, *outputs)[0].__dlpack_device__()
         stream = _Stream(context.stream) if kind == CUDA else None
         held: list[weakref.ref[Any]] = []
@@ -71,7 +72,7 @@ class Call:
             of_gpu = _Held(buffer)
             held.append(weakref.ref(of_gpu))
             return from_cai(of_gpu, stream=stream)
-        # What is made of it, by a slice or by DLPack, holds this array.
+        # Everything made of the buffer, by a slice or by DLPack, holds this array.
         array = convert(buffer, "numpy")
         held.append(weakref.ref(array))
         library = self.wanted.library
@@ -108,7 +109,7 @@ class Call:
 
 
 def _kept(held: list[weakref.ref[Any]]) -> int | None:
-    """Give the number of an array that somebody has after the call."""
+    """Return the number of an array that somebody still holds after the call."""
     until = None
     while kept := [number for number, one in enumerate(held) if one() is not None]:
         if until is None:

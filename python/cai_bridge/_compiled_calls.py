@@ -1,4 +1,4 @@
-"""What an operator does: a call of the adapted function with tensors, below autograd."""
+"""What an operator does: it calls the adapted function with tensors, below autograd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["implementation", "with_tensors"]
 
 
 def implementation(wanted: Wanted, schema: Schema) -> Function:
-    """Give what the operator does, on tensors below autograd."""
+    """Return the operator's implementation, for tensors below autograd."""
     outputs = schema.results if wanted.into else 0
     like, places = wanted.like, schema.places
     places = [*places, *range(len(schema.names), len(schema.names) + outputs)]
@@ -61,13 +61,13 @@ def implementation(wanted: Wanted, schema: Schema) -> Function:
 def with_tensors(
     wanted: Wanted, function: Function, places: list[int], written: tuple[bool, ...] = ()
 ) -> Function:
-    """Adapt a function for tensors, which are at these places among its arguments."""
+    """Adapt a function for tensors; `places` says which of its arguments are tensors."""
     general = of_tensors(function, wanted.to, wanted.adapt, written)
     name = wanted.library.name
     if name == "numpy":
         return _of_numpy(function, places, written, general)
     if name == "torch":
-        # With a stream they are put in order, which `adapt` does.
+        # With a stream the results must be ordered, which `adapt` does.
         return general if wanted.stream is not None else _of_torch(function)
     return _of_gpus(wanted, function, places, general)
 
@@ -87,7 +87,7 @@ def _of_numpy(
             x = inputs[at]
             if not x.is_cpu:
                 return general(*inputs)
-            # As `adapt` has it for NumPy's arrays of memory on a GPU.
+            # As in `adapt` with NumPy's arrays for memory on a GPU.
             args[at] = convert(x.detach() if x.requires_grad else x, "numpy", readonly=readonly)
         return _tensors(function(*args))
 
@@ -110,14 +110,14 @@ def _of_gpus(wanted: Wanted, function: Function, places: list[int], general: Fun
         except Exception:
             now = None
         if now is None:
-            # It says which argument is refused.
+            # The error names the refused argument.
             return general(*inputs)
         with now:
             made = function(*_placed(inputs, places, now.left))
             if made is None:
                 return None
             if now.stream is None and type(made) in types:
-                # One array needs no walk.
+                # A single array needs no walk.
                 return convert(made, torch.Tensor)
             now.like = torchs
             return now.give(made)
@@ -126,7 +126,7 @@ def _of_gpus(wanted: Wanted, function: Function, places: list[int], general: Fun
 
 
 def _placed(inputs: tuple[Any, ...], places: list[int], arrays: list[Any]) -> list[Any]:
-    """Put arrays into their places, and keep none: the function alone holds its arguments."""
+    """Put arrays into their places, and keep none: only the function may hold its arguments."""
     args = [*inputs]
     for at in reversed(places):
         args[at] = arrays.pop()

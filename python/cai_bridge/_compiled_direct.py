@@ -1,8 +1,9 @@
 """Plain calls of an operator: straight to its function, past PyTorch's dispatcher.
 
-The dispatcher tells whoever follows a call: autograd, transforms, modes, a trace, a profiler. Where
-none of them does, and all tensors are of the usual kind, it only finds the operator's function.
-That takes 4 to 5 us, and 1.5 to ask for (PyTorch 2.11 and 2.15, a CPU, 2026-11-28).
+The dispatcher reports a call to everything that follows calls: autograd, transforms, modes, a
+trace, a profiler. If nothing follows, and all tensors are of the usual kind, it only looks up the
+operator's function. That takes 4 to 5 us, and 1.5 us to ask for (PyTorch 2.11 and 2.15, a CPU,
+2026-11-28).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["any_requires_grad", "below_autograd", "direct", "is_dual", "is_followed", "is_forward"]
 
 KINDS = {"Tensor": torch.Tensor, "float": float, "int": int, "bool": bool, "str": str}
-"""The types that the dispatcher hands on as they are, by the names that schemas have for them."""
+"""The types that the dispatcher passes unchanged, by their names in schemas."""
 DEVICES = {"cpu", "cuda"}
 
 NAMES = (
@@ -29,32 +30,32 @@ NAMES = (
     "_are_functorch_transforms_active",
 )
 ASKED: dict[str, Any] = {name: getattr(torch._C, name, None) for name in NAMES}
-"""What PyTorch's own operators in Python ask. Where one is missing, all calls are dispatched."""
+"""What PyTorch's own Python operators ask. If one is missing, all calls are dispatched."""
 
 
 below_autograd: Any = ASKED["_AutoDispatchBelowAutograd"] or torch.no_grad
-"""What PyTorch has around an operator's function."""
+"""The context in which PyTorch runs an operator's function."""
 
 
 def is_followed(args: tuple[Any, ...]) -> bool:
-    """Tell whether autograd, `torch.func` or forward mode looks at a call, or may do so."""
+    """Tell whether autograd, `torch.func` or forward mode follows a call, or may follow it."""
     if _transforms is None or _transforms() or getattr(forward_ad, "_current_level", 0) >= 0:
         return True
     return torch.is_grad_enabled() and any_requires_grad(args)
 
 
 def any_requires_grad(args: tuple[Any, ...]) -> bool:
-    """Tell whether there is a tensor among the arguments that autograd follows."""
+    """Tell whether autograd follows a tensor among the arguments."""
     return any(isinstance(one, torch.Tensor) and one.requires_grad for one in args)
 
 
 def is_forward() -> bool:
-    """Tell whether forward mode is on, as Dynamo can tell, too."""
+    """Tell whether forward mode is on, by a question that Dynamo can trace."""
     return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def is_dual(x: Any) -> bool:
-    """Tell whether an argument has a tangent, of forward mode."""
+    """Tell whether an argument has a tangent of forward mode."""
     if not is_forward() or not isinstance(x, torch.Tensor):
         return False
     return forward_ad.unpack_dual(x).tangent is not None
@@ -64,7 +65,7 @@ _transforms = ASKED["_are_functorch_transforms_active"]
 
 
 def direct(schema: Schema) -> Callable[[tuple[Any, ...]], bool]:
-    """Give what tells, by the arguments of a call, whether nobody but the function would get it."""
+    """Return a function that tells, by a call's arguments, whether it may skip the dispatcher."""
     kinds = [KINDS.get(kind) for kind in schema.kinds]
     profiled = getattr(torch.autograd, "_profiler_enabled", None)
     if None in kinds or None in ASKED.values() or profiled is None:
@@ -76,7 +77,7 @@ def direct(schema: Schema) -> Callable[[tuple[Any, ...]], bool]:
 
     def is_direct(args: tuple[Any, ...]) -> bool:
         for one, kind in zip(args, kinds, strict=True):
-            # Of any other type the dispatcher makes this one, or refuses it.
+            # The dispatcher converts any other type to this one, or refuses it.
             if type(one) is not kind and not (kind is tensor and type(one) is parameter):
                 return False
         if included().raw_repr() not in idle or functions() or casts() or profiled():
@@ -95,18 +96,18 @@ def direct(schema: Schema) -> Callable[[tuple[Any, ...]], bool]:
 
 
 def _idle() -> set[int]:
-    """Give what is included in all calls of a thread in which nobody follows them."""
+    """Return the dispatch keys that every thread includes while nothing follows its calls."""
     key, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
     in_inference = keys(key.BackendSelect)
     return {in_inference.raw_repr(), (in_inference | keys(key.ADInplaceOrView)).raw_repr()}
 
 
 _USUAL: dict[int, bool] = {}
-"""By a tensor's keys: whether they are those of a new tensor."""
+"""For a tensor's dispatch keys, whether they are those of a new tensor."""
 
 
 def _is_usual(x: torch.Tensor, bits: int) -> bool:
-    """Tell whether a tensor is as a new one on its device: no conjugate, no batch, not sparse."""
+    """Tell whether a tensor is like a new one on its device: no conjugate, no batch, not sparse."""
     asked = ASKED["_dispatch_keys"]
     is_usual = False
     if x.device.type in DEVICES:

@@ -1,4 +1,4 @@
-"""In front of an operator: what callers have, and what they are told of a call that is wrong."""
+"""The function in front of an operator: it takes what callers pass, and reports wrong calls."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ WRITTEN_FORWARD = (
 
 
 def front(made: Any, untyped: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the function in front of an operator, and of `untyped` for a call without tensors."""
-    # Plain values, which Dynamo reads, and tensors: it traces this function.
+    """Return the function in front of an operator; `untyped` serves calls without tensors."""
+    # Only plain values and tensors, since Dynamo traces this function.
     names, defaults, is_tensor = made.schema.names, made.schema.defaults, torch.Tensor
     overload = made.overload
     call = overload if made.function is None else made.function.apply
@@ -44,7 +44,7 @@ def front(made: Any, untyped: Callable[..., Any]) -> Callable[..., Any]:
             return defined.alone(*args)
         for one in args:
             if isinstance(one, is_tensor):
-                # A Function costs as much again as the operator.
+                # An autograd Function costs as much again as the operator.
                 if is_compiling():
                     if is_forward():
                         raise NotImplementedError(forward)
@@ -61,7 +61,7 @@ def _followed(call: Callable[..., Any], args: tuple[Any, ...], forward: str) -> 
     try:
         return call(*args)
     except NotImplementedError as error:
-        # PyTorch's message asks for a `jvp` function.
+        # PyTorch's own message asks for a `jvp` function.
         if is_forward() and " jvp " in str(error):
             raise NotImplementedError(forward) from error
         raise
@@ -77,7 +77,7 @@ def _too_many(schema: Schema, args: tuple[Any, ...]) -> str:
 def _filled(
     names: tuple[str, ...], defaults: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """Give all arguments by place."""
+    """Return all arguments as positional ones."""
     filled, first = list(args), len(names) - len(defaults)
     for number in range(len(args), len(names)):
         name = names[number]

@@ -1,7 +1,7 @@
 """`adapt(like=)` in JAX: a function of another library inside `jax.jit`.
 
-XLA calls it by `jax.experimental.buffer_callback`, with the memory itself and the stream that it
-works on. The memory is used for something else when the call is over, so nobody may keep it.
+XLA calls the function by `jax.experimental.buffer_callback`, with the memory and the stream that it
+works on. After the call XLA reuses the memory, so nobody may keep it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ._compiled import Wanted
 
     Traced = Callable[["Plain", Any], Any]
-    """Puts a call with some arrays into the program that is traced."""
+    """Puts a call with some arrays into the traced program."""
 
 __all__ = ["function"]
 
 LARGEST = 256
-"""How many calls outside `jax.jit` are kept compiled, each for its plain arguments."""
+"""How many compiled calls outside `jax.jit` are kept, each for its plain arguments."""
 
 
 class Plain(NamedTuple):
-    """A call's arguments but for its arrays."""
+    """A call's arguments without its arrays."""
 
     places: tuple[int, ...]
-    """Where the arrays are among all arguments."""
+    """The positions of the arrays among all arguments."""
     others: tuple[tuple[int, type, Any], ...]
-    """Each of the others with its place, and its type: 1 and True are equal."""
+    """Each other argument with its position and its type, since 1 and True are equal."""
 
     @classmethod
     def of(cls, args: tuple[Any, ...]) -> Plain:
@@ -49,19 +49,19 @@ class Plain(NamedTuple):
         return cls(tuple(at for at, is_array in enumerate(are_arrays) if is_array), tuple(others))
 
     def around(self, arrays: Any) -> list[Any]:
-        """Give all arguments, with these for the arrays."""
+        """Return all arguments, with these arrays in their places."""
         found = dict(zip(self.places, arrays, strict=True))
         found |= {at: one for at, _, one in self.others}
         return [found[at] for at in range(len(found))]
 
     def behind(self, gradients: int) -> Plain:
-        """Give the arguments of the gradient: those of the results, and then these."""
+        """Return the arguments of the gradient: first the results' gradients, then these."""
         places = (*range(gradients), *(at + gradients for at in self.places))
         return Plain(places, tuple((at + gradients, kind, x) for at, kind, x in self.others))
 
 
 def function(wanted: Wanted) -> Callable[..., Any]:
-    """Give the function of JAX's arrays, inside and outside `jax.jit`."""
+    """Return the function for JAX's arrays, inside and outside `jax.jit`."""
     if wanted.library.readonly is False:
         raise ValueError(
             f"to: got {wanted.library.name!r} for a function in jax.jit, which writes its results "
@@ -154,14 +154,14 @@ def _differentiable(wanted: Wanted, back: Any, plain: Plain, arrays: Any) -> Any
 
 
 def _tangent(gradient: Any, array: Any) -> Any:
-    """Give a gradient as JAX has it: of integers, a zero of a type of its own."""
+    """Return a gradient as JAX expects it. For integers that is a zero of a special type."""
     if jnp.issubdtype(array.dtype, jnp.inexact):
         return gradient
     return np.zeros(array.shape, jax.dtypes.float0)
 
 
 def _gradient(wanted: Wanted, back: Callable[..., Any], plain: Plain) -> Wanted:
-    """Give what a call of the gradient is: it returns a gradient for each array."""
+    """Describe a call of the gradient, which returns a gradient for each array."""
     count = len(plain.places) + len(plain.others)
 
     def gradients(*args: Any) -> Any:

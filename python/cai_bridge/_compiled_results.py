@@ -1,4 +1,4 @@
-"""The results of an operator: what compiled programs are made for, and nothing else."""
+"""The results of an operator. They must be exactly what compiled programs were made for."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 
 CONTIGUOUS = torch.contiguous_format
 NONE, CERTAIN = 0, 1
-"""What PyTorch answers of a tensor's overlap with itself; it may be too hard to tell."""
+"""PyTorch's answers about a tensor's overlap with itself. It may be too hard to tell."""
 
 
 def check_none(schema: Schema, result: Any, by: str) -> None:
-    """Refuse a result of a function that writes to what it is given."""
+    """Refuse a result from a function that writes its arguments."""
     if result is not None:
         raise TypeError(
             f"{schema.name}: got a result, {_shown(result):.80}; allowed: None, as {by}"
@@ -39,7 +39,7 @@ def check_none(schema: Schema, result: Any, by: str) -> None:
 
 
 def check_written(schema: Schema, args: tuple[Any, ...]) -> None:
-    """Refuse to write where an element has several places, as PyTorch's own operators do."""
+    """Refuse to write if an element has several places, as PyTorch's own operators do."""
     for at in schema.places:
         if not schema.written[at]:
             continue
@@ -66,7 +66,7 @@ def _overlaps_itself(x: Any) -> bool:
     told = torch._debug_has_internal_overlap(x)
     if told in {NONE, CERTAIN}:
         return bool(told)
-    # In the order of their strides, each dimension steps over all that is inside it.
+    # In the order of the strides, each dimension must step over everything inside it.
     reach = 0
     for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
         if size > 1 and stride <= reach:
@@ -76,20 +76,20 @@ def _overlaps_itself(x: Any) -> bool:
 
 
 def _is_same(x: Any, y: Any) -> bool:
-    """Tell whether two tensors have each element in one place, as `f(x, x)` has."""
+    """Tell whether two tensors have the same places for all elements, as in `f(x, x)`."""
     return bool(
         (x.data_ptr(), x.shape, x.stride(), x.dtype) == (y.data_ptr(), y.shape, y.stride(), y.dtype)
     )
 
 
 def check_shapes(schema: Schema, args: tuple[Any, ...]) -> None:
-    """Refuse tensors of several shapes where nothing says what the results are like."""
+    """Refuse tensors of several shapes if nothing says what the results look like."""
     places = schema.places
     check_alike([args[at].shape for at in places], [schema.names[at] for at in places])
 
 
 def promised(schema: Schema, args: tuple[Any, ...], like: Any, into: bool) -> Any:
-    """Give results without values, for a program that is traced."""
+    """Return results without values, for a program that is being traced."""
     if schema.writes:
         return None
     if into and like is None:
@@ -99,14 +99,14 @@ def promised(schema: Schema, args: tuple[Any, ...], like: Any, into: bool) -> An
 
 
 def new(schema: Schema, args: tuple[Any, ...], like: Any) -> list[Any]:
-    """Allocate the results, on the device of the first tensor."""
+    """Allocate the results on the device of the first tensor."""
     first = args[schema.tensors.index(True)]
     if like is None and schema.results == 1:
         return [torch.empty_like(first, memory_format=CONTIGUOUS)]
     given, found = _specs(schema, args, like)
     made = []
     for one in found:
-        # One like an argument is quicker made of that.
+        # A result like an argument is made faster from the argument.
         at = next((at for at, x in enumerate(given) if x is one), None)
         if at is None or args[at].device != first.device:
             empty = torch.empty(one.shape, dtype=_dtype(one.dtype), device=first.device)
@@ -117,7 +117,7 @@ def new(schema: Schema, args: tuple[Any, ...], like: Any) -> list[Any]:
 
 
 def filled(gradients: list[Any], args: tuple[Any, ...], tensors: tuple[Any, ...]) -> list[Any]:
-    """Give gradients an operator may return: zeros for None, and no memory of an argument."""
+    """Make gradients that an operator may return: zeros for None, and no memory of an argument."""
     given = [one for one in args if isinstance(one, torch.Tensor)]
     made: list[Any] = []
     for gradient, x in zip(gradients, tensors, strict=True):
@@ -131,7 +131,7 @@ def filled(gradients: list[Any], args: tuple[Any, ...], tensors: tuple[Any, ...]
 
 
 def quick(schema: Schema, like: Any) -> Callable[[Any, tuple[Any, ...]], bool]:
-    """Give what tells whether a result is surely right: `checked` costs three times as much."""
+    """Return a quick check that a result is surely right: a third of the time of `checked`."""
     if like is not None or schema.results != 1:
         return lambda made, args: False  # noqa: ARG005
     places, first_at, tensor = schema.places, schema.tensors.index(True), torch.Tensor
@@ -161,7 +161,7 @@ def quick(schema: Schema, like: Any) -> Callable[[Any, tuple[Any, ...]], bool]:
 
 
 def checked(schema: Schema, made: Any, args: tuple[Any, ...], like: Any) -> Any:
-    """Refuse results that compiled programs were not made for, and give them contiguous."""
+    """Refuse results that compiled programs were not made for, and return them contiguous."""
     several = made if isinstance(made, tuple | list) else (made,)
     if like is None and schema.results == 1:
         found = [args[schema.tensors.index(True)]]
@@ -189,7 +189,7 @@ def checked(schema: Schema, made: Any, args: tuple[Any, ...], like: Any) -> Any:
 
 
 def _check(schema: Schema, number: int, result: Any, spec: Any, device: Any) -> None:
-    """Compare a result with what was said, or with a tensor that it is like."""
+    """Compare a result with `spec`, which is a shape and dtype or a tensor that it is like."""
     if not isinstance(result, torch.Tensor):
         hint = ", or into=True for a function that writes its results" if result is None else ""
         raise TypeError(
@@ -205,7 +205,7 @@ def _check(schema: Schema, number: int, result: Any, spec: Any, device: Any) -> 
 
 
 def _first(x: Any, others: list[Any]) -> int | None:
-    """Give the number of the first tensor that shares memory with `x`."""
+    """Return the number of the first tensor that shares memory with `x`."""
     low, high = _span(x)
     for number, one in enumerate(others):
         if isinstance(one, torch.Tensor):
@@ -216,7 +216,7 @@ def _first(x: Any, others: list[Any]) -> int | None:
 
 
 def _span(x: Any) -> tuple[int, int]:
-    """Give the addresses between which a tensor is; none if it has no elements."""
+    """Return the first and the last address of a tensor; an empty range without elements."""
     start = x.data_ptr()
     if x.is_contiguous() or not x.numel():
         return start, start + x.nbytes
@@ -225,7 +225,7 @@ def _span(x: Any) -> tuple[int, int]:
 
 
 def _specs(schema: Schema, args: tuple[Any, ...], like: Any) -> tuple[list[Any], list[Like]]:
-    """Give what the arguments are like, and what the results."""
+    """Return what the arguments look like, and what the results look like."""
     given = [Like(x.shape, _name(x.dtype)) if isinstance(x, torch.Tensor) else x for x in args]
     found = specs(like, given)[0]
     if len(found) != schema.results:

@@ -1,4 +1,4 @@
-"""The schema of `op=`: what an operator of PyTorch's takes, writes and returns."""
+"""The schema of `op=`: what a PyTorch operator takes, writes and returns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Schema", "backwards", "parsed"]
 
-# An int may be a size, which is no number yet while a program is traced.
+# An int may be a size, which is not a number yet while a program is traced.
 _PLAIN = {bool: "bool", int: "SymInt", float: "float", str: "str"}
 _DEFAULT = re.compile(r"""=("[^"]*"|'[^']*'|\[[^\]]*\]|[^,]+)""")
 
 
 class Schema(NamedTuple):
-    """What an operator takes, by place, and what it returns."""
+    """What an operator takes, by position, and what it returns."""
 
     name: str
     text: str
@@ -32,7 +32,7 @@ class Schema(NamedTuple):
     tensors: tuple[bool, ...]
     written: tuple[bool, ...]
     defaults: tuple[Any, ...]
-    """Those of the last arguments."""
+    """The defaults of the last arguments."""
     results: int
 
     @property
@@ -40,18 +40,18 @@ class Schema(NamedTuple):
         return any(self.written)
 
     def filled(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Add the defaults, which PyTorch's dispatcher leaves out even if they were passed."""
+        """Add the defaults, which PyTorch's dispatcher leaves out even if a caller passed them."""
         missing = len(self.names) - len(args)
         return (*args, *self.defaults[-missing:]) if missing else args
 
     @property
     def places(self) -> list[int]:
-        """Where the tensors are among the arguments."""
+        """The positions of the tensors among the arguments."""
         return [at for at, is_tensor in enumerate(self.tensors) if is_tensor]
 
 
 def parsed(op: Any, function: Callable[..., Any], outputs: int) -> Schema:
-    """Read a schema, or make one of what the function says; its last parameters may be outputs."""
+    """Read a schema, or make one from the function; its last parameters may be outputs."""
     match = re.fullmatch(r"(\w+::\w+)\s*(\(.*\)\s*->\s*.+)?", op) if isinstance(op, str) else None
     if match is None:
         raise ValueError(
@@ -134,7 +134,7 @@ def _inferred(function: Callable[..., Any], name: str, outputs: int) -> str:
 
 
 def backwards(schema: Schema) -> str:
-    """Give the schema of the gradient: it takes the results' gradients, then the arguments."""
+    """Return the schema of the gradient: it takes the results' gradients, then the arguments."""
     inside = schema.text.partition("(")[2].rpartition("->")[0].rpartition(")")[0]
     arguments = _DEFAULT.sub("", inside)
     gradients = ", ".join(f"Tensor grad_{number}" for number in range(schema.results))

@@ -1,8 +1,8 @@
-"""`adapt(op=)`: a function as an operator of PyTorch's, which its compilers keep whole.
+"""`adapt(op=)`: a function as a PyTorch operator, which its compilers keep whole.
 
-The operator is what compiled and exported programs have; `torch.library` is told what it returns,
-its gradient, and its rule for `vmap`. In front of it is a `torch.autograd.Function`: without one
-`torch.func.grad` is an error, and forward mode gives tangents of zeros, silently.
+Compiled and exported programs contain the operator. `torch.library` knows what it returns, its
+gradient, and its rule for `vmap`. In front of the operator is a `torch.autograd.Function`: without
+it `torch.func.grad` raises, and forward mode silently returns tangents of zeros.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["operator"]
 
 
 class Operator(NamedTuple):
-    """An operator, and the Function in front of it, if it returns something."""
+    """An operator, and the autograd Function in front of it, if it returns something."""
 
     defined: Defined
     schema: Schema
@@ -52,15 +52,15 @@ WRITTEN = (
 )
 
 _DEFINED: dict[str, Defined] = {}
-"""The operators by their names."""
+"""The operators by name."""
 _OPERATORS: weakref.WeakKeyDictionary[Any, Operator] = weakref.WeakKeyDictionary()
-"""By the adapted functions."""
+"""The operators by adapted function."""
 
 
 def operator(
     wanted: Wanted, op: Any, untyped: Callable[[Wanted], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Register the operator, and give the function in front of it, and of `untyped`."""
+    """Register the operator, and return the function in front of it and of `untyped`."""
     schema = parsed(op, wanted.function, 1 if wanted.into else 0)
     if schema.writes:
         check_writes(wanted.library, "op", f"a function that writes {_first_written(schema)}")
@@ -96,25 +96,26 @@ def _first_written(schema: Schema) -> str:
 
 
 class Defined:
-    """An operator that PyTorch has been told of, and what it does now: one may be adapted again.
+    """An operator known to PyTorch, and what it does now: a function may be adapted again.
 
-    Its definition stays: a call of one that is gone would crash.
+    Its definition stays: a call of a removed operator would crash.
     """
 
     def __init__(self, schema: Schema, into: bool) -> None:
         self.schema, self.into = schema, into
         self.implementation: Callable[..., Any]
-        """What it does, on tensors below autograd."""
+        """The operator's implementation, for tensors below autograd."""
         self.alone = undisturbed(self._alone)
-        """The same, for tensors that nobody follows."""
+        """The implementation for tensors that nothing follows."""
         self.like: Any
         self.function: Any = None
         space, _, name = schema.name.partition("::")
-        # What CuPy allocates in a capture is not the graph's: PyTorch splits its graph there.
+        # A graph does not own what CuPy allocates in a capture, so PyTorch splits its graph here.
         tags = [torch.Tag.pt2_compliant_tag]
         if not into and hasattr(torch.Tag, "cudagraph_unsafe"):
             tags.append(torch.Tag.cudagraph_unsafe)
-        # `aten::add` has overloads alone: another one beside them would end every compiled program.
+        # `aten::add` has only overloads. A further one beside them would break every compiled
+        # program.
         if torch._C._jit_get_schemas_for_operator(schema.name):
             raise ValueError(
                 f"op: got {schema.name!r}, which is another library's; allowed: a name of your own"
@@ -156,7 +157,7 @@ class Defined:
         self.library.impl(name.partition("::")[2], checked, "Autograd", with_keyset=True)
 
     def _follow(self) -> None:
-        """Register the gradient for callers of `torch.ops`, as an exported program is one."""
+        """Register the gradient for callers of `torch.ops`, such as an exported program."""
 
         def backward(ctx: Any, *gradients: Any) -> Any:
             return self.function.backward(ctx, *gradients)
@@ -199,11 +200,11 @@ def _registered(
 
 
 def _expanding(back: Operator, tensors: tuple[bool, ...]) -> Callable[..., Any]:
-    """Give the gradient of each argument: the operator has those of the tensors."""
+    """Return the gradient of each argument; the operator has only those of the tensors."""
     overload, apply = back.overload, back.function.apply
 
     def gradients(*args: Any) -> Any:
-        # In a backward Dynamo knows the operator, and no Function inside another's.
+        # In a backward Dynamo knows the operator, but no autograd Function inside another.
         made = overload(*args) if torch.compiler.is_compiling() else apply(*args)
         if isinstance(made, torch.Tensor):
             made = (made,)
@@ -217,7 +218,7 @@ def _expanding(back: Operator, tensors: tuple[bool, ...]) -> Callable[..., Any]:
 
 
 def _backward(wanted: Wanted, schema: Schema) -> Operator:
-    """Give the operator of the gradients: the caller's own, or one made of a function."""
+    """Return the operator of the gradients: the caller's own, or one made of a function."""
     backward: Any = wanted.backward
     found = _OPERATORS.get(backward) if isinstance(backward, FunctionType) else None
     text = backwards(schema)
@@ -251,5 +252,5 @@ def _backward(wanted: Wanted, schema: Schema) -> Operator:
 
 
 def _of_tensors(values: Any, schema: Schema) -> list[Any]:
-    """Give what there is for the tensors among the arguments."""
+    """Return the values that belong to the tensors among the arguments."""
     return [one for one, is_tensor in zip(values, schema.tensors, strict=True) if is_tensor]

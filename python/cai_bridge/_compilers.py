@@ -1,7 +1,7 @@
-"""`adapt(op=, like=)`: functions of another library in programs that a compiler has traced.
+"""`adapt(op=, like=)`: functions of another library in programs that a compiler traced.
 
-A compiler runs a program without its data. So it must be told what results are like (`like=`),
-what is written (the schema of `op=`), and never be given a result in the memory of an argument.
+A compiler runs a program without its data. So it must know what results look like (`like=`) and
+what is written (the schema of `op=`), and must never get a result in an argument's memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["compiled"]
 
 
 def compiled(wanted: Wanted, op: str | None) -> Any:
-    """Give the function that callers have; it is an operator of PyTorch's if `op` names one."""
+    """Return the function for callers; it is a PyTorch operator if `op` names one."""
     _check(wanted)
     made = wanted.wraps(_untyped(wanted)) if op is None else _operator(wanted, op)
     ADAPTED.add(made)
@@ -60,7 +60,7 @@ def _check(wanted: Wanted) -> None:
 
 
 def _untyped(wanted: Wanted) -> Callable[..., Any]:
-    """Give the function of JAX's arrays, or of whatever else is no tensor of PyTorch's."""
+    """Return the function for JAX's arrays, and for everything else that is not a tensor."""
 
     @functools.cache
     def plain() -> Any:
@@ -102,7 +102,7 @@ def _untyped(wanted: Wanted) -> Callable[..., Any]:
 
 
 def _has(given: tuple[Any, ...], library: str, kind: str) -> bool:
-    """Tell whether there is an array of a library's, or JAX's tracer of one."""
+    """Tell whether an array of the library is among the arguments, or JAX's tracer of one."""
     if (module := _imported(library)) is None:
         return False
     array = getattr(module, kind)

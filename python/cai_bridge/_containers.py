@@ -1,6 +1,6 @@
-"""Containers: their keys and parts, and the same containers again around other parts.
+"""Containers: their keys and parts, and the same containers rebuilt around other parts.
 
-Lists, tuples and dicts are taken apart before: what is here knows the others.
+Lists, tuples and dicts never arrive here: the core takes them apart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
 
     Way = list[tuple[Callable[[Any], str] | None, Any]]
-    """How each key on the way to a part is shown, if not as an item's, and the key."""
+    """The keys on the way to a part, each with how it is shown if not as an item's key."""
 
 _field = ".{}".format
 _OWN = __file__.rpartition("_containers")[0]
@@ -40,14 +40,14 @@ def by_item(key: Any) -> str:
     try:
         return f"[{key!r:.40}]"
     except Exception:
-        return f"[{type(key).__name__}]"  # which cannot show itself, and is not what is wrong
+        return f"[{type(key).__name__}]"  # a key that cannot show itself
 
 
 def parts_of(x: Any) -> Parts | list[Any] | dict[str, Any] | bool | None:
-    """Give a container's keys and parts, how a key is shown, and what makes it again; else None.
+    """Return a container's keys and parts, how its keys are shown, and what rebuilds it.
 
-    Of one that cannot be made again, its parts alone; of what is none, its attributes by name; of
-    an iterator, whose parts can be had once, True.
+    For a container that cannot be rebuilt: only its parts. For an object that is no container: its
+    attributes by name. For an iterator, whose parts can be taken only once: True. Otherwise None.
     """
     if isinstance(x, _ITERATORS):
         return True
@@ -88,9 +88,9 @@ def _fields(x: Any) -> list[str]:
 
 
 def _with_fields(x: Any, found: Parts) -> Parts:
-    """Add the fields of a dataclass that is a dict, a list or a tuple as well.
+    """Add the fields of a dataclass that is also a dict, a list or a tuple.
 
-    A field may have what is an item, too: then it gets that item's array.
+    A field may hold an item, too. It then gets the item's converted array.
     """
     keys, parts, shown, again = found
     keys, parts = list(keys), list(parts)
@@ -123,7 +123,7 @@ def _renamed(x: Any, parts: list[Any]) -> Any:
 
 def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:
     kind = type(x)
-    # What a class has of its own may take other arguments than a tuple's parts.
+    # A class's own constructor may take other arguments than a tuple's parts.
     if not isinstance(kind.__new__, FunctionType) and not isinstance(kind.__init__, FunctionType):
         return kind(parts)
     made = tuple.__new__(kind, parts)
@@ -137,7 +137,7 @@ def _refilled(x: dict[Any, Any], keys: list[Any], parts: list[Any]) -> Any:
     # A dict whose keys are its attributes.
     if getattr(x, "__dict__", None) is x:
         object.__setattr__(made, "__dict__", made)
-    # What it has got or lost meanwhile does not count.
+    # Keys added or removed meanwhile do not count.
     if list(made) != keys:
         made.clear()
     for key, part in zip(keys, parts, strict=True):
@@ -166,7 +166,7 @@ def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
     try:
         made = object.__new__(type(x))
     except TypeError:
-        made = _copied(x)  # exceptions, and what else C makes, are made by their own
+        made = _copied(x)  # exceptions and other classes in C are made by their own constructors
     else:
         _share(x, made)
     for name, part in zip(names, parts, strict=True):
@@ -175,7 +175,7 @@ def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
 
 
 def _share(x: Any, made: Any) -> None:
-    """Give a new object what another of its class has, which may refuse to be copied."""
+    """Give a new object the attributes of another of its class, which may refuse to be copied."""
     if type(x).__dictoffset__:
         made.__dict__.update(x.__dict__)
     for kind in type(x).__mro__:
@@ -208,7 +208,7 @@ def _rechained(x: ChainMap[Any, Any], maps: list[Any]) -> Any:
 
 
 def _reset(x: Any, keys: Iterable[Any], parts: list[Any]) -> Any:
-    made = _copied(x)  # each copies what it keeps its parts in
+    made = _copied(x)  # each class copies the container in which it keeps its parts
     for key, part in zip(keys, parts, strict=True):
         made[key] = part
     return made
@@ -221,9 +221,9 @@ _ITERATORS: tuple[type, ...] = (
 
 
 def _held_by(x: Any) -> list[Any] | dict[str, Any] | None:
-    """Give the parts of a container that is not taken apart, as far as it says that it is one.
+    """Return the parts of a container that is not taken apart, as far as it claims to be one.
 
-    Of any other object give the attributes that it has itself.
+    For any other object return its own attributes.
     """
     plain = str | bytes | bytearray | memoryview | range
     try:
@@ -231,17 +231,17 @@ def _held_by(x: Any) -> list[Any] | dict[str, Any] | None:
             return list(x.values())
         if isinstance(x, Sequence | Set | ValuesView):
             return None if isinstance(x, plain) else _flat(x)
-        # A class has its own, and a function none; a module's are not what it is about.
+        # A class has attributes of its own, a function has none, and a module's do not matter here.
         kind = type | ModuleType | FunctionType
         return None if isinstance(x, kind) else _attributes(x) or None
     except (MemoryError, RecursionError):
         raise
     except Exception:
-        return None  # it says that it is a container, and is none
+        return None  # it claims to be a container and is none
 
 
 def _flat(parts: Iterable[Any]) -> list[Any]:
-    """List the parts, and those of tuples and frozen sets among them: sets can have no others."""
+    """List the parts, and the parts of tuples and frozen sets among them, which sets may hold."""
     flat: list[Any] = []
     for part in parts:
         flat += _flat(part) if isinstance(part, tuple | frozenset) else (part,)
@@ -249,7 +249,7 @@ def _flat(parts: Iterable[Any]) -> list[Any]:
 
 
 def _attributes(x: Any) -> dict[str, Any]:
-    """List what an object has itself, in its dict and in its slots."""
+    """List an object's own attributes, in its dict and in its slots."""
     found = dict(getattr(x, "__dict__", ()))
     for kind in type(x).__mro__:
         for name, slot in vars(kind).items():
@@ -277,18 +277,18 @@ def _registered(x: Any, kind: type) -> Parts | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# places
+# places of parts in messages
 
 
 def say_at(
     error: Exception, traceback: TracebackType | None, root: str | list[str], way: Way
 ) -> None:
-    """Say the place of a part where something is wrong."""
+    """Name the place of the part that an error is about."""
     say_where(error, traceback, _path(root, way))
 
 
 def warn_of_attribute(x: Any, name: str, root: str | list[str], way: Way, level: int) -> None:
-    """Warn of an object in a tree that has an array, and stays as it is."""
+    """Warn about an object in a tree that has an array and stays unchanged."""
     import warnings  # noqa: PLC0415
 
     kind = type(x).__name__
@@ -301,7 +301,7 @@ def warn_of_attribute(x: Any, name: str, root: str | list[str], way: Way, level:
 
 
 def warn_of_key(x: Any, kind: str, root: str | list[str], way: Way, level: int) -> None:
-    """Warn of a dict with an array as a key, which stays as it is."""
+    """Warn about a dict with an array as a key, which stays unchanged."""
     import warnings  # noqa: PLC0415
 
     warnings.warn(
@@ -312,7 +312,7 @@ def warn_of_key(x: Any, kind: str, root: str | list[str], way: Way, level: int) 
 
 
 def warn_of_iterator(x: Any, _: None, root: str | list[str], way: Way, level: int) -> None:
-    """Warn of an iterator in a tree, which stays as it is."""
+    """Warn about an iterator in a tree, which stays unchanged."""
     import warnings  # noqa: PLC0415
 
     warnings.warn(
@@ -323,7 +323,7 @@ def warn_of_iterator(x: Any, _: None, root: str | list[str], way: Way, level: in
 
 
 def in_itself(root: str | list[str], again_at: Way, way: Way) -> ValueError:
-    """Give the error of a container that was met again in its own parts."""
+    """Return the error for a container that contains itself."""
     return ValueError(
         f"{_path(root, again_at)}: got {_path(root, way)} itself, which it is in; allowed: a tree: "
         "a container with arrays is not among its own parts"
@@ -331,10 +331,10 @@ def in_itself(root: str | list[str], again_at: Way, way: Way) -> ValueError:
 
 
 def _path(root: str | list[str], way: Way) -> str:
-    """Give a place as a program has it.
+    """Write a place as a program would.
 
-    The root has a name; or it is a call's arguments by place and by name, and its names are those
-    of the parameters.
+    The root is a name, or the arguments of a call. Positional arguments get their parameters'
+    names.
     """
     if not isinstance(root, str):
         (_, by_name), (_, first), *way = way
@@ -343,14 +343,14 @@ def _path(root: str | list[str], way: Way) -> str:
 
 
 def _parameter(names: list[str], number: int) -> str:
-    """Name an argument that is passed by its place."""
+    """Name the parameter of a positional argument."""
     return names[number] if number < len(names) else f"argument {number + 1}"
 
 
 def say_where(error: Exception, traceback: TracebackType | None, path: str) -> None:
-    """Say a place: in front of the bridge's own words, ``x["mask"][2]: …``, else in a note.
+    """Add a place to an error: before the bridge's own words, ``x["mask"][2]: …``, or as a note.
 
-    Another's exception is its own: who raised it may know it again by what it says.
+    Other code may recognise its exception by its words, so these stay.
     """
     said = error.args
     if _is_ours(error, traceback):
@@ -360,11 +360,11 @@ def say_where(error: Exception, traceback: TracebackType | None, path: str) -> N
 
 
 def _is_ours(error: Exception, traceback: TracebackType | None) -> bool:
-    """Tell whether an exception is the bridge's own, by its words and by who raised it."""
+    """Tell whether an exception is the bridge's own, by its words and by its traceback."""
     said = error.args
     if not (said and isinstance(said[0], str) and "; allowed: " in said[0]):
         return False
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    # Rust's have none.
+    # Exceptions from Rust have no traceback.
     return traceback is None or traceback.tb_frame.f_code.co_filename.startswith(_OWN)

@@ -1,4 +1,4 @@
-"""`convert` of copies, of arrays on the host and of the library's own."""
+"""`convert` for copies, arrays on the host, and arrays of the target library itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["detached", "general", "leaves"]
 
 ITEM = "_cai_bridge_item"
-"""Where an error has the number of the array that it is about."""
+"""The attribute of an error with the number of the array that it is about."""
 CAPSULE = type(DLPackView.__dlpack_c_exchange_api__)
 
 
@@ -28,7 +28,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     readonly: bool | None = None,
     detach: bool | None = None,
 ) -> Any:
-    """Convert whatever `convert` takes besides trees; most arrays do not come by here."""
+    """Convert anything but trees. Most arrays take a quicker way and do not come here."""
     is_own = _is_own(x, library)
     if detach:
         x = detached(x)
@@ -65,11 +65,12 @@ def leaves(
     made_on: Any = None,
     lent: list[Any] | None = None,
 ) -> list[Any]:
-    """Convert the arrays of a tree, all or none; what is refused says in `ITEM` which it was.
+    """Convert the arrays of a tree, all or none. An error has the array's number in `ITEM`.
 
-    Some are on the host, some are the library's own. What is added to `later` consumes the capsules
-    among them. With `made_on` their pending work is on that stream, whatever stream their library
-    has now. With `lent` they are for one call, at whose end what was added to that list is called.
+    Some arrays are on the host, and some are the target library's own. Functions added to `later`
+    consume the capsules among them. `made_on` is the stream of their pending work, if it is not
+    their library's current one. With `lent` they are for one call, at whose end the functions added
+    to that list are called.
     """
     if detach:
         arrays = [*map(detached, arrays)]
@@ -96,7 +97,7 @@ def leaves(
         if copy is not None:
             given = _copies(given, library, copy, stream, readonly, later)
         if made_on is not None:
-            # Work on that stream is pending on them, and they go back to it.
+            # Their work is pending on that stream, and they go back to it.
             for item, view in enumerate(_taken(given, later)):
                 given[item] = _ready_on(view, made_on)
             item = None
@@ -117,7 +118,7 @@ def leaves(
 
 
 def _name(error: Exception, numbers: list[int], item: int | None = None) -> None:
-    """Have an error about one of some arrays say which of all it is about."""
+    """Make an error about one of some arrays name its number among all."""
     item = error.__dict__.pop(ITEM, item)
     if item is not None:
         error.__dict__[ITEM] = numbers[item]
@@ -135,15 +136,14 @@ def _order_owned(
     for view in views:
         if (on := library.maker.works_on(view.device[1], stream)) is not None:
             _goes_on(view, on)
-    # Other arrays of the same memory, for their order alone.
+    # Further arrays of the same memory, only for their order.
     library.maker.convert([_ready_on(view, made_on) for view in views], None, False)
 
 
 def _is_own(x: Any, library: Library) -> bool:
-    """Whether `x` is one of the library's own arrays.
+    """Tell whether `x` is one of the library's own arrays.
 
-    Numba's arrays of pinned and managed memory are NumPy's by their type, but work on them may be
-    pending.
+    Numba's arrays of pinned and managed memory have NumPy's type, but work on them may be pending.
     """
     is_numpys = library.name == "numpy"
     return isinstance(x, library.types) and not (
@@ -156,7 +156,7 @@ def _is_view(library: Library) -> bool:
 
 
 def _asks(library: Library, stream: Any, readonly: bool | None) -> bool:
-    """Whether arrays of the library itself may be refused."""
+    """Tell whether arrays of the library itself may be refused."""
     return stream is not None or readonly is not None or _is_view(library)
 
 
@@ -168,7 +168,7 @@ def _own(  # noqa: PLR0917
     readonly: bool | None,
     lent: list[Any] | None = None,
 ) -> list[Any]:
-    """Give arrays of the library itself as they are, ordered if a stream is said, or copied."""
+    """Return arrays of the library itself unchanged, ordered if a stream is named, or copied."""
     if library.name == "numpy":
         return [library.maker.of_host_array(array, stream, copy, readonly) for array in arrays]
     if copy:
@@ -187,7 +187,7 @@ def _own(  # noqa: PLR0917
     if stream is not None:
         ordered = [detached(array) for array in arrays]
         for view in ANY.maker.convert(ordered, stream, None):
-            # The arrays stay their library's: nothing is given back, but by a call that is over.
+            # The library keeps its arrays. Only the end of a call gives something back.
             if lent is None:
                 _goes_on(view, stream)
                 view.release(-1)
@@ -204,10 +204,10 @@ def _copies(  # noqa: PLR0917
     readonly: bool | None,
     later: list[Callable[[], None]] | None,
 ) -> list[Any]:
-    """Copy the arrays of a tree. What is added to `later` consumes its capsules."""
+    """Copy the arrays of a tree. Functions added to `later` consume its capsules."""
     library.maker.admit([], stream, readonly)
     if readonly and library.writes:
-        return arrays  # refused whatever the library is given, a copy as well: so none is made
+        return arrays  # the library refuses these in any form, so no copy is made
     made = list(arrays)
     capsules = [item for item, x in enumerate(arrays) if type(x) is CAPSULE]
     item = 0
@@ -230,12 +230,12 @@ def _copies(  # noqa: PLR0917
 
 
 def _on(stream: Any, copy: bool | None) -> Any:
-    """Give the consumer's stream: with -1 nothing is pending, but the copy that is made now."""
+    """Return the consumer's stream. With -1 nothing is pending but the new copy."""
     return None if copy and type(stream) is int and stream == -1 else stream
 
 
 def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
-    """Give a capsule with a copy of `x`, made where the consumer works, or without `copy` `x`."""
+    """Return a capsule with a copy of `x` on the consumer's device; `x` itself without `copy`."""
     if library.name == "numpy":
         if not copy:
             raise ValueError(
@@ -252,12 +252,12 @@ def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
 
 
 def _taken(arrays: list[Any], later: list[Callable[[], None]] | None) -> list[Any]:
-    """Take arrays in as views that nothing is pending on."""
+    """Import arrays as views on which nothing is pending."""
     return ANY.maker.convert(arrays, -1, None, None, later)
 
 
 def detached(x: Any) -> Any:
     """Detach a tensor from its gradients; return anything else unchanged."""
     follows = getattr(x, "requires_grad", False) or getattr(x, "stop_gradient", True) is False
-    # Warp's arrays have none.
+    # Warp's arrays have no gradients.
     return x.detach() if follows and hasattr(x, "detach") else x

@@ -1,7 +1,7 @@
-"""The interpreter's end, at which other threads leave the bridge.
+"""The interpreter's end, when other threads leave the bridge.
 
-From then on a call from another thread ends that thread as `sys.exit` does, quietly. In a finalizer
-that exit would be reported as an exception that was ignored, so it is not reported there either.
+From then on a call from another thread ends that thread quietly, as `sys.exit` does. In a finalizer
+Python would report that exit as an ignored exception, so this module silences the report.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The bridge's events, as records of the logger ``cai_bridge``.
 
-Each order that is made or elided is a record of level DEBUG, with what was ordered as attributes:
-``door``, ``device``, ``producer``, ``consumer`` (streams), ``order`` and ``why``. While the
-logger's effective level is above that, no event is made at all: `logging` clears the logger's level
-cache whenever a level changes anywhere, and that is the moment when the extension is told.
+Each wait, made or elided, is a record of level DEBUG with these attributes: ``door``, ``device``,
+``producer``, ``consumer`` (streams), ``order`` and ``why``. While the logger's effective level is
+above DEBUG, no event is made at all. `logging` clears the logger's level cache whenever any level
+changes, and the extension is told at that moment.
 
-`logging` takes longer to import than the bridge, and nobody can have asked for events before.
+`logging` takes longer to import than the bridge, and before its import nobody can ask for events.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _CRITICAL, _DEBUG = 50, 10
 _STREAMS = ("producer", "consumer", "stream")
 
 stream_names: dict[int, str] = {}
-"""What the streams of the simulated device are called, by their handles; empty without one."""
+"""The simulated device's names of streams, by handle; empty without a simulated device."""
 
 
 def _tell() -> None:
-    """Tell the extension the lowest level that the logger takes; 0 if logging is off."""
+    """Tell the extension the lowest level that the logger accepts; 0 if logging is off."""
     wanted = max(_logger.getEffectiveLevel(), _logger.manager.disable + 1)
     _core._set_event_level(max(wanted, 1) if wanted <= _CRITICAL else 0)
 
@@ -45,7 +45,7 @@ class _LevelCache(dict[int, bool]):
 
 
 def emit(level: int, text: str, fields: dict[str, Any]) -> None:
-    """Log one event; called by the extension."""
+    """Log one event. The extension calls this."""
     if _logger.isEnabledFor(level):
         details = " ".join(f"{name}={_shown(name, value)}" for name, value in fields.items())
         _logger.log(level, "%s (%s)", text, details, extra=fields)
@@ -69,12 +69,12 @@ def _watch() -> None:
         _logger._cache = _LevelCache()  # type: ignore[attr-defined]
         _tell()
     else:
-        # Without that cache `logging` tells of no change: every event is made, and filtered.
+        # Without this cache `logging` reports no change: every event is made, then filtered.
         _core._set_event_level(_DEBUG)
 
 
 class _OnceImported:
-    """A finder that finds nothing by itself: it calls `then` once a module is imported."""
+    """A finder that finds nothing: it calls `then` once a module is imported."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name, self.then = name, then

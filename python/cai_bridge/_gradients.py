@@ -1,8 +1,8 @@
-"""`adapt(backward=)`: a function as part of PyTorch's autograd, and of `torch.func`.
+"""`adapt(backward=)`: a function as part of PyTorch's autograd and of `torch.func`.
 
-One `torch.autograd.Function` for the function, and one for its gradients. Each has `setup_context`
-and a rule for `vmap`, which `torch.func` needs, and no `jvp`: forward mode is PyTorch's
-`NotImplementedError`.
+There is one `torch.autograd.Function` for the function, and one for its gradients. Each has
+`setup_context` and a rule for `vmap`, as `torch.func` requires, and no `jvp`: in forward mode
+PyTorch raises its `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ SECOND = (
 )
 
 DIFFERENTIABLE: weakref.WeakKeyDictionary[Any, type] = weakref.WeakKeyDictionary()
-"""The Functions of adapted functions that have a gradient, by the adapted function."""
+"""The autograd Functions of adapted functions with a gradient, by the adapted function."""
 
 
 def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Tensors) -> Any:
-    """Give the Function of `function`, whose gradients `backward` computes."""
+    """Return the autograd Function of `function`, whose gradients `backward` computes."""
     second = DIFFERENTIABLE.get(backward) if isinstance(backward, FunctionType) else None
     if second is None:
         back = undisturbed(of_tensors(backward, to, adapt))
@@ -56,7 +56,7 @@ def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Tensors
 
 
 def refusing(words: str) -> Tensors:
-    """Give a gradient that is an error."""
+    """Return a gradient that is an error."""
 
     def refused(*_: Any) -> NoReturn:
         raise RuntimeError(words)
@@ -65,7 +65,7 @@ def refusing(words: str) -> Tensors:
 
 
 def undisturbed(function: Tensors) -> Tensors:
-    """Have Dynamo trace no frame of a call: of read-only arrays of NumPy's it asserts others."""
+    """Keep Dynamo from tracing a call's frames: it fails an assertion on read-only NumPy arrays."""
     quiet: Tensors | None = None
 
     def called(*inputs: Any) -> Any:
@@ -80,17 +80,17 @@ def undisturbed(function: Tensors) -> Tensors:
 
 
 def _imports_dynamo() -> Any:
-    """Tell, for a PyTorch that does not say what looks at frames, whether anything may."""
+    """Tell whether anything may watch frames, for a PyTorch that does not say."""
     return _imported("torch._dynamo")
 
 
 _frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
 _callback: Tensors = getattr(_frames, "get_eval_frame_callback", _imports_dynamo)
-"""What looks at each new frame of this thread; None where nothing does."""
+"""The callback that watches each new frame of this thread; None if there is none."""
 
 
 def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[bool] = ()) -> Tensors:
-    """Adapt a function for tensors, also for those on the host if the library has such arrays.
+    """Adapt a function for tensors, including host tensors if the library has host arrays.
 
     `written` tells which of its arguments it writes.
     """
@@ -104,7 +104,7 @@ def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[boo
             return x
         x = x.detach()
         if x.device.type == "cpu":
-            # As `adapt` has it for NumPy's arrays of memory on a GPU.
+            # As in `adapt` with NumPy's arrays for memory on a GPU.
             return convert(x, to, readonly=not is_written if is_numpy else None)
         if is_written and is_numpy:
             raise ValueError(
@@ -122,9 +122,9 @@ def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[boo
 
 
 def tensor_of(x: Any) -> Any:
-    """Give an array on the host as a tensor over its memory; of read-only memory, a copy."""
+    """Return a host array as a tensor over its memory, or as a copy if the memory is read-only."""
     if isinstance(x, torch.Tensor) or not hasattr(x, "__dlpack__"):
-        # NumPy has scalars, too, as results of its reductions.
+        # NumPy's reductions return scalars as well.
         return torch.as_tensor(x) if hasattr(x, "__array_interface__") else x
     try:
         return convert(x, torch.Tensor)
@@ -133,11 +133,11 @@ def tensor_of(x: Any) -> Any:
 
 
 def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type:
-    """Make the Function of `call`; `back` takes its gradients, and then its inputs.
+    """Make the autograd Function of `call`; `back` takes its gradients, then its inputs.
 
-    With `names` it takes so many inputs: Dynamo counts them (PyTorch 2.11).
+    `names` fixes the number of inputs, which Dynamo counts (PyTorch 2.11).
 
-    Dynamo traces these methods, and knows no union of types and no descriptors.
+    Dynamo traces these methods. It understands neither unions of types nor descriptors.
     """
 
     class Adapted(torch.autograd.Function):  # type: ignore[misc]
@@ -165,7 +165,7 @@ def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type
                     f"backward: got {len(made)} gradients; allowed: {len(inputs)}, one for each "
                     "argument"
                 )
-            # An operator's call leaves out defaults, which are no tensors.
+            # A call of an operator leaves out defaults, which are not tensors.
             pairs = zip(made, ctx.needs_input_grad, strict=False)
             return tuple([one if is_needed else None for one, is_needed in pairs])
 
@@ -173,13 +173,13 @@ def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type
         def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
             return each(Adapted.apply, info.batch_size, in_dims, inputs)
 
-    # Looked at in each call.
+    # Looked up in each call.
     Adapted.forward.__signature__ = _signature(names)  # type: ignore[attr-defined]
     return Adapted
 
 
 def _computed(gradient: Any) -> Any:
-    """Compute a conjugate: autograd leaves that to the next operation. It may have no gradient."""
+    """Compute a conjugate, which autograd leaves to the next operation. None stays None."""
     return None if gradient is None else gradient.resolve_conj().resolve_neg()
 
 
@@ -190,7 +190,7 @@ def _signature(names: Sequence[str]) -> inspect.Signature:
 
 
 def _followed(made: Any) -> Any:
-    """Refuse results that autograd would not look into."""
+    """Refuse results that autograd would not follow."""
     if isinstance(made, (list, dict)):
         raise TypeError(
             f"function: got one that returned a {type(made).__name__}; allowed: with backward=, an "
@@ -200,7 +200,7 @@ def _followed(made: Any) -> Any:
 
 
 def each(call: Tensors, size: int, in_dims: Any, inputs: Any) -> Any:
-    """Call a function for each item of a batch, and give its results and their batch dimensions."""
+    """Call a function for each item of a batch; return its results and their batch dimensions."""
     if not size:
         raise ValueError(
             "vmap: got a batch of 0 items; allowed: 1 or more, since the function tells what its "

@@ -1,4 +1,4 @@
-"""Calls that hand an array over, found in the lines between two that race."""
+"""Finds calls that hand an array over, in the lines between two racing operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CALLS = {
     "__cuda_array_interface__": "CAI",
 }
 _LITERALS = set("[({'\"-0123456789")
-"""With what a literal begins."""
+"""The characters that a literal begins with."""
 
 
 def handed_over(path: str, first: int, last: int) -> dict[str, str]:
@@ -28,14 +28,14 @@ def handed_over(path: str, first: int, last: int) -> dict[str, str]:
         for call, protocol in _CALLS.items():
             if call not in code or code.startswith("#"):
                 continue
-            # A literal is a value of the host's, and no array.
+            # A literal is a value on the host and no array.
             if not (call.endswith("(") and code.partition(call)[2][:1] in _LITERALS):
                 found.setdefault(code, protocol)
     return found
 
 
 def advice(found: dict[str, str]) -> str:
-    """Say what to write in place of these hand-overs."""
+    """Say what to write instead of these hand-overs."""
     protocols = " or ".join(sorted(set(found.values())))
     return (
         f"between them: {', or '.join(found)}\n"

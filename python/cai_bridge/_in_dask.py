@@ -1,14 +1,14 @@
 """Tells Dask where the serializers of views are, if Dask was imported before the bridge.
 
-So it is in Dask's workers. A view arrives there, its class is imported, and Dask asks for the
-serializer: nothing of Dask is imported for it, and no preload is needed.
+That is the case in Dask's workers. When a view arrives, its class is imported, and Dask asks for
+the serializer. Nothing of Dask is imported for this, and no preload is needed.
 """
 
 from __future__ import annotations
 
 from ._core import _imported
 
-# The modules, and the registries in each that views are in.
+# The modules, and in each the registries that views belong to.
 REGISTRIES = {
     "distributed.protocol.serialize": ("dask_serialize", "dask_deserialize"),
     "distributed.protocol.cuda": ("cuda_serialize", "cuda_deserialize"),
@@ -22,7 +22,7 @@ def _load() -> None:
 
 
 def announce() -> None:
-    """Have Dask import `cai_bridge.dask` when it meets the first view."""
+    """Make Dask import `cai_bridge.dask` when it meets the first view."""
     if _imported("distributed.protocol.serialize") is None:
         return
     for module, names in REGISTRIES.items():

@@ -1,4 +1,4 @@
-"""Where the header for extensions in C and C++ is."""
+"""The place of the header for extensions in C and C++."""
 
 from __future__ import annotations
 

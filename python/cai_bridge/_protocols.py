@@ -1,4 +1,4 @@
-"""What the two functions accept, as types that a checker can check."""
+"""What the bridge's functions accept, as types that a type checker can check."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +17,7 @@ class SupportsDLPack(Protocol):
 
 
 class ExportsDLPack(Protocol):
-    """What JAX's stub says of its arrays: ``__dlpack__`` without parameters, and no device."""
+    """What JAX's stub says about its arrays: ``__dlpack__`` without parameters, and no device."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         """Return a capsule."""

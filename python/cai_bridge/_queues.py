@@ -1,6 +1,8 @@
-"""How many queues of the device CUDA is to use, for programs whose missing waits are to show."""
+"""How many queues of the device CUDA uses, for programs whose missing waits must show."""
 
 QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-"""What CUDA reads of the environment as it begins. By default streams share eight queues of the
-device; of two in one queue, the second waits for what is held back in the first, as if ordered.
+"""Environment variables that CUDA reads when it starts.
+
+By default streams share eight queues of the device. If two streams share a queue, the second one
+waits for held-back work of the first, as if it were ordered.
 """

@@ -1,9 +1,9 @@
-"""Hand GPU memory to other processes of this machine, without a copy.
+"""Share GPU memory with other processes of this machine, without a copy.
 
-The memory stays the sender's. A receiver has a connection to the sender as long as it uses the
-memory, so the kernel tells the sender when a receiver has ended, however that happens. Three
-messages go over it: the token of the handle, ``done`` once an event is recorded behind the
-receiver's work, and ``closed`` once its mapping is gone. Events order both ways: no host waits for
+The sender owns the memory. A receiver keeps a connection to the sender as long as it uses the
+memory, so the kernel tells the sender when a receiver ends, for whatever reason. Three messages go
+over the connection: the handle's token, ``done`` once an event is recorded behind the receiver's
+work, and ``closed`` once its mapping is closed. Events order the work both ways: no host waits for
 a GPU.
 """
 
@@ -41,13 +41,13 @@ from cai_bridge._protocols import SupportsCudaStream
 
 __all__ = ["Share", "cancel", "open_shared", "share", "shares"]
 
-# A handle: this, the name of the sender's socket, and the token that only its receivers know.
+# A handle begins with this. The name of the sender's socket and a secret token follow.
 MAGIC, NAME, TOKEN = b"cai_bridge share 1\0", 16, 16
-# How long one side waits for an answer of the other's thread, which answers at once.
+# How long one side waits for the other's thread, which answers at once.
 ANSWER = 20.0
 # A receiver of another pid namespace has no pidfd: its GPU context may outlive its connection.
 UNSEEN = 10.0
-# A share that no receiver has opened for so long is in the log.
+# A share that no receiver has opened for this long is logged.
 FORGOTTEN = 60.0
 # CUDA_ERROR_INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED, NOT_SUPPORTED: there is no handle.
 REFUSALS = {1, 400, 800, 801}
@@ -61,7 +61,7 @@ _lock = threading.RLock()
 
 
 class Share(NamedTuple):
-    """What waits for receivers, or is open in some.
+    """A shared array that receivers may still open, or have open.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Share(NamedTuple):
 
 
 class _Gpu:
-    """Streams, events and pools of ours on a GPU, and what is open of other processes there."""
+    """The bridge's streams, events and pools on a GPU, and what it opened of other processes."""
 
     def __init__(self, device: _IpcDevice) -> None:
         self.device = device
@@ -111,14 +111,14 @@ class _Gpu:
         self._events.append(event)
 
     def pool(self) -> int:
-        """Return the pool that copies are made in; each GPU has one."""
+        """Return the GPU's pool for copies."""
         with self.lock:
             if self._pool is None:
                 self._pool = self.device.create_pool()
             return self._pool
 
     def open(self, memory: dict[str, Any], files: list[int]) -> int:
-        """Open an allocation of another process; twice is once, and counted."""
+        """Open an allocation of another process. A second time only counts."""
         with self.lock:
             if known := self._opened.get(_key(memory)):
                 known[1] += 1
@@ -134,7 +134,7 @@ class _Gpu:
             return int(ptr)
 
     def close(self, memory: dict[str, Any], stream: _IpcStream) -> None:
-        """Close it once: a pool's in the order of `stream`; of another all work is done."""
+        """Close an allocation: a pool's in the order of `stream`, others after all work is done."""
         with self.lock:
             known = self._opened[_key(memory)]
             if known[1] == 1:
@@ -160,7 +160,7 @@ def _gpu(ordinal: int) -> _Gpu:
 
 
 def _twice(call: Callable[[], Any]) -> Any:
-    """Try a call of the driver once more if it fails: an end has nobody to raise to."""
+    """Try a driver call once more if it fails, since an end has no caller to raise to."""
     try:
         return call()
     except DriverError:
@@ -168,7 +168,7 @@ def _twice(call: Callable[[], Any]) -> Any:
 
 
 class _Block:
-    """Memory of the bridge's own pool."""
+    """Memory from the bridge's own pool."""
 
     def __init__(self, stream: _IpcStream, ptr: int) -> None:
         self._stream, self._ptr, self._pid = stream, ptr, os.getpid()
@@ -179,13 +179,13 @@ class _Block:
 
 
 class _Shared:
-    """An array that was shared: its owner, and the streams that go with it."""
+    """A shared array: its owner, and the streams to order at its end."""
 
     def __init__(self, gpu: _Gpu, view: CaiView | DLPackView, stream: _IpcStream) -> None:
         self.gpu, self.view, self.stream = gpu, view, stream
         self.info: dict[str, Any] = {}
         self.token = secrets.token_bytes(TOKEN)
-        # One view for each receiver: to release it makes the producer's stream wait.
+        # One view for each receiver. Releasing it makes the producer's stream wait.
         self.left: list[CaiView] = []
         self.opened, self.since, self.told = 0, time.monotonic(), False
         self.is_cancelled = False
@@ -197,7 +197,7 @@ class _Shared:
         return not self.left and not self.opened
 
     def finish(self) -> None:
-        """Let go of the owner."""
+        """Release the owner."""
         for one in (*self.left, self.view):
             _released(one)
         self.left.clear()
@@ -234,14 +234,14 @@ class _Lease:
 
 
 class _Loop(threading.Thread):
-    """The thread that answers receivers, and notices the end of those and of senders."""
+    """The thread that answers receivers, and notices the end of receivers and of senders."""
 
     def __init__(self) -> None:
         super().__init__(name="cai_bridge.share", daemon=True)
         self.pid = os.getpid()
         self.address = secrets.token_bytes(NAME)
         self.server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        self.server.bind(_address(self.address))  # an abstract name: no file is left over
+        self.server.bind(_address(self.address))  # an abstract name leaves no file behind
         self.server.listen(128)
         self.shares: dict[bytes, _Shared] = {}
         self.leases: set[_Lease] = set()
@@ -265,12 +265,12 @@ class _Loop(threading.Thread):
             self.look()
 
     def close(self) -> None:
-        """Close the mappings whose work is done. CUDA waits in that call, so it has a thread."""
+        """Close the mappings whose work is done, in a thread, since CUDA waits in that call."""
         while True:
             end = self.closing.get()
             try:
                 end.close()
-            except Exception:  # the sender keeps the memory for this process's life
+            except Exception:  # the sender keeps the memory until this process ends
                 _log.exception("share: opened memory was not closed")
             del end
 
@@ -334,8 +334,8 @@ class _Loop(threading.Thread):
     def died(self, lease: _Lease) -> None:
         """Note that a process has ended.
 
-        Its GPU context goes with the last copy of its files: a child that it forked has them, and
-        the connection, too. And the connection alone may end before the context does.
+        Its GPU context goes with the last copy of its files. A child that it forked has such
+        copies, and the connection, too. Also, the connection alone may end before the context.
         """
         if lease.alive is not None:
             self.selector.unregister(lease.alive)
@@ -374,7 +374,7 @@ class _Loop(threading.Thread):
         return None
 
     def done(self, lease: _Lease) -> None:
-        """Make what is queued behind the array wait for the receiver's work."""
+        """Make work queued behind the array wait for the receiver's work."""
         if lease.view is not None and lease.shared is not None:
             shared = lease.shared
             if (done := lease.done) is not None:
@@ -431,9 +431,10 @@ def _started() -> _Loop:
 
 
 def _forked() -> None:
-    """Leave the connections to receivers to the parent, whose end they are to tell.
+    """Leave the connections to receivers to the parent process, whose end they report.
 
-    Those to senders stay open: this process has a copy of what the GPU context is kept by.
+    The connections to senders stay open, since the child has copies of the files that keep the GPU
+    context.
     """
     global _loop, _lock
     loop, _loop, _lock = _loop, None, threading.RLock()
@@ -463,7 +464,7 @@ def _credentials(peer: socket.socket) -> tuple[int, int]:
 def _exported(
     gpu: _Gpu, view: CaiView | DLPackView
 ) -> tuple[dict[str, Any], Callable[[], int] | None]:
-    """Say how a receiver opens the memory of a view, and what makes the file that it needs."""
+    """Return how a receiver opens a view's memory, and what makes the file that it needs."""
     device = gpu.device
     start, nbytes, is_legacy, pool = device.allocation(view.ptr)
     if not start <= view.ptr + _reach(view) < start + nbytes:
@@ -489,7 +490,7 @@ def _exported(
 
 
 def _reach(view: CaiView | DLPackView) -> int:
-    """Return how far before its first item an array begins: negative strides."""
+    """Return how far before its first item an array begins, because of negative strides."""
     if view.strides is None or 0 in view.shape:
         return 0
     steps = zip(view.shape, view.strides, strict=True)
@@ -515,7 +516,7 @@ def _copied(gpu: _Gpu, view: CaiView, stream: _IpcStream) -> DLPackView:
 
 
 def _dtype(view: CaiView | DLPackView) -> str | None:
-    """Return the name of a type that its typestr does not say."""
+    """Return the name of a type that its typestr does not name."""
     return view._dtype_name if view.typestr[1] == "V" else None
 
 
@@ -530,37 +531,37 @@ def share(
     """Let other processes of this machine open an array, without a copy.
 
     The owner is kept until every receiver has closed its array or has ended. A receiver's work
-    waits for what is pending on `x` now; what is queued on the producer's stream after a
-    receiver's end waits for that receiver's work. The host waits for neither. Until then nobody
-    may write the memory whom a receiver does not expect.
+    waits for what is pending on `x` now. Work queued on the producer's stream after a receiver's
+    end waits for that receiver's work. The host waits for neither. Until then nobody may write
+    the memory unless the receivers expect it.
 
     Parameters
     ----------
     x : array
-        Of any library, or a view. Its memory is of ``cudaMalloc`` or of a pool that exports file
-        descriptors; other memory is shared by ``copy=True``.
+        An array of any library, or a view. Its memory is from ``cudaMalloc``, or from a pool that
+        exports file descriptors. Other memory needs ``copy=True``.
     receivers : int, optional
-        How many times it is opened.
+        How many times the array may be opened.
     stream : stream, optional
         The stream that the array is used on here, as for `to_cai`.
     readonly : bool, optional
-        Whether the receivers get it read-only; by default as `x` is.
+        Whether the receivers get the array read-only; by default as `x` is.
     copy : bool, optional
         Whether to share a copy, in a pool of the bridge's own. A handle of ``cudaMalloc``'s memory
-        shows a receiver the whole allocation, neighbours included; a copy's shows no other array.
+        shows a receiver the whole allocation with its neighbours; a copy shows no other array.
 
     Returns
     -------
     bytes
-        The handle, which goes to the other process by any way: a queue, a pipe, Dask, Ray. It is
+        The handle. Send it to the other process by any way: a queue, a pipe, Dask, Ray. It works
         for processes of the same user. `cancel` takes it back.
 
     Raises
     ------
     BufferError
-        The memory cannot be handed on; the message names the ways out.
+        The memory cannot be shared; the message names the ways out.
     DriverError
-        During a graph capture of the array's stream, in a fork, or as the driver fails.
+        During a graph capture of the array's stream, in a fork, or after an error of the driver.
 
     Examples
     --------
@@ -630,17 +631,17 @@ def _parsed(handle: object) -> tuple[bytes, bytes]:
 
 
 def cancel(handle: bytes) -> None:
-    """Take a handle back: no receiver opens it any more. Those that have it open keep it.
+    """Take a handle back: no receiver can open it any more. Receivers that have it open keep it.
 
     Parameters
     ----------
     handle : bytes
-        What `share` returned in this process. One that is over, or was taken back, does nothing.
+        What `share` returned in this process. A handle that is over or taken back does nothing.
 
     Raises
     ------
     ValueError
-        It is another process's.
+        The handle belongs to another process.
     """
     address, token = _parsed(handle)
     loop = _loop
@@ -665,8 +666,8 @@ def shares() -> list[Share]:
     Returns
     -------
     list of Share
-        Each with its handle, its size, how many receivers may still open it and how many have it
-        open, and its age. One that nobody has opened for a minute is also in the log.
+        Each with its handle, its size, how many receivers may still open it, how many have it open,
+        and its age. A share that nobody has opened for a minute is also logged.
     """
     loop = _loop
     if loop is None:
@@ -686,7 +687,7 @@ def shares() -> list[Share]:
 
 
 class _Opened:
-    """The owner of an opened array: its end tells the sender."""
+    """The owner of an opened array, whose end tells the sender."""
 
     def __init__(self, gpu: _Gpu, stream: _IpcStream, peer: socket.socket) -> None:
         self.gpu, self.stream, self.peer, self.pid = gpu, stream, peer, os.getpid()
@@ -712,7 +713,7 @@ class _Opened:
 
 
 class _End:
-    """What is left to be done of an opened array: `order`, `tell`, `close`, once each."""
+    """The remaining steps of an opened array's end: `order`, `tell`, `close`, once each."""
 
     def __init__(self, opened: _Opened, done: _IpcEvent) -> None:
         self.gpu, self.stream, self.peer = opened.gpu, opened.stream, opened.peer
@@ -726,7 +727,7 @@ class _End:
         _twice(lambda: self.stream.record(self.done))
 
     def tell(self) -> None:
-        """Have the sender's stream wait, before anybody is told that he may write."""
+        """Make the sender's stream wait, before the sender may be told to write."""
         self.is_told = True
         with contextlib.suppress(OSError):
             self.peer.send(b"done")
@@ -746,7 +747,7 @@ class _End:
 
 
 def _ordinal(uuid: str) -> int:
-    """Return which of this process's GPUs has that UUID."""
+    """Return the ordinal in this process of the GPU with this UUID."""
     for ordinal in _ordinals():
         if _IpcDevice(ordinal).uuid.hex() == uuid:
             return ordinal
@@ -778,21 +779,28 @@ def open_shared(handle: bytes) -> DLPackView:
     Returns
     -------
     DLPackView
-        A view of the sender's memory, as any other: `convert` makes an array of it, ``with`` or
-        `release` ends it, and the sender learns of the end of the last user. After ``release()``
-        the sender may be told to write: its stream waits already. If the sender ends, the view
+        A view of the sender's memory, like any other: `convert` makes an array of it, ``with`` or
+        `release` ends it, and the sender learns about the end of the last user. After ``release()``
+        you may tell the sender to write: its stream waits already. If the sender ends, the view
         refuses to be read.
 
     Raises
     ------
     BufferError
-        The sender has ended, or has taken the handle back; it was opened as often as it may be; or
-        this process does not see the GPU.
+        The sender has ended or has taken the handle back; the handle was opened as often as
+        allowed; or this process does not see the GPU.
     DriverError
-        In a fork, or as the driver fails. The handle may be opened again then.
+        In a fork, or after an error of the driver. The handle may be opened again then.
+
+    Examples
+    --------
+    In the receiving process, with the bytes that the sender sent::
+
+        with cai_bridge.open_shared(handle) as view:
+            total = cai_bridge.convert(view, "torch").sum().item()
     """
     address, token = _parsed(handle)
-    _IpcDevice(0)  # a fork is refused before it says anything to the sender
+    _IpcDevice(0)  # a fork is refused before it sends anything to the sender
     loop = _started()
     if address == loop.address:
         return _open_here(loop, token)
@@ -863,14 +871,14 @@ def _opened(
         view = from_cai(entries, stream=stream, owner=owner, dtype=answer["dtype"])
         undo.pop_all()
     owner.done = done
-    # A wait that is queued keeps what it needs of the event.
+    # A queued wait keeps what it needs of the event.
     _twice(ready.close)
     _watch(loop, peer, view)
     return view
 
 
 def _watch(loop: _Loop, peer: socket.socket, view: DLPackView) -> None:
-    """Release the view once the sender has ended: nobody keeps the memory then."""
+    """Release the view once the sender has ended, since nobody keeps the memory any more."""
     known = weakref.ref(view)
 
     def ended() -> None:
@@ -886,7 +894,7 @@ def _watch(loop: _Loop, peer: socket.socket, view: DLPackView) -> None:
 
 
 def _open_here(loop: _Loop, token: bytes) -> DLPackView:
-    """Open an array in the process that shared it: a view like any other."""
+    """Open an array in the process that shared it, as an ordinary view."""
     with _lock:
         shared = loop.shares.get(token)
         if shared is None or not shared.left:

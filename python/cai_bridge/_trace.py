@@ -1,4 +1,4 @@
-"""`trace`: what goes over the bridge for a while, as a file that trace viewers open."""
+"""`trace`: records what the bridge does for a while, as a file that trace viewers open."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def trace(
     limit: int = LIMIT,
     streams: Mapping[int, str] | None = None,
 ) -> AbstractContextManager[None]:
-    """Write what goes over the bridge during a ``with`` block to a file that trace viewers open.
+    """Write what the bridge does during a ``with`` block to a file that trace viewers open.
 
     The file is in the trace event format (JSON), for https://ui.perfetto.dev or chrome://tracing.
     Each host thread has a lane, with a slice for every exchange (a conversion, an export, a dict
     that a consumer reads), copy, host wait and end. Each stream has a lane under its device. A
-    wait is an arrow from the stream where the event is recorded to the stream that waits; a wait
-    that is left out is a mark with the reason. Threads that Python does not know are in it, too.
+    wait is an arrow from the stream where the event is recorded to the stream that waits. A wait
+    that is left out is a mark with the reason. The file has threads unknown to Python as well.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def trace(
         block ends, and as much in the file. Later events are left out, and the file says how
         many. A conversion and its end make four events.
     streams : mapping of int to str, optional
-        Names for streams, by their handles; those of the simulated device have theirs.
+        Names for streams, by handle. Streams of the simulated device have names already.
 
     Raises
     ------
@@ -52,15 +52,15 @@ def trace(
         The file cannot be opened, or cannot be written at the end; then it holds no trace.
     RuntimeError
         A trace is open already, in this process or in the one that it was forked from; or this
-        one's block was entered before.
+        trace's block was entered before.
     TypeError, ValueError
         An argument of another type, or a limit below 1.
 
     Notes
     -----
-    **Times are the host's**, in microseconds since the block began: when a call was made and how
-    long it took, not when the device did the work. A forked process writes nothing. While a trace
-    is open, an event takes about 0.5 µs; without a trace, one memory read.
+    **Times are the host's**, in microseconds since the block began. They show when a call was made
+    and how long it took, and not when the device did the work. A forked process writes nothing.
+    While a trace is open, an event takes about 0.5 µs; without a trace, one memory read.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def trace(
     >>> os.path.getsize(path) > 0
     True
     """
-    # An integer would be taken for a file that is open, and closed at the end.
+    # `open` would take an integer for an open file, and close it at the end.
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(
             f"path: got {_shown(path):.80}; allowed: a str, bytes or a path-like object"
@@ -82,7 +82,7 @@ def trace(
         raise TypeError(f"limit: got {_shown(limit):.80}; allowed: an integer of 1 or more")
     if limit < 1:
         raise ValueError(f"limit: got {limit}; allowed: an integer of 1 or more")
-    # More than memory holds is as many as there are.
+    # A limit above the memory's size changes nothing.
     return _Block(path, min(limit, sys.maxsize), _named(streams))
 
 
@@ -98,7 +98,7 @@ def _named(streams: Mapping[int, str] | None) -> dict[int, str]:
 
 
 class _Block(ContextDecorator):
-    """The block of one trace. As a decorator it opens one at each call."""
+    """The block of one trace. As a decorator it opens a trace at each call."""
 
     def __init__(self, *how: Any) -> None:
         self._how, self._open = how, _traced(*how)
@@ -118,7 +118,7 @@ class _Block(ContextDecorator):
         if not inspect.iscoroutinefunction(function):
             return super().__call__(function)
 
-        # The call alone would be over before anything is done.
+        # The call alone would be over before any work is done.
         @functools.wraps(function)
         async def traced(*args: Any, **kwargs: Any) -> Any:
             with self._recreate_cm():
@@ -138,7 +138,7 @@ class _Block(ContextDecorator):
 
 @contextmanager
 def _traced(path: str | os.PathLike[str], limit: int, names: dict[int, str]) -> Iterator[None]:
-    # First of all, so that a second one does not empty the file of the first.
+    # First of all, so that a second trace does not empty the file of the first.
     _core._start_trace(limit)
     try:
         file = open(path, "w", encoding="ascii")  # noqa: PTH123, SIM115
@@ -149,8 +149,8 @@ def _traced(path: str | os.PathLike[str], limit: int, names: dict[int, str]) -> 
         try:
             yield
         finally:
-            # There is none in a fork, which shares the file: that is the parent's to write. A block
-            # that the end of the interpreter cut short can import nothing any more.
+            # A fork has no trace, and shares the file, which the parent must write. A block that
+            # the interpreter's end cut short can import nothing any more.
             recording = _core._stop_trace()
             if recording is not None and not sys.is_finalizing():
                 _write(file, recording, names)
@@ -170,8 +170,8 @@ def _write(file: TextIO, recording: _core._Recording, streams: Mapping[int, str]
 
 
 def thread_name() -> str:
-    """Name the calling thread; asked by the extension, once a trace."""
+    """Return the calling thread's name. The extension asks once for each trace."""
     ident = threading.get_ident()
-    # Not `current_thread`, which would make up an object for a thread that is none of Python's.
+    # Not `current_thread`, which would make an object for a thread unknown to Python.
     names = (thread.name for thread in threading.enumerate() if thread.ident == ident)
     return next(names, f"native thread {threading.get_native_id()}")

@@ -1,7 +1,7 @@
-"""The events that a trace kept, in the trace event format that Chrome and Perfetto read.
+"""Writes a trace's events in the trace event format, which Chrome and Perfetto read.
 
-The format is described in "Trace Event Format" (Google, 2016). A process stands for the host, with
-a lane for each thread, and one for each device, with a lane for each stream; lanes have numbers of
+"Trace Event Format" (Google, 2016) describes the format. One process stands for the host, with a
+lane for each thread, and one for each device, with a lane for each stream. Lanes have numbers of
 their own. Times are microseconds, in steps of a nanosecond.
 """
 
@@ -14,7 +14,7 @@ from cai_bridge import _core
 
 _HOST = 1
 _FIRST_DEVICE = 2
-# The length of an order's slices: the arrow needs a slice at each end.
+# The length of an order's slices, since an arrow needs a slice at each end.
 _TICK = 100
 _AT_ONCE = 1000
 
@@ -26,8 +26,8 @@ _POINTERS = ("ptr", "copy")
 
 
 def write(file: TextIO, recording: _core._Recording, streams: Mapping[int, str]) -> None:
-    """Write all that `recording` has kept; it is empty afterwards."""
-    # The first is the one that opened the trace.
+    """Write all events in `recording`, and empty it."""
+    # The first event is that of the thread that opened the trace.
     began, ended = recording.times
     timeline = _Timeline(began, dict(recording.threads), streams)
     about = {
@@ -50,20 +50,20 @@ def write(file: TextIO, recording: _core._Recording, streams: Mapping[int, str])
 
 
 class _Timeline:
-    """The lanes, and what is on them."""
+    """The lanes and their events."""
 
     def __init__(self, began: int, threads: dict[int, str], streams: Mapping[int, str]) -> None:
         self._began = began
         self._thread_names = threads
         self._stream_names = streams
         self._lanes: dict[tuple[int, int, int], tuple[_Lane, str]] = {}
-        # Where the last slice of a lane ends, which no other there may overlap.
+        # The end of a lane's last slice, which the next slice must not overlap.
         self._ends: dict[_Lane, int] = {}
         self._arrows = 0
         self._first = self._thread(next(iter(threads)))
 
     def read(self, name: str, at: int, thread: int, fields: _Event) -> Iterator[_Event]:
-        """Yield what stands for one event, made at that time by the thread of that number."""
+        """Yield the entries for one event, made at the time `at` by the thread `thread`."""
         lane, at = self._thread(thread), at - self._began
         ended = fields.pop("trace.ended", at + self._began) - self._began
         began = fields.pop("trace.began", ended + self._began) - self._began
@@ -98,7 +98,7 @@ class _Timeline:
         return {**_instant(at - self._began, self._first, "trace", text, {}), "s": "g"}
 
     def metadata(self) -> Iterator[_Event]:
-        """Yield the names of the lanes used, and their order."""
+        """Yield the names of the used lanes, and their order."""
         for pid in sorted({pid for (pid, _), _ in self._lanes.values()}):
             name = "host threads" if pid == _HOST else f"cuda:{pid - _FIRST_DEVICE} streams"
             yield _about(pid, 0, "process_name", name=name)
@@ -111,7 +111,7 @@ class _Timeline:
         self._arrows += 1
         recorded = max(at, self._ends.get(first, 0))
         self._ends[first] = recorded + _TICK
-        # Not before: an arrow goes forward in time.
+        # Not earlier: an arrow goes forward in time.
         waited = max(recorded, self._ends.get(then, 0))
         self._ends[then] = waited + _TICK
         arrow = {"name": "order", "cat": "order", "id": self._arrows}
@@ -124,7 +124,7 @@ class _Timeline:
         return self._lane((_HOST, number, 0), self._thread_name(number))
 
     def _thread_name(self, number: int) -> str:
-        # A thread that came when the interpreter was about to end could not be asked.
+        # A thread that appeared when the interpreter was about to end could not be asked.
         return self._thread_names.get(number) or f"thread {number}"
 
     def _stream(self, device: int, handle: int, thread: int) -> _Lane:
@@ -141,12 +141,13 @@ class _Timeline:
         return f"{name} {handle:#x}"
 
     def _lane(self, key: tuple[int, int, int], name: str) -> _Lane:
-        # Numbered through, since viewers take a number for one thread, whatever its process.
+        # Numbers run on across processes: viewers take a number for one thread, whatever its
+        # process.
         lane = (key[0], len(self._lanes) + 1)
         return self._lanes.setdefault(key, (lane, name))[0]
 
     def _args(self, fields: _Event, thread: int) -> _Event:
-        # A warning may say in words what became of one of them.
+        # A warning may describe an event in words.
         numbers = {name: value for name, value in fields.items() if isinstance(value, int)}
         named = {
             name: self._stream_name(numbers[name], thread) for name in _STREAMS if name in numbers

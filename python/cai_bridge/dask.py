@@ -1,11 +1,11 @@
-"""Dask sends views of GPU memory between workers, once this module is imported.
+"""After `import cai_bridge.dask` Dask sends views of GPU memory between workers.
 
-A task returns ``to_dlpack(x)``, and the next one takes ``convert(view, library)``: in the same
-worker that is the same memory, in another one its own copy. The task makes the view, since only its
-thread knows the current stream of `x`'s library. Dask serializes in threads of its own, where the
-current stream is another, so arrays of other libraries are left to Dask.
+A task returns ``to_dlpack(x)``, and the next one calls ``convert(view, library)``. In the same
+worker this is the same memory; another worker gets its own copy. The task must make the view, since
+only its thread knows the current stream of `x`'s library. Dask serializes in other threads, with
+other current streams, so the bridge leaves arrays of other libraries to Dask.
 
-By TCP the memory goes through the host, by UCX from GPU to GPU. The host waits for the array alone.
+By TCP the memory goes through the host, by UCX from GPU to GPU. The host waits for the array only.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class NoGpuError(DeliveryError):
 
 
 class Undelivered:
-    """What arrives in place of a view that could not be sent or received: to use it raises why.
+    """Stands for a view that could not be sent or received: using it raises the reason.
 
-    An error within Dask's own deserialization would leave the tasks that wait for the view waiting
-    for ever (distributed 2026.8), so it is raised where a task uses the view. Dask may send it on:
-    it keeps what came, of which another process makes the view.
+    After an error within Dask's own deserialization the tasks that wait for the view would wait
+    forever (distributed 2026.8). So the error is raised where a task uses the view. Dask may send
+    this object on: it keeps what arrived, from which another process makes the view.
     """
 
     def __init__(self, error: Exception, header: Header, frames: Frames) -> None:
@@ -57,7 +57,7 @@ class Undelivered:
         return sum(memoryview(frame).nbytes for frame in self._frames)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise the reason for what a view has; Dask looks for names of its own."""
+        """Raise the reason for a view's attributes; Dask looks for attributes of its own."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise self._error
@@ -79,9 +79,9 @@ class Undelivered:
 
 
 def _header(view: View) -> Header:
-    """Say what the receiver needs: no address, no device and no stream, which are of this process.
+    """Describe a view for the receiver, to which address, device and stream mean nothing.
 
-    The element type goes by name, which NumPy does not know of bfloat16 and 8-bit floats.
+    The element type goes by name, since NumPy does not know bfloat16 and 8-bit floats.
     """
     name = view._dtype_name
     if name is None:
@@ -97,7 +97,7 @@ def _header(view: View) -> Header:
 
 
 def _made(header: Header, ptr: int, stream: int | None, owner: object) -> View:
-    """Make the view anew, of C-contiguous memory at `ptr` that is ready on `stream`."""
+    """Make the view again, of C-contiguous memory at `ptr` that is ready on `stream`."""
     said = {
         "shape": tuple(header["shape"]),
         "typestr": header["typestr"],
@@ -129,7 +129,7 @@ def _from_host(header: Header, frames: Frames) -> View:
 
 
 def _to_frame(view: View) -> tuple[Header, Frames]:
-    """Lend the memory to UCX, which knows no stream, once the host has waited for it."""
+    """Lend the memory to UCX, which knows no stream, after the host has waited for it."""
     header = _header(view)
     if view._fields()[-1] is not None:
         view = convert(view, "dlpack", copy=True)
@@ -145,7 +145,7 @@ def _to_frame(view: View) -> tuple[Header, Frames]:
 
 
 def _from_frame(header: Header, frames: Frames) -> View:
-    """Take over memory that UCX has written: it is done with that."""
+    """Take over memory that UCX has finished writing."""
     if not frames:
         return _from_host(header, frames)
     ptr, _ = frames[0].__cuda_array_interface__["data"]
@@ -153,7 +153,7 @@ def _from_frame(header: Header, frames: Frames) -> View:
 
 
 def _sending(send: Callable[[View], tuple[Header, Frames]]) -> Callable[..., tuple[Header, Frames]]:
-    """Send the reason in place of a view that cannot be sent."""
+    """Send the reason instead of a view that cannot be sent."""
 
     def sent(view: View) -> tuple[Header, Frames]:
         try:
@@ -175,7 +175,7 @@ def _on(undelivered: Undelivered) -> tuple[Header, Frames]:
 def _receiving(
     receive: Callable[[Header, Frames], View], *, on_host: bool
 ) -> Callable[..., View | Undelivered]:
-    """Return the reason in place of a view that cannot be received; bytes on the host are kept."""
+    """Return the reason instead of a view that cannot be received, and keep bytes on the host."""
 
     def received(header: Header, frames: Frames) -> View | Undelivered:
         try:
@@ -205,7 +205,7 @@ def _explained(error: DriverError) -> Exception:
 
 
 def _token(_: View) -> tuple[str, str]:
-    """Give each view a key of its own: memory changes under its address."""
+    """Give each view a key of its own, since the contents of an address change."""
     return "cai_bridge", uuid.uuid4().hex
 
 

@@ -1,6 +1,6 @@
-"""The pytest plugin: what ``pytest --pyargs cai_bridge.conformance`` judges, a test a requirement.
+"""The pytest plugin behind ``pytest --pyargs cai_bridge.conformance``, a test per requirement.
 
-`pytest_cai_bridge` has the options, and registers this where one names a subject.
+`pytest_cai_bridge` has the options, and registers this module if an option names a subject.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from cai_bridge.testing import SimulatedCuda
 
 ROLES = ("producer", "consumer")
 RAN = pytest.StashKey[list[str]]()
-"""The requirements that were run, by name."""
+"""The names of the requirements that were run."""
 CASES = pytest.StashKey[dict[str, list[Any]]]()
 PLACE = pytest.StashKey["Place"]()
 TALLIES = pytest.StashKey[list["Tally"]]()
 REASONS, FEW = 5, 3
-"""How many reasons for skips are told, and how many requirements of a reason by their names."""
+"""How many reasons for skips are reported, and how many requirements of a reason by name."""
 
 
 class Place:
-    """The device that is judged on, for as long as the tests are the plugin's.
+    """The device for judging, open as long as the plugin's tests run.
 
-    An adapter may keep a stream, and a library its pool, so that a simulated device is one for all
-    tests, as it is for ``cai-bridge check``.
+    An adapter may keep a stream, and a library its pool. So one simulated device serves all tests,
+    as in ``cai-bridge check``.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -63,7 +63,7 @@ class Place:
     def lab(self) -> Lab:
         """Open the device, unless it is open."""
         if self._lab is None or SimulatedCuda.current() is not self._device:
-            # A fixture may put another simulated device in place for each test.
+            # A fixture may install another simulated device for each test.
             self.close()
             self._lab = self._open.enter_context(open_lab(self._where))
             self._lab.thorough = self.config.getoption("--cai-thorough")
@@ -71,14 +71,14 @@ class Place:
         return self._lab
 
     def close(self) -> None:
-        """Give it back: other tests may put a device of their own in place."""
+        """Close the device, so that other tests may install their own."""
         self._lab = None
         self._open.close()
 
 
 @dataclass
 class Tally:
-    """What came of a subject's tests in one role.
+    """The results of a subject's tests in one role.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Tally:
     name, role, place : str
         The subject's name, its role, and the device.
     verdicts : list of Verdict
-        Those of the requirements that were run here.
+        The verdicts on the requirements that were run here.
     """
 
     name: str
@@ -98,13 +98,13 @@ class Tally:
 
     @property
     def report(self) -> Report:
-        """What there is so far."""
+        """Return the verdicts so far."""
         return Report(self.name, self.role, self.place, tuple(self.verdicts))
 
 
 @dataclass(frozen=True)
 class Case:
-    """One test: a requirement, or for None whether there was any verdict at all."""
+    """One test: a requirement, or for None the check that there was any verdict at all."""
 
     requirement: Requirement | None
     place: Place
@@ -113,27 +113,27 @@ class Case:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Tell what is judged."""
+    """Name what is judged."""
     given = [f"{role} {one}" for role in ROLES for one in config.getoption(f"--cai-{role}", [])]
     return [f"conformance: {', '.join(given)}"] if given else []
 
 
 def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
-    """Find an adapter; what a module raises is a mistake of the option, ``SystemExit`` included."""
+    """Find an adapter. An exception of its module, even ``SystemExit``, is the option's fault."""
     try:
         return producer_named(subject) if role == "producer" else consumer_named(subject)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        # Of the first two the kit says all that there is to say.
+        # For the first two the kit's message says everything.
         kind = "" if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: "
         raise pytest.UsageError(f"--cai-{role} {subject}: {kind}{text_of(error)}") from None
 
 
 def _listed(kind: str, file: Path, judged: set[str]) -> dict[str, dict[str, str]]:
-    """Read a file: reasons by subject and requirement name; each name must exist.
+    """Read a file: reasons by subject and requirement name. Each name must exist.
 
-    A file may have subjects of other runs, but not of those alone.
+    A file may contain subjects of other runs, but not only such.
     """
     try:
         listed = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ def _listed(kind: str, file: Path, judged: set[str]) -> dict[str, dict[str, str]
 
 
 def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
-    """Read all files: reasons by subjects and the requirements' names."""
+    """Read all files: reasons by subject and requirement name."""
     known: dict[str, dict[str, str]] = {}
     judged = {one for role in ROLES for one in config.getoption(f"--cai-{role}", [])}
     for file in config.getoption(f"--cai-{kind}-file"):
@@ -174,7 +174,7 @@ def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
 
 
 def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]:
-    """Make one test a subject and requirement, with what is known of it, and one behind them."""
+    """Make a test for each subject and requirement, with its reasons, and one behind them."""
     made = []
     place = config.stash[PLACE]
     for subject in config.getoption(f"--cai-{role}"):
@@ -202,7 +202,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     here = str(config.invocation_params.dir)
     if here not in sys.path:
-        # `python -m pytest` has it there, and `pytest` has not.
+        # `python -m pytest` puts the current folder there, and `pytest` does not.
         sys.path.insert(0, here)
     config.stash[PLACE] = place = Place(config)
     config.add_cleanup(place.close)
@@ -215,9 +215,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Leave the last lines of a run one line for each failure.
+    """Keep the last lines of a run at one line for each failure.
 
-    On a terminal pytest cuts them at its width, where the variable ``CI`` is set it does not.
+    On a terminal pytest cuts them at its width, but not if the variable ``CI`` is set.
     """
     report = yield
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -229,7 +229,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Give the device back behind the last test that needs it."""
+    """Close the device after the last test that needs it."""
     if PLACE in item.config.stash and not (nextitem and _is_case(nextitem)):
         item.config.stash[PLACE].close()
 
@@ -240,7 +240,7 @@ def _is_case(item: pytest.Item) -> bool:
 
 
 def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
-    """Make the tests of a role, or one that says that there are none."""
+    """Make the tests of a role, or one test that reports that there are none."""
     made = metafunc.config.stash.get(CASES, {}).get(role)
     if not made:
         skip = pytest.mark.skip(reason=f"no --cai-{role} was given")
@@ -269,7 +269,7 @@ def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
 
 
 def _told(verdict: Verdict, case: Case) -> str:
-    """Write a failure in full, or in two lines where it likely follows from another."""
+    """Write a failure in full, or in two lines if it likely follows from another."""
     rule = verdict.requirement
     cause = case.tally.report.follows.get(rule.name)
     if cause and case.place.config.get_verbosity() < 1:
@@ -292,7 +292,7 @@ def _told(verdict: Verdict, case: Case) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell what was judged of each subject, what leads its failures, and what was not judged."""
+    """Report what was judged of each subject, what causes its failures, and what was not judged."""
     tallies = [one for one in terminalreporter.config.stash.get(TALLIES, []) if one.verdicts]
     if tallies:
         terminalreporter.section("conformance")
@@ -313,12 +313,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @contextmanager
 def _named_when_slow(case: Case) -> Iterator[None]:
-    """Name a requirement on the terminal that takes long: it may be the one that hangs."""
+    """Name a requirement on the terminal if it takes long, since it may hang."""
     config, name = case.place.config, case.requirement.name if case.requirement else ""
     after: float = config.getoption("--cai-slow-after")
 
     def tell() -> None:
-        # Past what pytest captures.
+        # Past pytest's capture.
         writer = config.get_terminal_writer()
         writer.line(f"\ncai_bridge: {case.subject}: {name} has run for {after:g} s")
         writer.flush()
@@ -333,7 +333,7 @@ def _named_when_slow(case: Case) -> Iterator[None]:
 
 
 def _anything(tally: Tally) -> None:
-    """Fail where every requirement was skipped: nothing is known of such a library."""
+    """Fail if every requirement was skipped, since then nothing is known about the library."""
     if any(one.outcome != "skipped" for one in tally.verdicts):
         return
     if len(tally.verdicts) < tally.expected:
