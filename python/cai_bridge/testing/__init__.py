@@ -1,15 +1,16 @@
 """For tests of code that hands arrays from one library to another.
 
-`describe` tells what each protocol says of an array, `assert_equivalent` that it is the same, and
-`check_producer` and `check_consumer` judge a library by all that the protocols require.
+`describe` shows what each protocol says about an array, `assert_equivalent` checks that the
+protocols agree, and `check_producer` and `check_consumer` judge a library by everything that the
+protocols require.
 
-`checkpoint` writes an array down for ``cai-bridge perturb``, which runs a program with GPU work
-delayed to show missing waits.
+`checkpoint` records an array for ``cai-bridge perturb``, which runs a program with delayed GPU
+work to show missing waits.
 
-`simulated_cuda` puts a CUDA device that needs no GPU in place of the driver. Queued work runs late,
-so that a missing wait shows in the values, and every access that nothing orders is reported,
-whatever the timing. Arrays speak the protocols that they are told to, and stand-in consumers take
-arrays in as the real libraries do.
+`simulated_cuda` replaces the driver by a CUDA device that needs no GPU. Queued work runs late, so
+that a missing wait shows in the values. Every access that nothing orders is reported, whatever
+the timing. An array speaks the protocols that you name, and stand-in consumers import arrays as
+the real libraries do.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from ._stream import SimulatedEvent, SimulatedStream
 from ._stream import _current_streams as _current_streams
 from ._values import SimulatedDtype
 
-# A traceback names them as they are imported.
+# So that a traceback names them as users import them.
 for _kind in (RaceError, SimulatedError, NotEquivalentError):
     _kind.__module__ = __name__
 del _kind
@@ -64,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is made of all the others when it is first asked for."""
+    """Import names that need all the others, when they are first used."""
     if name not in {"check_consumer", "check_producer"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cai_bridge.conformance import check  # noqa: PLC0415

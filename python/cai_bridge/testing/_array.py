@@ -1,4 +1,4 @@
-"""Arrays of the simulated device, each of a type that has exactly the dunders asked for."""
+"""Arrays of the simulated device, each of a type with exactly the requested dunders."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ LEGACY = 1
 class SimulatedArray:
     """An array in simulated memory; made by `SimulatedCuda.array`.
 
-    Its *pending stream* is the one that its queued work is on: the one given at creation, or the
-    one of the last `SimulatedStream.fill`, `SimulatedStream.copy` or launch that names it among its
-    writes. Its exports are ordered by it, as in a library that tracks its streams.
+    Its *pending stream* is the stream of its queued work. This is the stream given at creation, or
+    that of the last `SimulatedStream.fill`, `SimulatedStream.copy` or launch that writes the array.
+    Its exports are ordered by this stream, as in a library that tracks its streams.
 
-    The memory is freed when this object and all of its exports are gone: at once and from the host
-    (``cuMemFree``), so that queued work which still uses it is a report; or, for ``memory="pool"``,
-    in the order of the stream that it was taken for.
+    The memory is freed when this object and all of its exports are gone. The host frees it at once
+    (``cuMemFree``), so queued work that still uses it is reported. With ``memory="pool"`` it is
+    freed in the order of the stream that it was allocated for.
     """
 
     if TYPE_CHECKING:
-        # Each array has those that `speaks` asks for, which no type checker knows.
+        # Each array has the dunders that `speaks` names, which no type checker knows.
         def __dlpack__(self, *, stream: Any = None) -> Any: ...
         def __dlpack_device__(self) -> tuple[int, int]: ...
         @property
@@ -48,11 +48,11 @@ class SimulatedArray:
 
     def _set_pending(self, stream: SimulatedStream) -> None:
         self._tensor.set_pending(*stream._queue)
-        # Held, since a CUDA Array Interface exporter vouches for its stream.
+        # Held, since a CAI exporter must keep its stream alive.
         self._stream = stream
 
     def __array__(self, *_wishes: object, **_more: object) -> NoReturn:
-        """Refuse to be taken for a thing to put into an array of objects, as NumPy would."""
+        """Refuse to become an item of an array of objects, which NumPy would make."""
         raise TypeError(
             "simulated array: got numpy.asarray(x); allowed: cuda.read(x), x.tolist(), or "
             'convert(x, "numpy")'
@@ -64,12 +64,12 @@ class SimulatedArray:
 
     @property
     def stream(self) -> SimulatedStream | None:
-        """The pending stream; None where no work was ever queued."""
+        """The pending stream; None if no work was ever queued."""
         return self._stream
 
     @property
     def ptr(self) -> int:
-        """The address of the first item; 0 where there is none."""
+        """The address of the first item; 0 if there are none."""
         return self._region.ptr
 
     @property
@@ -119,19 +119,19 @@ class SimulatedArray:
 
     @property
     def exports(self) -> int:
-        """How many managed tensors of the array are alive, those in capsules included."""
+        """The number of the array's managed tensors that are alive, also in capsules."""
         return self._tensor.exports
 
     def tolist(self) -> Any:
         """Read the values from the host, as nested lists.
 
-        The read is checked against queued work and makes none run; inside queued work it is not
-        checked, since the launch has declared it.
+        The read is checked against queued work and makes none of it run. Inside queued work it is
+        not checked, since the launch has declared it.
         """
         return _work.host_read(self._session, self, "tolist")
 
     def assign(self, value: object) -> None:
-        """Write one value, or nested lists, from the host; checked as `tolist` is.
+        """Write one value, or nested lists, from the host; checked as in `tolist`.
 
         Raises
         ------
@@ -223,10 +223,10 @@ class _Cai(SimulatedArray):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The dict, without an order of its own: what is pending is on `stream`."""
+        """The dict. It orders nothing: pending work is on `stream`."""
         _work.check_lives(self._session)
         region, tensor = self._region, self._tensor
-        # Before version 2 strides of C-contiguous arrays were given as well.
+        # Before version 2 C-contiguous arrays had strides as well.
         compact = tensor.contiguous and self._version >= 2
         interface = {
             "shape": region.shape,
@@ -266,7 +266,7 @@ _SPEAKERS: dict[str, type] = {
 
 
 def class_for(speaks: str | Iterable[str]) -> type[SimulatedArray]:
-    """Find the class of arrays that speak exactly that; one of each protocol."""
+    """Find the class of arrays that speak exactly these protocols; one class for each set."""
     if not isinstance(speaks, Iterable):
         _checks.refuse(TypeError, "speaks", speaks, "a protocol's name, or several")
     names = [speaks] if isinstance(speaks, str) else list(speaks)
@@ -282,7 +282,7 @@ def class_for(speaks: str | Iterable[str]) -> type[SimulatedArray]:
     ordered = tuple(name for name in _SPEAKERS if name in names)
     made = _CLASSES.get(ordered)
     if made is None:
-        # Of two threads that get here at once, one keeps its class.
+        # If two threads arrive here at once, only one of the classes is kept.
         made = _CLASSES.setdefault(ordered, _class_of(ordered))
     return made
 
@@ -294,7 +294,7 @@ def _class_of(ordered: tuple[str, ...]) -> type[SimulatedArray]:
     bases = tuple(_SPEAKERS[name] for name in ordered)
     if not any(issubclass(base, SimulatedArray) for base in bases):
         bases = (*bases, SimulatedArray)
-    # The class with the table comes last: the others say how an array is made.
+    # The class with the table comes last, since the others define how an array is made.
     bases = tuple(sorted(bases, key=lambda base: not issubclass(base, SimulatedArray)))
     name = f"SimulatedArray[{', '.join(ordered)}]" if ordered else "SimulatedArray"
     return type(

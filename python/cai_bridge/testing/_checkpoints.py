@@ -17,24 +17,24 @@ from typing import Any
 
 _PREFIX = "CAI_BRIDGE_PERTURB_"
 _ROOM = 1 << 26
-"""Bytes of pinned memory for copies that are pending."""
+"""The bytes of pinned memory for pending copies."""
 _SHOWN = 1024
-"""How many elements are written down where numbers may be apart by a tolerance."""
+"""How many elements are recorded if numbers may differ by a tolerance."""
 
 
 def checkpoint(name: str, x: object) -> None:
-    """Write down what an array holds, in order on its own stream, for ``cai-bridge perturb``.
+    """Record an array's elements, in order on its own stream, for ``cai-bridge perturb``.
 
-    Without the command it does nothing, and looks at nothing. Under it the array is copied to the
-    host behind the work that is queued on the array's stream; the host does not wait, so a missing
-    wait is not hidden. A line with the name, the type, the shape and a hash of the elements is
-    compared between the runs.
+    Outside the command this does nothing, and does not look at `x`. Under the command the array is
+    copied to the host behind the work queued on its stream. The host does not wait, so a missing
+    wait stays visible. The command compares a line with the name, the type, the shape and a hash of
+    the elements between its runs.
 
     Parameters
     ----------
     name : str
-        Which array it is. A name may come again; the order of the lines counts.
-    x : object
+        The array's name. A name may be used again; the order of the lines counts.
+        x : object
         An array that `to_cai` takes, or anything that `numpy.asarray` takes.
 
     Raises
@@ -48,7 +48,7 @@ def checkpoint(name: str, x: object) -> None:
 
 @dataclass
 class _Pending:
-    """A copy that is queued."""
+    """A queued copy."""
 
     name: str
     at: int
@@ -60,7 +60,7 @@ class _Pending:
 
 
 class _Book:
-    """The copies of this process."""
+    """The queued copies of this process."""
 
     def __init__(self, folder: str) -> None:
         self.path = Path(folder) / f"{os.getpid()}.checkpoints"
@@ -72,15 +72,15 @@ class _Book:
         self.driver: Any = None
         atexit.register(self.flush)
         if util := sys.modules.get("multiprocessing.util"):
-            # Its workers end without the functions of `atexit`.
+            # Its worker processes end without calling functions of `atexit`.
             util.Finalize(None, self.flush, exitpriority=0)
 
     def host(self, name: str, array: Any) -> None:
-        """Write an array of the host's down, now."""
+        """Record a host array at once."""
         self.pending.append(_line(name, array))
 
     def queue(self, name: str, view: Any, stream: int) -> None:
-        """Queue a copy of a view on a stream: the one that it is ready on."""
+        """Queue a copy of a view, on the stream on which the view is ready."""
         low, size = _extent(view.shape, view.strides, view.itemsize)
         if not size:
             self.pending.append(_line(name, _empty(view)))
@@ -94,7 +94,7 @@ class _Book:
             self.flush()
             self.make_room(size)
         event = ctypes.c_void_p()
-        self.call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(2))  # without a time
+        self.call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(2))  # without timing
         source = ctypes.c_uint64(view.ptr + low)
         to = ctypes.c_void_p(self.base + self.used)
         self.call("cuMemcpyDtoHAsync_v2", to, source, ctypes.c_size_t(size), _handle(stream))
@@ -106,7 +106,7 @@ class _Book:
         self.used += size + -size % 256
 
     def make_room(self, size: int) -> None:
-        """Have pinned memory for so many bytes. This waits for the device, so it is made once."""
+        """Allocate this many bytes of pinned memory, once, since it makes the device wait."""
         self.used = 0
         if size <= self.room:
             return
@@ -116,7 +116,7 @@ class _Book:
         self.base = memory.value or 0
 
     def flush(self) -> None:
-        """Wait for what is queued, and write the lines."""
+        """Wait for the queued copies, and write their lines."""
         if os.getpid() != self.process:
             return
         lines = []
@@ -132,7 +132,7 @@ class _Book:
             to.writelines(f"{one}\n" for one in lines)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call the driver, under the library that is preloaded."""
+        """Call the driver, below the preloaded library."""
         from cai_bridge._core import DriverError  # noqa: PLC0415  (only where a GPU is)
 
         if self.driver is None:
@@ -146,7 +146,7 @@ _lock = threading.Lock()
 
 
 def _record(folder: str, name: str, x: Any) -> None:
-    # Only under the command; and past `watched`, whose checkpoints would have no end.
+    # Only under the command. The undecorated function, since checkpoints of checkpoints never end.
     from cai_bridge._core import to_cai  # noqa: PLC0415
 
     with _lock:
@@ -159,12 +159,12 @@ def _record(folder: str, name: str, x: Any) -> None:
         view = to_cai(x.detach() if hasattr(x, "detach") else x)
         stream = view.stream or 1
         book.queue(name, view, stream)
-        # The producer waits for the copy, and for nothing else: that would hide what it lacks.
+        # The producer waits for the copy only. Any further wait would hide a missing one.
         view.release(stream)
 
 
 def watched(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make each result of a function that hands arrays over a checkpoint of itself."""
+    """Make each result of a function that hands arrays over a checkpoint."""
     counted = itertools.count(1)
 
     @functools.wraps(function)
@@ -179,7 +179,7 @@ def watched(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watched_adapt(adapt: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the arrays that an adapted function is given checkpoints of themselves."""
+    """Make the arrays that an adapted function receives checkpoints."""
 
     @functools.wraps(adapt)
     def call(function: Any = None, *arguments: Any, **named: Any) -> Any:
@@ -226,7 +226,7 @@ def _handle(stream: int) -> ctypes.c_void_p:
 
 
 def _extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
-    """Tell where the lowest byte is, from the first element, and how many bytes follow it."""
+    """Return the lowest byte, relative to the first element, and the number of bytes from there."""
     if 0 in shape:
         return 0, 0
     ends = [stride * (extent - 1) for extent, stride in zip(shape, strides, strict=True)]
@@ -239,7 +239,7 @@ def _dtype(view: Any) -> Any:
 
     try:
         return np.dtype(view.dtype)
-    except (TypeError, ValueError):  # a type that NumPy lacks is as good as its bytes
+    except (TypeError, ValueError):  # a type that NumPy lacks is compared by its bytes
         return np.dtype(f"V{view.itemsize}")
 
 
@@ -258,7 +258,7 @@ def _strided(address: int, one: _Pending) -> Any:
 
 
 def _line(name: str, array: Any) -> str:
-    """Make the line that is compared: a hash, or some elements if numbers may be apart."""
+    """Make the line to compare: a hash, or some elements if numbers may differ."""
     import numpy as np  # noqa: PLC0415
 
     array = np.asarray(array)

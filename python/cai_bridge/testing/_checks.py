@@ -1,4 +1,4 @@
-"""Arguments of the simulated device, checked by their names."""
+"""Checks of the simulated device's arguments, by name."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from cai_bridge._core import _shown
 
 
 def refuse(kind: type[Exception], field: str, got: Any, allowed: str) -> NoReturn:
-    """Raise an error in the words of all others."""
+    """Raise an error in the usual form."""
     raise kind(f"{field}: got {_shown(got):.80}; allowed: {allowed}") from None
 
 
 def flag(field: str, value: Any) -> bool:
-    """Give a flag."""
+    """Return a checked flag."""
     if not isinstance(value, bool):
         refuse(TypeError, field, value, "True or False")
     return value
 
 
 def text(field: str, value: Any) -> str:
-    """Give a text."""
+    """Return a checked text."""
     if not isinstance(value, str):
         refuse(TypeError, field, value, "a str")
     return value
 
 
 def integer(field: str, value: Any, low: int, allowed: str) -> int:
-    """Give an integer of `low` or more."""
+    """Return a checked integer of at least `low`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         refuse(TypeError, field, value, allowed)
     if (number := value.__index__()) < low:
@@ -37,7 +37,7 @@ def integer(field: str, value: Any, low: int, allowed: str) -> int:
 
 
 def device(value: Any, devices: int) -> int:
-    """Give the ordinal of one of so many devices."""
+    """Return the checked ordinal of one of `devices` devices."""
     allowed = "0" if devices == 1 else "0 or 1" if devices == 2 else f"0 to {devices - 1}"
     if integer("device", value, 0, allowed) >= devices:
         refuse(ValueError, "device", value, allowed)
@@ -45,7 +45,7 @@ def device(value: Any, devices: int) -> int:
 
 
 def choice(field: str, value: Any, allowed: Iterable[str]) -> str:
-    """Give one of several words."""
+    """Return a checked word of several."""
     known = list(allowed)
     if not isinstance(value, str) or value not in known:
         refuse(ValueError, field, value, ", ".join(known))
@@ -53,7 +53,7 @@ def choice(field: str, value: Any, allowed: Iterable[str]) -> str:
 
 
 def extents(field: str, value: Any, allowed: str) -> tuple[int, ...]:
-    """Give a tuple of integers."""
+    """Return a checked tuple of integers."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         refuse(TypeError, field, value, allowed)
     for item in value:

@@ -12,7 +12,7 @@ from ._pending import Pending, Result
 from ._region import Region
 from ._stream import SimulatedStream, working_on
 
-# What consumers of today ask for.
+# The version that today's consumers ask for.
 MAX_VERSION = (1, 3)
 
 
@@ -20,11 +20,11 @@ class Consumer:
     """A library that imports an array and works on it; `SimulatedCuda.consumer` makes it.
 
     Each `read` and `write` imports the array again, in the way of its kind, and queues its work on
-    the stream that it may work on. The `Pending` that it returns holds what it imported.
+    the stream that it may use. The returned `Pending` holds the imported object.
     """
 
     kind: ClassVar[str]
-    # Whether it takes no notice of the stream that a dict names.
+    # Whether it ignores the stream that a dict names.
     ignores_dicts: ClassVar[bool] = False
 
     def __init__(self, session: _Session, stream: SimulatedStream) -> None:
@@ -32,7 +32,7 @@ class Consumer:
         self.stream = stream
 
     def _take(self, array: Any) -> tuple[Region, SimulatedStream, object]:
-        """Take the array in: where it is, the stream to work on, and what to hold."""
+        """Import the array: return its memory, the stream to work on, and what to hold."""
         raise NotImplementedError
 
     def _taken(self, array: Any) -> tuple[Region, SimulatedStream, object]:
@@ -72,7 +72,7 @@ class Consumer:
         return Pending(name, result, held)
 
     def _on(self, device: int, handle: int) -> SimulatedStream:
-        """Name another owner's stream, by the driver's handle."""
+        """Name another owner's stream by the driver's handle."""
         if (device, handle) == self.stream._queue:
             return self.stream
         return SimulatedStream._named(self._session, device, handle or 1)
@@ -186,13 +186,13 @@ class _DLPackBorrowed(Consumer):
 
 
 def _ordinal(region: Region, stream: SimulatedStream) -> int:
-    """Tell the device to work on; pinned and managed memory names none."""
+    """Return the device to work on; pinned and managed memory names none."""
     kind, ordinal = region.device
     return ordinal if kind == 2 else stream.device
 
 
 def _ask(array: Any, stream: int | None) -> Any:
-    """Call ``__dlpack__``, without a version where the producer takes none."""
+    """Call ``__dlpack__``, without a version if the producer takes none."""
     try:
         return array.__dlpack__(stream=stream, max_version=MAX_VERSION)
     except TypeError:
@@ -217,5 +217,5 @@ CONSUMERS: dict[str, type[Consumer]] = {
 
 
 def consumer(session: _Session, kind: str, stream: SimulatedStream) -> Consumer:
-    """Make a consumer of that kind."""
+    """Make a consumer of this kind."""
     return CONSUMERS[_checks.choice("kind", kind, CONSUMERS)](session, stream)

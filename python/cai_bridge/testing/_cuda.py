@@ -18,16 +18,16 @@ from ._queues import Queues
 from ._stream import SimulatedStream, a_stream, current
 from ._values import dtype_named, strides_named, values_and_shape
 
-# How many reports an exception has as notes.
+# How many reports are attached to an exception as notes.
 NOTED = 10
 
 
 class SimulatedCuda(Queues, Findings):
     """A CUDA driver that needs no GPU; `simulated_cuda` makes it.
 
-    Inside its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
-    in for device memory. Queued work runs late, in the least helpful order that CUDA allows. Each
-    pair of accesses that nothing orders, by happens-before, is a `Report`.
+    Inside its ``with`` block it is this process's driver for `cai_bridge`. Host memory stands in
+    for device memory. Queued work runs late, in the least helpful order that CUDA allows. Each pair
+    of accesses that nothing orders, by happens-before, is a `Report`.
 
     It remembers every array and stream that it ever had, less than a kilobyte each, so that a
     report can name one that is used too late. Conversions do not make it grow.
@@ -37,7 +37,7 @@ class SimulatedCuda(Queues, Findings):
 
     @staticmethod
     def current() -> SimulatedCuda | None:
-        """Return the simulated device that is in place, for code that was not given it."""
+        """Return the simulated device in use, for code that cannot be passed it."""
         return SimulatedCuda._here
 
     def __init__(self, devices: int, *, check: bool, shared: bool) -> None:
@@ -65,7 +65,7 @@ class SimulatedCuda(Queues, Findings):
         return self
 
     def _serve(self) -> None:
-        """Run what other processes wait for, as a GPU does by itself."""
+        """Run what other processes wait for, as a GPU does without being asked."""
         while SimulatedCuda._here is self:
             self._session.run_needed()
             time.sleep(0.0005)
@@ -87,13 +87,13 @@ class SimulatedCuda(Queues, Findings):
             self.check()
 
     def _note_reports(self, error: BaseException) -> None:
-        """Add the reports so far to an exception that leaves the block: they may be its cause."""
+        """Attach the reports so far to an exception that leaves the block: the possible cause."""
         if not self._check or isinstance(error, RaceError):
             return
         try:
             reports = self.reports
         except _core.DriverError:
-            return  # a fork has no part in its parent's device
+            return  # a fork must leave its parent's device alone
         for report in reports[:NOTED]:
             error.add_note(str(report))
         if more := len(reports) + self.reports_left_out - len(reports[:NOTED]):
@@ -101,7 +101,7 @@ class SimulatedCuda(Queues, Findings):
 
     @property
     def devices(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return self._devices
 
     @property
@@ -110,15 +110,15 @@ class SimulatedCuda(Queues, Findings):
         return self._session.device
 
     def set_device(self, device: int) -> None:
-        """Make a device the calling thread's current one, as ``cudaSetDevice``."""
+        """Make a device the calling thread's current one, like ``cudaSetDevice``."""
         _work.check_open(self._session)
         self._session.set_device(self._device(device))
 
     def reset_device(self, device: int = 0) -> None:
-        """Take down a device's primary context, as ``cuDevicePrimaryCtxReset``.
+        """Destroy a device's primary context, like ``cuDevicePrimaryCtxReset``.
 
-        Queued work runs first. The context's streams, events and memory are destroyed; do not use
-        its arrays any more. The context has the same address when it is used again.
+        Queued work runs first. The context's streams, events and memory are destroyed, so do not
+        use its arrays any more. At its next use the context has the same address.
         """
         _work.check_open(self._session)
         try:
@@ -139,14 +139,14 @@ class SimulatedCuda(Queues, Findings):
         Parameters
         ----------
         name : str, optional
-            What reports call it.
+            The stream's name in reports.
         device : int, optional
-            Its device; by default the current one.
+            The stream's device; by default the current one.
         blocking : bool, optional
-            Whether it is ordered with the legacy default stream.
+            Whether CUDA orders the stream with the legacy default stream.
         handle_of : SimulatedStream, optional
-            A destroyed stream, whose handle the new one is given. CUDA does that at once, even
-            while work of the first is pending; here no other stream has the same handle.
+            A destroyed stream whose handle the new one gets. CUDA reuses a handle at once, even
+            while work of the first stream is pending. Otherwise handles are never reused here.
         """
         _work.check_open(self._session)
         device = self._device(device)
@@ -164,19 +164,19 @@ class SimulatedCuda(Queues, Findings):
         return SimulatedStream(self._session, device, handle, name)
 
     def default_stream(self, device: int, *, per_thread: bool = False) -> SimulatedStream:
-        """Name a default stream of a device that need not be the current one."""
+        """Return a default stream of a device, which need not be the current one."""
         handle = 1 + _checks.flag("per_thread", per_thread)
         return SimulatedStream._named(self._session, self._device(device), handle)
 
     def stream_of(self, handle: int, *, device: int | None = None) -> SimulatedStream:
-        """Name another owner's stream by its handle; this does not keep it alive.
+        """Return another owner's stream by its handle; this does not keep it alive.
 
         Parameters
         ----------
         handle : int
             1 and 2 are the default streams.
         device : int, optional
-            Its device; by default the current one.
+            The stream's device; by default the current one.
         """
         handle = _checks.integer("handle", handle, 1, "1, 2, or the handle of a stream")
         return SimulatedStream._named(self._session, self._device(device), handle)
@@ -186,7 +186,8 @@ class SimulatedCuda(Queues, Findings):
         """Make a stream the current one of the arrays' library, in the calling thread.
 
         The exchange API reports it as ``current_work_stream`` and orders nothing, as in PyTorch:
-        work on another stream has to come before it. The default is the legacy default stream.
+        work on another stream must have been ordered before it. The default is the legacy default
+        stream.
         """
         with current(a_stream(stream)):
             yield stream
@@ -300,18 +301,18 @@ class SimulatedCuda(Queues, Findings):
 def simulated_cuda(devices: int = 1, *, check: bool = True, shared: bool = False) -> SimulatedCuda:
     """Replace the CUDA driver by a simulated one inside a ``with`` block.
 
-    At the end of the block all queued work runs, and the real driver comes back. If an exception
-    ends the block, queued work is dropped, and the exception has the reports so far as notes.
+    At the end of the block all queued work runs, and the real driver returns. If an exception ends
+    the block, queued work is dropped, and the exception gets the reports so far as notes.
 
     Parameters
     ----------
     devices : int, optional
-        How many devices.
+        The number of devices.
     check : bool, optional
         Whether the end of the block raises `RaceError` if the device has reports.
     shared : bool, optional
         Whether other processes with a simulated device can open its memory, as `cai_bridge.share`
-        asks. A thread then runs queued work that such a process waits for. On Linux only.
+        needs. A thread then runs queued work that such a process waits for. Only on Linux.
 
     Returns
     -------
@@ -320,6 +321,7 @@ def simulated_cuda(devices: int = 1, *, check: bool = True, shared: bool = False
 
     Raises
     ------
+    SimulatedError
     SimulatedError
         On entry: a simulated device is already in place.
 

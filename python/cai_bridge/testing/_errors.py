@@ -14,18 +14,18 @@ from ._lines import Line
 
 
 class SimulatedError(RuntimeError):
-    """The simulated device was used wrongly, such as one inside another."""
+    """The simulated device was used wrongly, for example one inside another."""
 
 
 class RaceError(AssertionError):
-    """The simulated device found accesses that nothing orders, or that are wrong in another way.
+    """The simulated device found accesses that nothing orders, or other mistakes.
 
     Attributes
     ----------
     reports : tuple of Report
         The reports, in program order: the first 10,000.
     left_out : int
-        How many more there were.
+        The number of further reports.
     """
 
     def __init__(self, reports: Sequence[Report], left_out: int = 0) -> None:
@@ -38,28 +38,28 @@ class RaceError(AssertionError):
         super().__init__(f"the simulated device has {what}:\n{lines}{more}")
 
     def __reduce__(self) -> Any:
-        # Of the message alone an exception cannot be made again.
+        # Without this, a copy would be made from the message only.
         return type(self), (self.reports, self.left_out), self.__dict__
 
 
 @dataclass(frozen=True)
 class Side:
-    """One operation of a report.
+    """One operation in a report.
 
     Attributes
     ----------
     operation : str
-        The operation's name, as it was launched.
+        The operation's name at its launch.
     place : str
         Where it runs: the host or a stream, as in ``stream 'p' (device 0, non-blocking)``.
     sequence : int
         Its number among all operations and host accesses, from 1; 0 for a driver call.
     allocation : str or None
-        The array that it touches, by name; None outside every allocation.
+        The name of the array that it accesses; None outside every allocation.
     start, stop : int
-        The bytes that it touches, counted from the allocation's start.
+        The accessed bytes, counted from the allocation's start.
     access : str or None
-        ``"read"``, ``"write"`` or ``"free"``; None where it touches no memory.
+        ``"read"``, ``"write"`` or ``"free"``; None if it accesses no memory.
     line : Line or None
         The line of the program that queued it, with ``path``, ``number`` and ``function``; None for
         work that the bridge or a library queued, and for a driver call.
@@ -77,7 +77,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Report:
-    """One thing that is wrong.
+    """One mistake that the simulated device found.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Report:
         ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``,
         ``"dead stream"``, ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
     message : str
-        The report in one line, with both sides. ``str`` of the report also has the lines of the
+        The report in one line, with both sides. ``str`` of the report adds the lines of the
         program, and the hand-over between them.
     first : Side or None
         The earlier side, if there are two.
@@ -106,7 +106,7 @@ class Report:
         return "\n".join([self.message, *lines])
 
     def _hand_overs(self) -> dict[str, str]:
-        """Find the calls between the two lines that may hand the array over, if it is a race."""
+        """For a race, find the calls between the two lines that may hand the array over."""
         first = self.first.line if self.first else None
         second = self.second.line
         if self.kind != "race" or first is None or second is None:
@@ -127,7 +127,7 @@ class Report:
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One call of the driver.
+    """One driver call.
 
     Attributes
     ----------
@@ -136,9 +136,9 @@ class CallRecord:
     outcome : str
         ``"done"``, ``"suppressed"``, or the error's name, such as ``"CUDA_ERROR_OUT_OF_MEMORY"``.
     stream : int or None
-        Its stream: 1, 2 or a handle.
+        The call's stream: 1, 2 or a handle.
     event, context : int or None
-        Its event and its context.
+        The call's event and context.
     """
 
     call: str

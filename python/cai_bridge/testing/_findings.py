@@ -20,7 +20,7 @@ class Findings:
 
     @property
     def reports_left_out(self) -> int:
-        """How many reports there are beyond those in `reports`."""
+        """The number of reports beyond those in `reports`."""
         return self._session.reports_left_out()
 
     def clear_reports(self) -> None:
@@ -69,7 +69,7 @@ class Findings:
 
 
 def _nth(nth: int) -> int:
-    """Give the number of a call. 0 is refused with the call's name."""
+    """Return the checked number of a call."""
     allowed = "1 for the next call, 2 for the one after, ..."
     if _checks.integer("nth", nth, 0, allowed) >= 1 << 32:
         _checks.refuse(ValueError, "nth", nth, allowed)

@@ -10,7 +10,7 @@ from ._stream import SimulatedStream, a_stream
 
 
 class SimulatedGraph:
-    """A capture inside its ``with`` block, and the graph after it.
+    """A capture inside its ``with`` block, and the graph after the block.
 
     `SimulatedCuda.capture` makes it.
     """
@@ -30,7 +30,7 @@ class SimulatedGraph:
         try:
             self._captured = self._session.end_capture(*self._stream._queue)
         except RuntimeError:
-            # What went wrong inside says more than that the capture was spoiled by it.
+            # The exception from inside says more than the spoiled capture.
             if kind is None:
                 raise
 

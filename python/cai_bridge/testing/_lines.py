@@ -1,4 +1,4 @@
-"""The lines of a program that queued the work of a simulated device, for its reports."""
+"""The lines of a program that queued the simulated device's work, for its reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _queued = weakref.WeakKeyDictionary()
 
 
 def note(session: _Session) -> None:
-    """Note which line of the program made the session's newest operation or host access."""
+    """Note the program's line that made the session's newest operation or host access."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_PACKAGE):
         if frame.f_back is None:
@@ -52,7 +52,7 @@ def note(session: _Session) -> None:
 
 
 def line(session: _Session, sequence: int) -> Line | None:
-    """Find the line of an operation; None for what no line of a program has queued itself."""
+    """Return the line of an operation; None if no line of the program queued it itself."""
     noted = _queued.get(session, {}).get(sequence)
     if noted is None:
         return None

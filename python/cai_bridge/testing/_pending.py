@@ -1,4 +1,4 @@
-"""The result of a read that is queued."""
+"""The result of a queued read."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from ._errors import SimulatedError
 
 
 class Result:
-    """Where queued work leaves what it saw."""
+    """The place where queued work leaves what it read."""
 
     done: bool = False
     value: Any = None
 
     def set(self, value: Any) -> None:
-        """Keep what the work saw, last."""
+        """Keep what the work read. This is the last step."""
         self.value, self.done = value, True
 
 
 class Pending:
-    """The result of queued work, and what the consumer holds meanwhile.
+    """The result of queued work, and the object that the consumer holds meanwhile.
 
     It holds what was imported (a managed tensor, a view) until `release`, or as long as it lives.
     The work itself holds nothing, as on a real device.
@@ -49,7 +49,7 @@ class Pending:
         return self._result.value
 
     def release(self) -> None:
-        """Drop what was imported; the value stays."""
+        """Drop the imported object; the value stays."""
         self._held = None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Work of a program on the simulated device: launches, syncs, captures, consumers."""
+"""A program's work on the simulated device: launches, waits, captures, consumers."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Queues:
         stream : SimulatedStream
             The stream.
         run : callable, optional
-            Called without arguments when the work runs, which is when something forces it: a sync,
-            or the end of the ``with`` block. What it raises is raised there. It must not wait for
-            the device.
+            Called without arguments when the work runs, which something must force: a host wait, or
+            the end of the ``with`` block. Its exception is raised there. It must not wait for the
+            device.
         reads, writes : iterable
-            What the work touches, checked now against all before: arrays, views (``ptr``,
+            The accessed memory, checked now against all earlier accesses: arrays, views (``ptr``,
             ``shape``, ``strides`` in bytes and ``itemsize``, or ``__cuda_array_interface__``), or
             pairs of an address and a number of bytes. Read-only arrays may not be written.
         name : str, optional
-            What reports call it.
+            The work's name in reports.
         """
         _work.launch(a_stream(stream), run, reads=reads, writes=writes, name=name)
 
     def synchronize(self) -> None:
-        """Wait on the host for all work of all devices, which runs it.
+        """Wait on the host for all work of all devices, which makes it run.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class Queues:
             _work.raise_kept(self._session)
 
     def run(self) -> None:
-        """Run all queued work without the host being ordered after it, as if time had passed."""
+        """Run all queued work, as if time had passed. This does not order the host after it."""
         try:
             self._session.run_all()
         finally:
@@ -68,35 +68,35 @@ class Queues:
 
     @property
     def pending(self) -> int:
-        """How many pieces of work are still to run."""
+        """The number of pieces of work still to run."""
         return self._session.pending
 
     def capture(self, stream: SimulatedStream, mode: str = "global") -> SimulatedGraph:
-        """Capture what is queued on a stream into a graph, as a context manager.
+        """Capture work queued on a stream into a graph, as a context manager.
 
         Parameters
         ----------
         stream : SimulatedStream
-            The stream that the capture begins and ends on.
+            The stream on which the capture begins and ends.
         mode : str, optional
             ``"global"``, ``"thread_local"`` or ``"relaxed"``, as in ``cuStreamBeginCapture``.
         """
         return SimulatedGraph(self._session, stream, mode)
 
     def consumer(self, kind: str, stream: SimulatedStream | None = None) -> Consumer:
-        """Make a stand-in for a library that takes arrays in.
+        """Make a stand-in for a library that imports arrays.
 
         Parameters
         ----------
         kind : str
-            Of CAI: ``"cai-waits"`` (its stream waits for the dict's by an event, as cuda.core),
+            For CAI: ``"cai-waits"`` (its stream waits for the dict's by an event, like cuda.core),
             ``"cai-enqueues"`` (works on the dict's stream), ``"cai-blocks"`` (the host waits for
-            the dict's stream, as Numba and CuPy), ``"cai-trusting"`` (ignores it, as torch). Of
-            DLPack: ``"dlpack"`` (asks for its stream), ``"dlpack-legacy-capsule"`` (the same
-            without ``max_version``), ``"dlpack-none"`` (asks for None, works on the legacy default
-            stream), ``"dlpack-unordered"`` (asks for -1), ``"dlpack-exchange"`` (the exchange API;
-            works on the stream that it names), ``"dlpack-borrowed"`` (the same with a borrowed
-            ``DLTensor``).
+            the dict's stream, like Numba and CuPy), ``"cai-trusting"`` (ignores the stream, like
+            torch). For DLPack: ``"dlpack"`` (names its stream), ``"dlpack-legacy-capsule"`` (names
+            its stream, without ``max_version``), ``"dlpack-none"`` (passes None, works on the
+            legacy default stream), ``"dlpack-unordered"`` (passes -1), ``"dlpack-exchange"`` (the
+            exchange API; works on the stream that it names), ``"dlpack-borrowed"`` (the exchange
+            API with a borrowed ``DLTensor``).
         stream : SimulatedStream, optional
             The stream that it works on; the legacy default stream by default.
         """

@@ -1,4 +1,4 @@
-"""Strided memory: which bytes it covers, and the Python values in it."""
+"""Strided memory: the bytes that it covers, and its values in Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._values import flat, nested, packer, shape_of, unpacker
 
 @dataclass(frozen=True)
 class Region:
-    """Where an array's items are.
+    """The memory of an array's items.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Region:
     itemsize : int
         The size of an item, in bytes.
     readonly : bool
-        Whether nobody may write through it.
+        Whether writing is forbidden.
     device : tuple of (int, int)
         DLPack's device.
     """
@@ -47,7 +47,7 @@ class Region:
         return math.prod(self.shape)
 
     def offsets(self) -> Iterator[int]:
-        """Walk the items' distances from the first, the last index fastest."""
+        """Walk the items' distances from the first item, with the last index changing fastest."""
         steps = (
             range(0, extent * stride, stride) if stride else itertools.repeat(0, extent)
             for extent, stride in zip(self.shape, self.strides, strict=True)
@@ -55,7 +55,7 @@ class Region:
         return map(sum, itertools.product(*steps))
 
     def spans(self) -> list[tuple[int, int]]:
-        """List the runs of bytes that the items cover, as ``(address, length)``."""
+        """List the ranges of bytes that the items cover, as ``(address, length)``."""
         if not self.size:
             return []
         start, run = self.ptr, self.itemsize
@@ -72,7 +72,7 @@ class Region:
         return [(start + sum(steps), run) for steps in itertools.product(*reversed(outer))]
 
     def read(self, load: Callable[[int, int], bytes]) -> Any:
-        """Read the items, as nested lists; a plain value where there is no dimension."""
+        """Read the items, as nested lists; a plain value if there is no dimension."""
         if not self.size:
             return nested(iter(()), self.shape)
         spans = self.spans()

@@ -15,7 +15,7 @@ from ._pending import Pending
 
 
 class _Current(threading.local):
-    """The streams that the simulated libraries work on just now, in one thread."""
+    """The streams that the simulated libraries use now, in one thread."""
 
     def __init__(self) -> None:
         self.streams: list[tuple[SimulatedStream, bool]] = []
@@ -27,7 +27,7 @@ _current = _Current()
 
 @contextlib.contextmanager
 def working_on(stream: SimulatedStream, *, ignores_dicts: bool = False) -> Iterator[None]:
-    """Make a stream the current one of a library, which may ignore the streams that dicts name."""
+    """Make a stream a library's current one; the library may ignore the streams in dicts."""
     entry = (stream, ignores_dicts)
     _current.streams.append(entry)
     try:
@@ -50,9 +50,9 @@ def current(stream: SimulatedStream) -> Iterator[None]:
 
 
 def _current_streams(device: int) -> list[tuple[SimulatedStream, bool]]:
-    """Tell the current streams of a device, and whether the library of each ignores those of dicts.
+    """Return a device's current streams, and whether each one's library ignores those in dicts.
 
-    Who holds such an object keeps its stream alive.
+    The returned objects keep their streams alive.
     """
     return [entry for entry in _current.streams if entry[0].device == device]
 
@@ -72,11 +72,11 @@ class SimulatedEvent:
 
     @property
     def done(self) -> bool:
-        """Whether the work before it has run. If so, the host is ordered after it."""
+        """Whether the work before the event has run. If so, the host is ordered after it."""
         return self._session.query_event(self.handle)
 
     def synchronize(self) -> None:
-        """Wait on the host: runs the work before it."""
+        """Wait on the host, which runs the work before the event."""
         try:
             self._session.synchronize_event(self.handle)
         finally:
@@ -84,11 +84,11 @@ class SimulatedEvent:
 
 
 class SimulatedStream:
-    """A stream of the simulated device; speaks CUDA's stream protocol.
+    """A stream of the simulated device; it speaks CUDA's stream protocol.
 
     `SimulatedCuda.stream` makes it. The stream is destroyed with this object, as in other
-    libraries; after that its bare handle names a destroyed stream. In a ``with`` block it is the
-    current one, as by `SimulatedCuda.current_stream`.
+    libraries; then its bare handle names a destroyed stream. In a ``with`` block it is the current
+    one, as in `SimulatedCuda.current_stream`.
     """
 
     def __init__(self, session: _Session, device: int | None, handle: int, name: str) -> None:
@@ -101,7 +101,7 @@ class SimulatedStream:
 
     @classmethod
     def _named(cls, session: _Session, device: int | None, handle: int) -> SimulatedStream:
-        """Name another owner's stream: it is not destroyed with this object."""
+        """Return another owner's stream, which is not destroyed with this object."""
         known = {1: "legacy default stream", 2: "per-thread default stream"}
         stream = cls(session, device, handle, known.get(handle, f"stream {handle:#x}"))
         stream._alive = False
@@ -109,17 +109,17 @@ class SimulatedStream:
 
     @property
     def external(self) -> bool:
-        """Whether it is around another owner's handle, as `SimulatedCuda.stream_of` makes it."""
+        """Whether another owner has the stream, as with `SimulatedCuda.stream_of`."""
         return self.handle > 2 and not (self._alive or self._destroyed)
 
     @property
     def device_index(self) -> int | None:
-        """The ordinal of its device; None for the default stream of the thread's current device."""
+        """The ordinal of the stream's device; None for the default stream of the current device."""
         return self._device
 
     @property
     def device(self) -> int:
-        """The ordinal of its device; a default stream's is that of the thread's current device."""
+        """The ordinal of the stream's device; a default stream's is the thread's current one."""
         if self._device is not None:
             return self._device
         current = self._session.device
@@ -201,7 +201,7 @@ class SimulatedStream:
         Raises
         ------
         SimulatedError
-            It is a default stream, or was destroyed before.
+            The stream is a default stream, or was destroyed before.
         """
         if not self._alive:
             why = "was destroyed before" if self._destroyed else "is not yours to destroy"
@@ -213,8 +213,8 @@ class SimulatedStream:
         raise TypeError("cannot copy or pickle a SimulatedStream: it owns its stream")
 
     def __del__(self) -> None:
-        # A fork leaves the streams to the process that they belong to, and a context that was
-        # reset has taken its own with it.
+        # A fork leaves streams to its parent process. A reset context has destroyed its own
+        # streams.
         if getattr(self, "_alive", False) and self._session.is_here:
             with contextlib.suppress(DriverError):
                 self.destroy()
@@ -224,7 +224,7 @@ class SimulatedStream:
 
 
 def a_stream(value: Any) -> SimulatedStream:
-    """Give a stream of the simulated device; a handle does not say whose it is."""
+    """Check for a stream of the simulated device: a bare handle does not say whose it is."""
     if not isinstance(value, SimulatedStream):
         allowed = "a SimulatedStream: cuda.default_stream(0), cuda.stream_of(handle), cuda.stream()"
         _checks.refuse(TypeError, "stream", value, allowed)

@@ -1,4 +1,4 @@
-"""Element types, and values in strided memory: Python's, or those of NumPy's arrays."""
+"""Element types, and values in strided memory, from Python or from NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ DTYPES = {name: SimulatedDtype(name, typestr, bits // 8) for name, _, bits, type
 """Every element type that the bridge has, by name."""
 
 CODES = {name: (code, bits) for name, code, bits, _ in _TABLE}
-"""DLPack's code and bits of each."""
+"""DLPack's code and bits of each type."""
 
-# Letters of `struct` for one number of so many bytes; those of unsigned ones are its bits.
+# Letters of `struct` for a number of this many bytes; an unsigned letter stands for the bits.
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _FLOATS = {2: "e", 4: "f", 8: "d"}
 
 
 def _letters(code: int, size: int) -> str:
-    """Tell the letter of `struct`, doubled for complex types; 8-bit floats are their bits."""
+    """Return the letter of `struct`, doubled for complex types; 8-bit floats go as bits."""
     match code:
         case 0:
             return _UNSIGNED[size].lower()
@@ -74,7 +74,7 @@ def dtype_named(name: str) -> SimulatedDtype:
 
 
 def name_behind(typestr: str, dtype: object = None) -> str:
-    """Name the element type of a typestr; `dtype` says which where the typestr does not."""
+    """Name the element type of a typestr; `dtype` names it if the typestr does not."""
     known = _EXACT.get(typestr)
     if known is not None:
         return known
@@ -89,7 +89,7 @@ def name_behind(typestr: str, dtype: object = None) -> str:
 
 
 def name_of_type(typestr: object, dtype: object, itemsize: int) -> str:
-    """Name the element type of an array that has a typestr, or a ``dtype`` of any form.
+    """Name the element type of an array with a typestr, or with a ``dtype`` of any form.
 
     A ``dtype`` may be NumPy's, the simulated device's own, a name such as ``"float32"``, or a
     typestr.
@@ -122,7 +122,7 @@ def _integer(value: Any) -> int:
 
 
 def packer(name: str) -> Callable[[Any], bytes]:
-    """Make the function that turns a Python value into the bytes of an item."""
+    """Make a function that turns a Python value into an item's bytes."""
     pack = _packer(name)
 
     def checked(value: Any) -> bytes:
@@ -157,7 +157,7 @@ def _packer(name: str) -> Callable[[Any], bytes]:
 
 
 def unpacker(name: str) -> Callable[[bytes, int], Any]:
-    """Make the function that turns the bytes of an item, at an offset, into a Python value."""
+    """Make a function that turns an item's bytes, at an offset, into a Python value."""
     unpack = _FORMATS[name].unpack_from
     if name == "bfloat16":
         return lambda data, offset: _from_bfloat16(unpack(data, offset)[0])
@@ -167,7 +167,7 @@ def unpacker(name: str) -> Callable[[bytes, int], Any]:
 
 
 def shape_of(data: Any) -> tuple[int, ...]:
-    """Tell the shape of nested sequences; a plain value has none."""
+    """Return the shape of nested sequences; () for a plain value."""
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         return ()
     if not data:
@@ -179,7 +179,7 @@ def shape_of(data: Any) -> tuple[int, ...]:
 
 
 def flat(data: Any) -> Iterator[Any]:
-    """Walk the values of nested sequences, the last index fastest."""
+    """Walk the values of nested sequences, with the last index changing fastest."""
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         for item in data:
             yield from flat(item)
@@ -188,14 +188,14 @@ def flat(data: Any) -> Iterator[Any]:
 
 
 def nested(values: Iterator[Any], shape: tuple[int, ...]) -> Any:
-    """Make nested lists of that shape."""
+    """Make nested lists of this shape."""
     if not shape:
         return next(values)
     return [nested(values, shape[1:]) for _ in range(shape[0])]
 
 
 def compact_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Tell the strides of a C-contiguous array, in bytes."""
+    """Return the strides of a C-contiguous array, in bytes."""
     strides: list[int] = []
     for extent in reversed(shape):
         strides.append(itemsize)
@@ -206,7 +206,7 @@ def compact_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def values_and_shape(
     data: Any, shape: int | Sequence[int] | None, fill: Any
 ) -> tuple[str | None, Any, tuple[int, ...]]:
-    """Tell a NumPy array's element type, the values, and the extents that they have or fill."""
+    """Return a NumPy array's element type, its values, and the extents that they have or fill."""
     if data is not None and fill is not None:
         raise ValueError("fill: got a value beside data; allowed: one of the two")
     if data is None:
@@ -242,7 +242,7 @@ def _extents(shape: Any) -> tuple[int, ...]:
 def strides_named(
     strides: str | Sequence[int], shape: tuple[int, ...], itemsize: int
 ) -> list[int] | None:
-    """Tell the strides in bytes; None for a C-contiguous array."""
+    """Return the strides in bytes; None for a C-contiguous array."""
     if strides == "C":
         return None
     if strides == "F":

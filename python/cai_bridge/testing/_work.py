@@ -1,4 +1,4 @@
-"""Work that is queued on streams, and the host's own accesses."""
+"""Work queued on streams, and the host's own accesses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Span = tuple[int, int]
 
 
 def region_of_dict(interface: dict[str, Any], array: object = None) -> Region:
-    """Read a dict of the CUDA Array Interface; `array` says which type ``<V2`` and ``|V1`` are."""
+    """Read a dict of the CUDA Array Interface; `array` names the type of ``<V2`` and ``|V1``."""
     try:
         region = _read_dict(interface, array)
         integers = [index(one) for one in (region.ptr, *region.shape, *region.strides)]
@@ -40,7 +40,7 @@ def _read_dict(interface: dict[str, Any], array: object) -> Region:
     typestr = interface["typestr"]
     dtype = None
     if typestr[1] == "V":
-        # A view of the bridge has a dtype of NumPy's, which need not be installed here.
+        # A view of the bridge has a dtype of NumPy's, which may not be installed here.
         view = _core._simulated_region(array)
         dtype = getattr(array, "dtype", None) if view is None else view[3]
     itemsize = int(typestr[2:])
@@ -52,7 +52,7 @@ def _read_dict(interface: dict[str, Any], array: object) -> Region:
 
 
 def region_of(array: Any) -> Region:
-    """Tell where the items of an array or view are."""
+    """Return the memory of an array's or view's items."""
     if isinstance(array, Region):
         return array
     tensor = getattr(array, "_tensor", array)
@@ -101,7 +101,7 @@ def check_writable(region: Region) -> None:
 
 
 class Stream(Protocol):
-    """What work is queued on: a `SimulatedStream`."""
+    """The stream that work is queued on: a `SimulatedStream`."""
 
     _session: _Session
 
@@ -119,9 +119,9 @@ def launch(
     name: str,
     checked: bool = True,
 ) -> None:
-    """Queue work on a stream; arrays that it writes are pending there from then on.
+    """Queue work on a stream. Arrays that it writes are pending there from then on.
 
-    With `checked` of False it is the owner that writes the first values of read-only memory.
+    With `checked` False the owner writes the first values of read-only memory.
     """
     session, (device, handle) = stream._session, stream._queue
     check_open(session)
@@ -165,7 +165,7 @@ def copy(stream: Stream, dst: object, src: object, *, name: str) -> None:
 
 
 def read(stream: Stream, region: Region, *, name: str, held: object = None) -> Pending:
-    """Queue a read. The work refers to the memory, not to what keeps it."""
+    """Queue a read. The work refers to the memory, and does not keep it."""
     load, result = stream._session.load, Result()
     spans = region.spans()
     launch(stream, lambda: result.set(region.read(load)), reads=spans, writes=(), name=name)
@@ -190,14 +190,14 @@ def host_write(session: _Session, array: object, value: object, name: str) -> No
 
 
 def check_lives(session: _Session) -> None:
-    """Refuse an array of a simulated device that has ended, which no driver knows any more."""
+    """Refuse an array of a simulated device that has ended: no driver knows it any more."""
     session.check_process()
     if not session.is_open:
         raise SimulatedError(ENDED)
 
 
 def check_array(array: Any) -> None:
-    """Refuse the array of a simulated device that has ended."""
+    """Refuse an array whose simulated device has ended."""
     session = getattr(array, "_session", None)
     if isinstance(session, _Session):
         check_lives(session)
@@ -207,14 +207,14 @@ ENDED = "simulated device: got an array of one that has ended; allowed: use insi
 
 
 def check_open(session: _Session) -> None:
-    """Refuse what needs the simulated device in place, and a fork of its process."""
+    """Refuse calls without the simulated device in use, or in a fork of its process."""
     session.check_process()
     if not session.is_open:
         raise SimulatedError("the simulated device works only inside its with block")
 
 
 def raise_kept(session: _Session) -> None:
-    """Raise what callables in queued work raised: the first, further ones as its notes."""
+    """Raise what callables in queued work raised: the first one, with the others as its notes."""
     raised = session.take_raised()
     if not raised:
         return
