@@ -45,8 +45,8 @@ class Call:
         names = self.names
         if kept:
             own, args, names = args[:kept], args[kept:], names[kept:]
-        now.left[:], first, made = self.library.maker.arguments(
-            (args, kwargs), names, stream, self.readonly, now.lent, self.binds
+        now.left[:], first, made, now.lent = self.library.maker.arguments(
+            (args, kwargs), names, stream, self.readonly, self.binds
         )
         if kept:
             now.left[0] = own + now.left[0]
@@ -58,7 +58,7 @@ class Call:
     def converted_alone(self, arrays: list[Any]) -> Now:
         """Convert arrays known to be another library's and on GPUs, without walking a tree."""
         now = Now(self.stream() if self.asks else self.stream)
-        made = self.library.maker.convert(arrays, now.stream, self.readonly, now.lent)
+        made, now.lent = self.library.maker.lend(arrays, now.stream, self.readonly)
         now.left = made
         if self.makes_views:
             now.views = [weakref.ref(one) for one in made]

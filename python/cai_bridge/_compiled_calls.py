@@ -7,8 +7,7 @@ import torch
 from . import _compiled_results as results
 from . import _libraries
 from ._calls import Call
-from ._convert import detached
-from ._core import convert
+from ._core import _detached, convert
 from ._gradients import of_tensors, tensor_of
 
 TYPE_CHECKING = False
@@ -73,7 +72,7 @@ def with_tensors(
 
 
 def _of_torch(function: Function) -> Function:
-    return lambda *inputs: _tensors(function(*map(detached, inputs)))
+    return lambda *inputs: _tensors(function(*map(_detached, inputs)))
 
 
 def _of_numpy(

@@ -15,8 +15,7 @@ from types import FunctionType
 import torch
 
 from . import _libraries
-from ._convert import detached
-from ._core import _imported, convert
+from ._core import _detached, _imported, convert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[boo
     """
     inner, library = adapt(function, returns="torch"), _libraries.find(to)
     if library._from_host is None:
-        return lambda *inputs: inner(*map(detached, inputs))
+        return lambda *inputs: inner(*map(_detached, inputs))
     is_numpy = library.name == "numpy"
 
     def taken(x: Any, is_written: bool) -> Any:

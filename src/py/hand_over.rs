@@ -17,7 +17,7 @@ use super::source::{Both, check_argument, connect_both, consumers_place, ready_s
 use super::streams::Argument;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lease::Failure;
 use crate::order::{self, Need, Purpose};
 use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
@@ -43,12 +43,41 @@ impl<'a, 'py> To<'a, 'py> {
     }
 }
 
-/// An error about one of several arrays.
+/// An error about one of several arrays, or about the call.
 #[derive(Debug)]
 pub(crate) struct ItemError {
     /// The number of the array.
-    pub(crate) item: usize,
+    pub(crate) item: Option<usize>,
     pub(crate) error: PyErr,
+}
+
+/// Makes an error one about the array of the number `item`.
+pub(crate) const fn about(item: usize) -> impl Fn(PyErr) -> ItemError {
+    move |error| ItemError { item: Some(item), error }
+}
+
+impl ItemError {
+    /// Changes what was raised.
+    pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
+        Self { item: self.item, error: change(self.error) }
+    }
+
+    /// Numbers the array by its place in a longer list, where the arrays have the places `among`.
+    pub(crate) fn among(self, among: &[usize]) -> Self {
+        Self { item: self.item.map(|item| among[item]), error: self.error }
+    }
+}
+
+impl From<PyErr> for ItemError {
+    fn from(error: PyErr) -> Self {
+        Self { item: None, error }
+    }
+}
+
+impl From<Error> for ItemError {
+    fn from(error: Error) -> Self {
+        Self { item: None, error: error.into() }
+    }
 }
 
 impl From<ItemError> for PyErr {
@@ -93,7 +122,6 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     consumer: impl Fn(usize) -> To<'a, 'py>,
 ) -> Result<(), ItemError> {
     look(py);
-    let about = |item| move |error| ItemError { item, error };
     let (mut moved, mut last) = (SmallVec::<[_; 4]>::new(), None);
     for (item, source) in sources.iter_mut().enumerate() {
         let now = Some((source.ready, source.home.place));
@@ -118,7 +146,6 @@ fn order_all<'a, 'py: 'a>(
     moved: &[usize],
     consumer: &impl Fn(usize) -> To<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
-    let about = |item| move |error| ItemError { item, error };
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
     // Arrays whose stream can be closed come last: no other code of Python's runs between that question and the order.
     for closes in [false, true] {
@@ -307,8 +334,7 @@ fn check(
             }
         }
     }
-    order::check(&first.driver, &needs)
-        .map_err(|(place, error)| ItemError { item: items[place], error: error.into() })
+    order::check(&first.driver, &needs).map_err(|(place, error)| about(items[place])(error.into()))
 }
 
 impl Step<'_> {

@@ -75,11 +75,11 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::doors::convert::convert;
-    use super::doors::from_cai::_ready_on;
+    use super::doors::copies::_detached;
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
-    use super::doors::to_dlpack::{_is_on_host, to_dlpack};
-    use super::doors::{_goes_on, _unraisable, CallArgument, Maker};
+    use super::doors::to_dlpack::to_dlpack;
+    use super::doors::{_unraisable, CallArgument, Maker};
     use super::errors::{DriverError, HostSyncWarning};
     use super::imported::_imported;
     use super::lease::{_end, _settle};
@@ -132,13 +132,11 @@ mod _core {
         }
         module.add_class::<CallArgument>()?;
         module.add_class::<Maker>()?;
-        module.add_function(wrap_pyfunction!(_is_on_host, module)?)?;
+        module.add_function(wrap_pyfunction!(_detached, module)?)?;
         module.add_function(wrap_pyfunction!(_shown, module)?)?;
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
-        module.add_function(wrap_pyfunction!(_goes_on, module)?)?;
         module.add_function(wrap_pyfunction!(_imported, module)?)?;
-        module.add_function(wrap_pyfunction!(_ready_on, module)?)?;
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_dtypes, module)?)?;

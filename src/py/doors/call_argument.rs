@@ -40,16 +40,16 @@ pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
 
 /// Notes that work goes on with the memory of `view` on `stream`, which it is ready on: the ends of the leases whose
 /// memory it is wait for that stream, too. The library's own arrays over it have no lease of their own.
-#[pyfunction]
-pub(crate) fn _goes_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>) -> Answer<'py> {
-    let (py, view) = (view.py(), view.get());
-    act(py, || {
-        let argument = Argument::parse(Some(stream))?;
-        if let Some(kept) = argument.keep(py, &view.driver, view.at())? {
-            goes_on(py, &view.array, &kept);
-        }
-        Ok(())
-    })
+pub(super) fn goes_on_with<'py>(
+    view: &Bound<'py, PyAny>,
+    stream: &Bound<'py, PyAny>,
+) -> PyResult<()> {
+    let (py, view) = (view.py(), view.cast::<View>()?.get());
+    let argument = Argument::parse(Some(stream))?;
+    if let Some(kept) = argument.keep(py, &view.driver, view.at())? {
+        goes_on(py, &view.array, &kept);
+    }
+    Ok(())
 }
 
 #[pymethods]

@@ -1,5 +1,4 @@
-//! `convert`: an array of any library as one of another, and trees of them. Copies, arrays on the host and the
-//! library's own go by Python (`_convert.py`), which comes back here with lists.
+//! `convert`: an array of any library as one of another, and trees of them.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -88,30 +87,22 @@ fn converted<'py>(
     (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
     (copy, detach): (Optional<'_, 'py>, Optional<'_, 'py>),
 ) -> Answer<'py> {
-    static GENERAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let py = x.py();
     let copy = flag::parse("copy", copy)?;
     let detach = flag::parse("detach", detach)?;
     let maker = known(to)?.map_or_else(|| found(to), Ok)?;
+    let readonly = flag::parse("readonly", readonly)?;
+    let how = How { stream, readonly, copy, detach, ..How::default() };
     let is_plain = copy.is_none() && detach.is_none();
     if is_plain
         && !is_container(x)
-        && let Some(made) = maker.get().single(x, stream, readonly)?
+        && let Some(made) = maker.get().single(x, &how)?
     {
         return Ok(made);
     }
-    let how = How { stream, readonly, copy, detach, ..How::default() };
-    if let Some(converted) = maker.get().tree(x, &Root::Given, &how)? {
-        return Ok(converted.tree);
+    match maker.get().tree(x, &Root::Given, &how)? {
+        Some(converted) => Ok(converted.tree),
+        None => maker.get().other(x, &how),
     }
-    GENERAL.import(py, "cai_bridge._convert", "general")?.call1((
-        x,
-        &maker.get().library,
-        stream,
-        copy,
-        readonly,
-        detach,
-    ))
 }
 
 /// The library that `to` names, looked for.

@@ -86,15 +86,15 @@ pub(crate) fn from_cai<'py>(
 }
 
 /// The array of a view, of any type and without a consumer yet, with work pending on `stream`.
-#[pyfunction]
-pub(crate) fn _ready_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>) -> Answer<'py> {
+pub(super) fn ready_on<'py>(
+    view: &Bound<'py, PyAny>,
+    stream: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = view.py();
-    entry(py, || {
-        let argument = Argument::parse(Some(stream))?;
-        let options = options(&argument, (None, None, None));
-        let source = own_view::adapt(py, view.get().unwrap(py)?, &options)?;
-        View::object::<CaiView>(py, source)
-    })
+    let argument = Argument::parse(Some(stream))?;
+    let options = options(&argument, (None, None, None));
+    let source = own_view::adapt(py, view.cast::<View>()?.get().unwrap(py)?, &options)?;
+    Ok(View::object::<CaiView>(py, source)?.into_any())
 }
 
 fn options<'a, 'py>(

@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
 
-use super::Optional;
 use super::consumer_stream::ConsumerStream;
 use super::library::ToLibrary;
 use super::maker::Maker;
+use super::tree::How;
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
@@ -38,19 +37,18 @@ impl Maker {
     pub(super) fn of_host<'py>(
         &self,
         x: &Bound<'py, PyAny>,
-        (stream, asked): (Optional<'_, 'py>, Option<bool>),
-        wanted: Option<bool>,
+        how: &How<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (py, copy) = (x.py(), wanted == Some(true));
+        let (py, asked, copy) = (x.py(), how.readonly, how.copy == Some(true));
         let to_library = self.to_library(py)?;
-        Argument::parse(stream)?;
+        Argument::parse(how.stream)?;
         if to_library.limits.writes && asked == Some(true) {
             return Err(Error::new(Kind::ReadOnlyAsked, "True for a library that may write").into());
         }
         let Some(from_host) = &to_library.from_host else {
             if copy {
                 let tensor = host::take_in(x, copy)?;
-                return self.of_copy_on_gpu(py, to_library, &tensor, (stream, asked));
+                return self.of_copy_on_gpu(py, to_library, &tensor, how);
             }
             return Err(Error::new(Kind::CpuConverted, "CPU memory").into());
         };
@@ -63,7 +61,7 @@ impl Maker {
             let tensor = if copy && !to_library.is_numpy { tensor.copy()? } else { tensor };
             let ptr = tensor.array.ptr();
             let made = made_of(py, to_library, from_host, tensor, asked)?;
-            if wanted == Some(false) {
+            if how.copy == Some(false) {
                 check_shared(&made, ptr)?;
             }
             made
@@ -77,11 +75,11 @@ impl Maker {
         py: Python<'py>,
         to_library: &ToLibrary,
         tensor: &HostTensor,
-        (stream, asked): (Optional<'_, 'py>, Option<bool>),
+        how: &How<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let said = Argument::parse(stream)?;
+        let said = Argument::parse(how.stream)?;
         // With -1 the copy is ordered all the same.
-        let named = stream.filter(|_| said.request() != Request::NoOrder);
+        let named = how.stream.filter(|_| said.request() != Request::NoOrder);
         let driver = driver::prepared(|call| detach(py, call))?;
         let ordinal = ordinal_for(&driver, &Argument::parse(named)?)?;
         let library = self.library.bind(py);
@@ -92,9 +90,10 @@ impl Maker {
         let memory = tensor.compact()?;
         let copied = (&tensor.array, memory.as_ref());
         let capsule = uploaded(py, &driver, copied, (&argument, Place::gpu(ordinal)))?;
-        let asked = asked.map(|flag| PyBool::new(py, flag).to_owned().into_any());
-        let mut made = self.several(py, &[capsule], (named, asked.as_ref()), None, None)?;
-        made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())
+        let how = How { stream: named, readonly: how.readonly, ..How::default() };
+        let mut batch = self.several(py, &[capsule], &how)?;
+        batch.consume(py)?;
+        batch.made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())
     }
 }
 

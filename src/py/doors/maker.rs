@@ -11,28 +11,22 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyList, PyTuple, PyType};
+use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::Optional;
-use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
-use super::item::at_item;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::to_dlpack::is_on_host;
 use super::tree::{Converted, How, Root};
-use crate::error::{Error, Kind};
 use crate::lease::WordHasher;
 use crate::py::by_type::KEPT;
 use crate::py::flag;
-use crate::py::hand_over::{To, hand_over};
 use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Holding;
 use crate::py::library::Makes;
 use crate::py::native;
 use crate::py::observe::CallSpan;
-use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
-use crate::py::source::consumers_place;
 use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
@@ -54,9 +48,6 @@ pub(crate) struct Maker {
     pub(super) meets_hosts: AtomicBool,
 }
 
-/// What is refused to be read-only.
-const OWN: &str = "True for one of the library's own arrays";
-
 /// More types of arrays than most programs have.
 const MOST: usize = 16;
 
@@ -77,48 +68,48 @@ impl Maker {
         }
     }
 
-    /// Makes arrays of others, usable on `stream` or on the library's current one: all of them, or none. What
-    /// is refused says in `_cai_bridge_item` which it was. To `lent` a [`CallArgument`] is added for each. To `later`
-    /// a function for each capsule that consumes it, which is done here without.
-    #[pyo3(signature = (xs, stream=None, readonly=None, lent=None, later=None))]
-    fn convert<'py>(
+    /// Makes arrays of others for one call, usable on `stream` or on the library's current one: all of them, or none.
+    /// Answers them, and what ends the loan of each.
+    #[pyo3(signature = (xs, stream=None, readonly=None))]
+    fn lend<'py>(
         slf: &Bound<'py, Self>,
         xs: &Bound<'py, PyList>,
         stream: Optional<'_, 'py>,
         readonly: Optional<'_, 'py>,
-        lent: Option<&Bound<'py, PyList>>,
-        later: Option<&Bound<'py, PyList>>,
     ) -> Answer<'py> {
         let py = slf.py();
         let xs: Vec<_> = xs.iter().collect();
         entry(py, || {
-            let made = slf.get().several(py, &xs, (stream, readonly), lent, later)?;
-            Ok(PyList::new(py, made)?.into_any())
+            let readonly = flag::parse("readonly", readonly)?;
+            let how = How { stream, readonly, for_call: true, ..How::default() };
+            let mut batch = slf.get().several(py, &xs, &how)?;
+            batch.consume(py)?;
+            (batch.made, batch.lent).into_pyobject(py)
         })
     }
 
-    /// Converts the arrays among the arguments of a call, all or none: those by place, those by name, the first array as
-    /// it was, and what was made of those that are not the library's own. `names` are the parameters'; to `lent` a
-    /// [`CallArgument`] is added for each. `binds` refuses what the function does not take, before a capsule is consumed.
+    /// Converts the arrays among the arguments of a call, all or none. Answers the arguments by place and by name, the first
+    /// array as it was, what was made of those that are not the library's own, and what ends the loan of each. `names` are
+    /// the parameters'. `binds` refuses what the function does not take, before a capsule is consumed.
     fn arguments<'py>(
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
         names: &Bound<'py, PyAny>,
         stream: Optional<'_, 'py>,
         readonly: Optional<'_, 'py>,
-        lent: &Bound<'py, PyList>,
         binds: Optional<'_, 'py>,
     ) -> Answer<'py> {
         let py = slf.py();
         entry(py, || {
-            let how = How { stream, readonly, lent: Some(lent), binds, ..How::default() };
+            let readonly = flag::parse("readonly", readonly)?;
+            let how = How { stream, readonly, for_call: true, binds, ..How::default() };
             let converted = slf.get().tree(all, &Root::Call(names), &how)?;
-            let parts = converted.map(|Converted { tree, arrays, mut made }| {
+            let parts = converted.map(|Converted { tree, arrays, mut made, lent }| {
                 // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
                 let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
                 let mut given = arrays.iter();
                 made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
-                (tree, arrays.iter().find(is_like).cloned(), made)
+                (tree, arrays.iter().find(is_like).cloned(), made, lent)
             });
             parts.into_pyobject(py)
         })
@@ -137,65 +128,22 @@ impl Maker {
         })
     }
 
-    /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for: views that were
-    /// released, and to be read-only from now on. Of capsules, refuses streams that are not of their GPU.
-    #[pyo3(signature = (xs, stream=None, readonly=None))]
+    /// Refuses what no array of the library can be asked for.
+    #[pyo3(signature = (stream=None, readonly=None))]
     fn admit<'py>(
         slf: &Bound<'py, Self>,
-        xs: &Bound<'py, PyList>,
         stream: Optional<'_, 'py>,
         readonly: Optional<'_, 'py>,
     ) -> Answer<'py> {
-        let py = slf.py();
-        act(py, || {
-            let argument = Argument::parse(stream)?;
-            let readonly = flag::parse("readonly", readonly)?;
-            let refused = readonly == Some(true) && slf.get().to_library(py)?.limits.writes;
-            xs.iter().enumerate().try_for_each(|(item, x)| {
-                let admitted = match x.cast::<View>() {
-                    Ok(view) => view.get().check_leased().map_err(PyErr::from),
-                    Err(_) if x.is_instance_of::<PyCapsule>() => {
-                        dlpack::check_capsule(&x, &argument)
-                    }
-                    Err(_) if refused => Err(Error::new(Kind::ReadOnlyAsked, OWN).into()),
-                    Err(_) => Ok(()),
-                };
-                admitted.map_err(|error| at_item(py, error, item))
-            })
+        act(slf.py(), || {
+            Argument::parse(stream)?;
+            flag::parse("readonly", readonly).map(drop)
         })
     }
 
-    /// The library's array of one in the host's memory, or of a copy of it.
-    #[pyo3(signature = (x, stream=None, copy=None, readonly=None))]
-    fn of_host_array<'py>(
-        slf: &Bound<'py, Self>,
-        x: &Bound<'py, PyAny>,
-        stream: Optional<'_, 'py>,
-        copy: Option<bool>,
-        readonly: Optional<'_, 'py>,
-    ) -> Answer<'py> {
-        entry(slf.py(), || {
-            let readonly = flag::parse("readonly", readonly)?;
-            slf.get().of_host(x, (stream, readonly), copy)
-        })
-    }
-
-    /// The stream that the library works on, on a GPU: the caller's, or its current one; `None` if it has none.
-    #[pyo3(signature = (ordinal, stream=None))]
-    fn works_on<'py>(
-        slf: &Bound<'py, Self>,
-        ordinal: i32,
-        stream: Optional<'_, 'py>,
-    ) -> Answer<'py> {
-        let py = slf.py();
-        entry(py, || {
-            let to_library = slf.get().to_library(py)?;
-            let asked =
-                ConsumerStream::of(slf.get().library.bind(py), to_library, ordinal, stream)?;
-            // What it answers is no argument of the caller's.
-            asked.argument().map_err(|error| asked.explain(slf.get().library.bind(py), error))?;
-            asked.into_python(py)
-        })
+    /// The stream that the library works on now on a GPU; `None` if it has none.
+    fn works_on<'py>(slf: &Bound<'py, Self>, ordinal: i32) -> Answer<'py> {
+        entry(slf.py(), || slf.get().stream_on(slf.py(), ordinal, None))
     }
 
     /// The library has this, too.
@@ -209,18 +157,31 @@ impl Maker {
         self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
     }
 
+    /// The stream that the library works on, on a GPU: the caller's, or its current one; `None` if it has none.
+    pub(super) fn stream_on<'py>(
+        &self,
+        py: Python<'py>,
+        ordinal: i32,
+        stream: Optional<'_, 'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let library = self.library.bind(py);
+        let asked = ConsumerStream::of(library, self.to_library(py)?, ordinal, stream)?;
+        // What it answers is no argument of the caller's.
+        asked.argument().map_err(|error| asked.explain(library, error))?;
+        asked.into_python(py)
+    }
+
     /// The array of `x`: itself where it is one of the library's and nothing is asked of it; `None` where there is more
     /// to it.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
-        stream: Optional<'_, 'py>,
-        readonly: Optional<'_, 'py>,
+        how: &How<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = x.py();
         let to_library = self.to_library(py)?;
         if !self.is_foreign(x, to_library)? {
-            let itself = stream.is_none() && readonly.is_none();
+            let itself = how.stream.is_none() && how.readonly.is_none();
             if !itself || !to_library.has(x)? {
                 return Ok(None);
             }
@@ -229,62 +190,20 @@ impl Maker {
             }
             return Ok(Some(x.clone()));
         }
-        let asked = flag::parse("readonly", readonly)?;
-        let readonly = asked.or(to_library.limits.readonly);
-        let said = Argument::parse(stream)?;
+        let readonly = how.readonly.or(to_library.limits.readonly);
+        let said = Argument::parse(how.stream)?;
         let source = match to_library.take(x, readonly, &said) {
             Err(error)
                 if to_library.from_host.is_some()
                     && error.is_instance_of::<PyBufferError>(py)
                     && is_on_host(x)? =>
             {
-                return self.of_host(x, (stream, asked), None).map(Some);
+                return self.of_host(x, how).map(Some);
             }
             taken => taken?,
         };
-        self.hand_over(py, source, (said, stream, readonly), None, |error| error).map(Some)
-    }
-
-    /// The library's array of `source`, usable on `stream`, which is `said`, or on the library's current one. To `lent` a
-    /// `CallArgument` is added. What is refused of the array, rather than of the call, goes by `about`.
-    pub(super) fn hand_over<'py>(
-        &self,
-        py: Python<'py>,
-        mut source: Box<Holding>,
-        (said, stream, readonly): (Argument<'_, 'py>, Optional<'_, 'py>, Option<bool>),
-        lent: Option<&Bound<'py, PyList>>,
-        about: impl Fn(PyErr) -> PyErr,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let to_library = self.to_library(py)?;
-        let at = consumers_place(&source.array, source.home.place);
-        let library = self.library.bind(py);
-        let asked = ConsumerStream::of(library, to_library, at.ordinal, stream)?;
-        let explained = |error| asked.explain(library, error);
-        // A stream object is asked once.
-        let argument = if stream.is_some() { said } else { asked.argument().map_err(explained)? };
-        let handed_over = hand_over(DOOR, py, &mut source, To::of(&argument));
-        handed_over.map_err(|error| about(explained(error)))?;
-        to_library.limits.name_device(&mut source);
-        let answer = asked.answer.as_ref();
-        self.make_for_call(py, to_library, source, (readonly, answer), lent).map_err(about)
-    }
-
-    /// [`Self::make`], and a [`CallArgument`] of it to `lent`.
-    pub(super) fn make_for_call<'py>(
-        &self,
-        py: Python<'py>,
-        to_library: &ToLibrary,
-        mut source: Box<Holding>,
-        (readonly, stream): (Option<bool>, Optional<'_, 'py>),
-        lent: Option<&Bound<'py, PyList>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Some(lent) = lent else {
-            return self.make(py, to_library, source, readonly, stream);
-        };
-        let watched = CallArgument::of(py, &mut source)?;
-        let array = self.make(py, to_library, source, readonly, stream)?;
-        lent.append(Bound::new(py, watched.made(&array))?)?;
-        Ok(array)
+        let how = How { readonly, ..*how };
+        Ok(Some(self.hand_over(py, source, said, &how, &mut Vec::new())?))
     }
 
     /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.

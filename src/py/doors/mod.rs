@@ -1,23 +1,24 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
 mod another_way;
+mod batch;
 mod call_argument;
 mod consumer_stream;
 pub(crate) mod convert;
+pub(crate) mod copies;
 pub(crate) mod from_cai;
 mod from_host;
-mod item;
 mod library;
 mod limits;
 mod maker;
-mod several;
+mod own;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
 mod tree;
 pub(crate) mod walk;
 mod whole;
 
-pub(crate) use call_argument::{_goes_on, _unraisable, CallArgument};
+pub(crate) use call_argument::{_unraisable, CallArgument};
 pub(crate) use maker::Maker;
 
 use pyo3::PyClass;

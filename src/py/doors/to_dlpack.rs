@@ -61,13 +61,7 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether what `convert` is given is an array in the host's memory.
-#[pyfunction]
-pub(crate) fn _is_on_host<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
-    entry(x.py(), || is_on_host(x))
-}
-
-/// The same. A class has what its arrays have, and is none.
+/// Whether what `convert` is given is an array in the host's memory. A class has what its arrays have, and is none.
 pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         let elsewhere = capsule::read(capsule).map_err(|error| error.kind());

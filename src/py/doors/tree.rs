@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Optional;
+use crate::py::hand_over::ItemError;
 use crate::py::interpreter::{Signals, answered};
 
 /// Which tree it is, by which places in it are named.
@@ -37,13 +38,13 @@ impl<'py> Root<'_, 'py> {
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct How<'a, 'py> {
     pub(super) stream: Optional<'a, 'py>,
-    pub(super) readonly: Optional<'a, 'py>,
+    pub(super) readonly: Option<bool>,
     pub(super) copy: Option<bool>,
     pub(super) detach: Option<bool>,
     /// The stream that their pending work is on, whatever stream their library has now.
     pub(super) made_on: Optional<'a, 'py>,
-    /// They are for one call: a `CallArgument` is added for each.
-    pub(super) lent: Option<&'a Bound<'py, PyList>>,
+    /// Whether they are for one call, at whose end each loan ends.
+    pub(super) for_call: bool,
     /// They are the arguments of a function, which this refuses where it does not take them.
     pub(super) binds: Optional<'a, 'py>,
 }
@@ -113,6 +114,8 @@ pub(super) struct Converted<'py> {
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
     /// What was made of them.
     pub(super) made: Vec<Bound<'py, PyAny>>,
+    /// What ends the loan of each, where they are for one call.
+    pub(super) lent: Vec<Bound<'py, PyAny>>,
 }
 
 impl<'py> Tree<'py> {
@@ -161,8 +164,7 @@ impl<'py> Tree<'py> {
         &self,
         py: Python<'py>,
         root: &Root<'_, 'py>,
-        error: PyErr,
-        item: Option<usize>,
+        ItemError { item, error }: ItemError,
     ) -> PyResult<PyErr> {
         let Some(mut further) = item else { return Ok(error) };
         let mut place = Cursor::default();

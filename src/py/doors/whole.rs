@@ -2,18 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
-use pyo3::intern;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
-use super::item::item_of;
+use super::batch::Batch;
 use super::library::ToLibrary;
 use super::maker::Maker;
 use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};
 use super::tree::{Converted, How, Root, Tree, said_at};
 use super::walk::apart;
 use crate::error::{Error, Kind};
+use crate::py::hand_over::ItemError;
 use crate::py::interpreter::answered;
 use crate::py::plain::is_of_numbers;
 
@@ -34,7 +34,7 @@ impl Maker {
             && let Some(part) = only_part(x)
             && let Some(tree) = self.alone(x, &part, to_library, how, &mut asks)?
         {
-            return Ok(Some(Converted { tree, arrays: Vec::new(), made: Vec::new() }));
+            return Ok(Some(Converted::unchanged(tree)));
         }
         loop {
             let mut tree = Tree::default();
@@ -53,33 +53,34 @@ impl Maker {
                 return Err(Error::new(Kind::Numbers, got).into());
             }
             if tree.arrays.is_empty() && matches!(root, Root::Result) {
-                return Ok(Some(Converted {
-                    tree: x.clone(),
-                    arrays: Vec::new(),
-                    made: Vec::new(),
-                }));
+                return Ok(Some(Converted::unchanged(x.clone())));
             }
             if tree.has_capsules
                 && let Some(binds) = how.binds
             {
                 binds.call1((x,))?;
             }
-            let later = tree.has_capsules.then(|| PyList::empty(py));
-            match self.made_of(py, &tree, how, later.as_ref()) {
-                Ok(made) => {
-                    let again = tree.rebuild(py, root, &made)?;
+            let made = if tree.is_foreign() && how.is_plain() {
+                self.several(py, &tree.arrays, how)
+            } else {
+                self.leaves(py, &tree, how)
+            };
+            match made {
+                Ok(mut batch) => {
+                    let again = tree.rebuild(py, root, &batch.made)?;
                     // Last: what is refused before leaves capsules as they were.
-                    for consume in later.iter().flatten() {
-                        consume.call0()?;
+                    if let Err(wrong) = batch.consume(py) {
+                        return Err(tree.named(py, root, wrong)?);
                     }
-                    let arrays = tree.arrays;
-                    return Ok(again.map(|tree| Converted { tree, arrays, made }));
+                    let (arrays, Batch { made, lent, .. }) = (tree.arrays, batch);
+                    return Ok(again.map(|tree| Converted { tree, arrays, made, lent }));
                 }
-                Err(error) => {
-                    let item = item_of(py, &error);
+                Err(wrong) => {
+                    // An interrupt is about no array.
+                    let item = wrong.item.filter(|_| wrong.error.is_instance_of::<PyException>(py));
                     let array = item.and_then(|item| tree.arrays.get(item));
                     if asks || !array.map_or(Ok(false), is_refused_host)? {
-                        return Err(tree.named(py, root, error, item)?);
+                        return Err(tree.named(py, root, wrong)?);
                     }
                     // It stays as it is, or is converted otherwise; and so do those of the next batch, probably.
                     self.meets_hosts.store(true, Ordering::Relaxed);
@@ -106,47 +107,37 @@ impl Maker {
             return Ok(None);
         }
         let part = std::slice::from_ref(part);
-        match self.several(py, part, (how.stream, how.readonly), how.lent, None) {
+        let made = self.several(py, part, how).and_then(|mut batch| {
+            batch.consume(py)?;
+            Ok(batch.made)
+        });
+        match made {
             Ok(made) if x.is_exact_instance_of::<PyList>() => {
                 Ok(Some(PyList::new(py, made)?.into_any()))
             }
             Ok(made) => Ok(Some(PyTuple::new(py, made)?.into_any())),
-            Err(error) if item_of(py, &error).is_none() => Err(error),
+            Err(ItemError { item, error })
+                if item.is_none() || !error.is_instance_of::<PyException>(py) =>
+            {
+                Err(error)
+            }
             Err(_) if is_on_host(&part[0])? => {
                 self.meets_hosts.store(true, Ordering::Relaxed);
                 *asks = true;
                 Ok(None)
             }
-            Err(error) => {
+            Err(wrong) => {
                 let step = (None, 0_usize.into_pyobject(py)?.into_any());
-                Err(said_at(error, &Root::Given.name(py), Ok(vec![step]))?)
+                Err(said_at(wrong.error, &Root::Given.name(py), Ok(vec![step]))?)
             }
         }
     }
+}
 
-    /// Converts the arrays of a tree. To `later` a function for each capsule that consumes it is added.
-    fn made_of<'py>(
-        &self,
-        py: Python<'py>,
-        tree: &Tree<'py>,
-        how: &How<'_, 'py>,
-        later: Option<&Bound<'py, PyList>>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        static LEAVES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        if tree.is_foreign() && how.is_plain() {
-            return self.several(py, &tree.arrays, (how.stream, how.readonly), how.lent, later);
-        }
-        let leaves = LEAVES.import(py, "cai_bridge._convert", "leaves")?;
-        let arrays = PyList::new(py, &tree.arrays)?;
-        let named = PyDict::new(py);
-        named.set_item(intern!(py, "stream"), how.stream)?;
-        named.set_item(intern!(py, "readonly"), how.readonly)?;
-        named.set_item(intern!(py, "copy"), how.copy)?;
-        named.set_item(intern!(py, "detach"), how.detach)?;
-        named.set_item(intern!(py, "made_on"), how.made_on)?;
-        named.set_item(intern!(py, "lent"), how.lent)?;
-        let by_place = (arrays, &*tree.hosts, &*tree.own, &self.library, later);
-        leaves.call(by_place, Some(&named))?.extract()
+impl<'py> Converted<'py> {
+    /// A tree of whose arrays nobody asks.
+    const fn unchanged(tree: Bound<'py, PyAny>) -> Self {
+        Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Vec::new() }
     }
 }
 

@@ -1,0 +1,165 @@
+//! Several arrays at once: all of them are converted, or none.
+
+use std::collections::HashSet;
+
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+use super::call_argument::CallArgument;
+use super::consumer_stream::ConsumerStream;
+use super::library::{DOOR, ToLibrary};
+use super::maker::Maker;
+use super::tree::How;
+use crate::error::{Error, Kind};
+use crate::py::hand_over::{ItemError, To, about, hand_over, hand_over_all};
+use crate::py::interpreter::Signals;
+use crate::py::lease::{Holding, Unconsumed};
+use crate::py::observe::By;
+use crate::py::producers::dlpack;
+use crate::py::source::consumers_place;
+use crate::py::streams::Argument;
+
+/// What several arrays became.
+#[derive(Default)]
+pub(super) struct Batch<'py> {
+    /// The new arrays.
+    pub(super) made: Vec<Bound<'py, PyAny>>,
+    /// The capsules among the given objects, by their numbers: consumed once nothing can be refused any more.
+    pub(super) unconsumed: Vec<(usize, Unconsumed)>,
+    /// What ends the loan of each, where they are for one call.
+    pub(super) lent: Vec<Bound<'py, PyAny>>,
+}
+
+impl Batch<'_> {
+    /// Consumes the capsules.
+    pub(super) fn consume(&mut self, py: Python<'_>) -> Result<(), ItemError> {
+        let mut capsules = std::mem::take(&mut self.unconsumed).into_iter();
+        capsules.try_for_each(|(item, capsule)| capsule.consume(py).map_err(about(item)))
+    }
+}
+
+impl Maker {
+    /// Converts arrays of others: all of them, or none.
+    pub(super) fn several<'py>(
+        &self,
+        py: Python<'py>,
+        xs: &[Bound<'py, PyAny>],
+        how: &How<'_, 'py>,
+    ) -> Result<Batch<'py>, ItemError> {
+        let (to_library, stream) = (self.to_library(py)?, how.stream);
+        let readonly = how.readonly.or(to_library.limits.readonly);
+        let said = Argument::parse(stream)?;
+        let mut batch = Batch::default();
+        // One alone has no others to be ordered with, and needs no room.
+        let room = if xs.len() == 1 { 0 } else { xs.len() };
+        let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
+        // The GPUs that the arrays are for, and which of them each is for.
+        let (mut ordinals, mut numbers) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
+        let mut signals = Signals::default();
+        for (item, x) in xs.iter().enumerate() {
+            signals.look(py)?;
+            let source = to_library.take(x, readonly, &said).map_err(about(item))?;
+            if source.by == By::Capsule {
+                capsules.push(item);
+            } else if xs.len() == 1 {
+                let how = How { readonly, ..*how };
+                batch.made.push(self.hand_over(py, source, said, &how, &mut batch.lent)?);
+                return Ok(batch);
+            }
+            let ordinal = consumers_place(&source.array, source.home.place).ordinal;
+            let known = ordinals.iter().position(|known| *known == ordinal);
+            numbers.push(known.unwrap_or(ordinals.len()));
+            if known.is_none() {
+                ordinals.push(ordinal);
+            }
+            sources.push(source);
+        }
+        refuse_twice(&capsules, xs)?;
+        let (library, of) = (self.library.bind(py), ordinals.into_iter());
+        let streams: Vec<ConsumerStream<'py>> = of
+            .map(|ordinal| ConsumerStream::of(library, to_library, ordinal, stream))
+            .collect::<PyResult<_>>()?;
+        // Of none where the caller has said one for all; its object is asked once.
+        let current = if stream.is_some() { &[][..] } else { &streams[..] };
+        let arguments = current
+            .iter()
+            .map(|asked| asked.argument().map_err(|error| asked.explain(library, error)))
+            .collect::<PyResult<Vec<_>>>()?;
+        let to = |item: usize| To::of(arguments.get(numbers[item]).unwrap_or(&said));
+        hand_over_all(DOOR, py, &mut sources, to).map_err(|wrong| {
+            let of = wrong.item.map_or(0, |item| numbers[item]);
+            wrong.map(|error| streams[of].explain(library, error))
+        })?;
+        let held = |item: usize| Some((item, dlpack::consume_later(py, &mut sources[item])?));
+        batch.unconsumed = capsules.into_iter().filter_map(held).collect();
+        batch.made.reserve(sources.len());
+        for (item, mut source) in sources.into_iter().enumerate() {
+            signals.look(py)?;
+            to_library.limits.name_device(&mut source);
+            let answer = streams[numbers[item]].answer.as_ref();
+            let how = How { stream: answer, readonly, ..*how };
+            let array = self.make_for_call(py, to_library, source, &how, &mut batch.lent);
+            batch.made.push(array.map_err(about(item))?);
+        }
+        // Last: what is refused before leaves capsules as they were.
+        for (item, capsule) in &batch.unconsumed {
+            capsule.check(py).map_err(about(*item))?;
+        }
+        Ok(batch)
+    }
+
+    /// The library's array of `source`, usable on the stream that `how` names, which is `said`, or on the library's current
+    /// one. An error about the array, rather than about the call, is about the first.
+    pub(super) fn hand_over<'py>(
+        &self,
+        py: Python<'py>,
+        mut source: Box<Holding>,
+        said: Argument<'_, 'py>,
+        how: &How<'_, 'py>,
+        lent: &mut Vec<Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyAny>, ItemError> {
+        let to_library = self.to_library(py)?;
+        let at = consumers_place(&source.array, source.home.place);
+        let library = self.library.bind(py);
+        let asked = ConsumerStream::of(library, to_library, at.ordinal, how.stream)?;
+        let explained = |error| asked.explain(library, error);
+        // A stream object is asked once.
+        let is_said = how.stream.is_some();
+        let argument = if is_said { said } else { asked.argument().map_err(explained)? };
+        let handed_over = hand_over(DOOR, py, &mut source, To::of(&argument));
+        handed_over.map_err(|error| about(0)(explained(error)))?;
+        to_library.limits.name_device(&mut source);
+        let how = How { stream: asked.answer.as_ref(), ..*how };
+        self.make_for_call(py, to_library, source, &how, lent).map_err(about(0))
+    }
+
+    /// [`Self::make`]. For a call, `lent` has then what ends the loan.
+    fn make_for_call<'py>(
+        &self,
+        py: Python<'py>,
+        to_library: &ToLibrary,
+        mut source: Box<Holding>,
+        how: &How<'_, 'py>,
+        lent: &mut Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if !how.for_call {
+            return self.make(py, to_library, source, how.readonly, how.stream);
+        }
+        let watched = CallArgument::of(py, &mut source)?;
+        let array = self.make(py, to_library, source, how.readonly, how.stream)?;
+        lent.push(Bound::new(py, watched.made(&array))?.into_any());
+        Ok(array)
+    }
+}
+
+/// Refuses one of those `capsules` among `xs` that is there twice: its tensor can be taken once.
+fn refuse_twice(capsules: &[usize], xs: &[Bound<'_, PyAny>]) -> Result<(), ItemError> {
+    let mut seen = HashSet::new();
+    match capsules.iter().find(|item| !seen.insert(xs[**item].as_ptr() as usize)) {
+        Some(&item) => {
+            let twice = Error::new(Kind::CapsuleUsed, "one that is there twice");
+            Err(about(item)(twice.into()))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,266 @@
+//! What `convert` does besides making arrays of others': copies of them, and results that were made on another stream than
+//! their library's.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
+
+use super::Optional;
+use super::batch::Batch;
+use super::from_cai::ready_on;
+use super::library::ToLibrary;
+use super::maker::Maker;
+use super::to_dlpack::{is_on_host, to_dlpack};
+use super::tree::{How, Tree};
+use crate::error::{Error, Kind};
+use crate::py::hand_over::{ItemError, about};
+use crate::py::interpreter::{Answer, entry};
+use crate::py::producers::dlpack;
+use crate::py::streams::Argument;
+use crate::py::views::View;
+
+pub(super) type Arrays<'py> = Vec<Bound<'py, PyAny>>;
+
+impl Maker {
+    /// The array of `x`, where [`Self::single`] has no quick way to it and it is no tree.
+    pub(super) fn other<'py>(&self, x: &Bound<'py, PyAny>, how: &How<'_, 'py>) -> Answer<'py> {
+        let (py, to_library) = (x.py(), self.to_library(x.py())?);
+        let is_own = to_library.has(x)?;
+        let x = if how.detach == Some(true) { detached(x)? } else { x.clone() };
+        let mut batch = if is_own {
+            let own = std::slice::from_ref(&x);
+            self.admit_own(own, how)?;
+            self.own(py, own, how)?
+        } else if is_on_host(&x)? {
+            return self.of_host(&x, how);
+        } else {
+            self.foreign(py, vec![x], how)?
+        };
+        batch.consume(py)?;
+        batch.made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())
+    }
+
+    /// Converts the arrays of a tree, all or none. Some may be on the host, and some the library's own.
+    pub(super) fn leaves<'py>(
+        &self,
+        py: Python<'py>,
+        tree: &Tree<'py>,
+        how: &How<'_, 'py>,
+    ) -> Result<Batch<'py>, ItemError> {
+        let arrays = if how.detach == Some(true) {
+            tree.arrays.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?
+        } else {
+            tree.arrays.clone()
+        };
+        let of = |numbers: &[usize]| -> Arrays<'py> {
+            numbers.iter().map(|number| arrays[*number].clone()).collect()
+        };
+        let mut made = vec![None; arrays.len()];
+        if !tree.hosts.is_empty() {
+            Argument::parse(how.stream)?;
+        }
+        for &number in &tree.hosts {
+            made[number] = Some(self.of_host(&arrays[number], how).map_err(about(number))?);
+        }
+        let mut is_foreign = vec![true; arrays.len()];
+        tree.hosts.iter().chain(&tree.own).for_each(|number| is_foreign[*number] = false);
+        let foreign: Vec<_> = (0..arrays.len()).filter(|number| is_foreign[*number]).collect();
+        let own = of(&tree.own);
+        if !own.is_empty() {
+            self.admit_own(&own, how).map_err(|wrong| wrong.among(&tree.own))?;
+        }
+        let others = self.foreign(py, of(&foreign), how);
+        let others = others.map_err(|wrong| wrong.among(&foreign))?;
+        let mut all = Batch::default();
+        all.add(others, &foreign, &mut made);
+        if !own.is_empty() {
+            let owned = self.own(py, &own, how).map_err(|wrong| wrong.among(&tree.own))?;
+            all.add(owned, &tree.own, &mut made);
+        }
+        all.made = made.into_iter().flatten().collect();
+        Ok(all)
+    }
+
+    /// Converts arrays of others on GPUs: copies of them where that is asked for.
+    fn foreign<'py>(
+        &self,
+        py: Python<'py>,
+        mut given: Arrays<'py>,
+        how: &How<'_, 'py>,
+    ) -> Result<Batch<'py>, ItemError> {
+        let mut unconsumed = Vec::new();
+        if let Some(copy) = how.copy {
+            let copied = self.copies(py, given, copy, how)?;
+            (given, unconsumed) = (copied.made, copied.unconsumed);
+        }
+        if let Some(made_on) = how.made_on {
+            // Work on that stream is pending on them, and they go back to it.
+            let taken = taken(py, &given)?;
+            unconsumed.extend(taken.unconsumed);
+            for (item, view) in taken.made.iter().enumerate() {
+                given[item] = ready_on(view, made_on).map_err(about(item))?;
+            }
+        }
+        let how = How { stream: waited_for(how.stream, how.copy), ..*how };
+        let mut batch = self.several(py, &given, &how)?;
+        unconsumed.append(&mut batch.unconsumed);
+        batch.unconsumed = unconsumed;
+        Ok(batch)
+    }
+
+    /// Copies of arrays, as capsules. The capsules among the arrays themselves are to be consumed.
+    fn copies<'py>(
+        &self,
+        py: Python<'py>,
+        arrays: Arrays<'py>,
+        copy: bool,
+        how: &How<'_, 'py>,
+    ) -> Result<Batch<'py>, ItemError> {
+        Argument::parse(how.stream)?;
+        let to_library = self.to_library(py)?;
+        let mut batch = Batch { made: arrays, ..Batch::default() };
+        // Refused whatever the library is given, a copy as well: so none is made.
+        if how.readonly == Some(true) && to_library.limits.writes {
+            return Ok(batch);
+        }
+        let mut capsules = Vec::new();
+        for (item, x) in batch.made.iter_mut().enumerate() {
+            if !to_library.is_numpy && x.is_exact_instance_of::<PyCapsule>() {
+                capsules.push(item);
+            } else {
+                *x = self.copied(to_library, x, copy, how.stream).map_err(about(item))?;
+            }
+        }
+        if copy && !capsules.is_empty() {
+            let given: Vec<_> = capsules.iter().map(|item| batch.made[*item].clone()).collect();
+            let argument = Argument::parse(how.stream)?;
+            for (capsule, item) in given.iter().zip(&capsules) {
+                dlpack::check_capsule(capsule, &argument).map_err(about(*item))?;
+            }
+            let taken = views_of_capsules(py)?.get().several(py, &given, &How::default());
+            let taken = taken.map_err(|wrong| wrong.among(&capsules))?;
+            batch.unconsumed = taken.unconsumed;
+            for ((number, _), item) in batch.unconsumed.iter_mut().zip(&capsules) {
+                *number = *item;
+            }
+            for (item, view) in capsules.iter().zip(taken.made) {
+                let copied = self.copied(to_library, &view, copy, how.stream);
+                batch.made[*item] = copied.map_err(about(*item))?;
+            }
+        }
+        Ok(batch)
+    }
+
+    /// A capsule with a copy of `x`, made where the consumer works; without `copy`, `x`.
+    pub(super) fn copied<'py>(
+        &self,
+        to_library: &ToLibrary,
+        x: &Bound<'py, PyAny>,
+        copy: bool,
+        stream: Optional<'_, 'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = x.py();
+        if to_library.is_numpy && !copy {
+            let said =
+                "copy: got False; allowed: None or True: a NumPy array is a copy in host memory";
+            return Err(PyValueError::new_err(said));
+        }
+        if to_library.is_numpy || !copy {
+            return Ok(x.clone());
+        }
+        let stream = waited_for(stream, Some(copy));
+        let view = to_dlpack(x, stream, None)?;
+        let on = self.stream_on(py, device_of(&view)?, stream)?;
+        let asked = PyDict::new(py);
+        // The capsule's consumer waits for the legacy default stream.
+        let on = if on.is_none() { 1_i32.into_pyobject(py)?.into_any() } else { on };
+        asked.set_item(intern!(py, "stream"), on)?;
+        asked.set_item(intern!(py, "max_version"), (1, 3))?;
+        asked.set_item(intern!(py, "copy"), true)?;
+        view.call_method(intern!(py, "__dlpack__"), (), Some(&asked))
+    }
+}
+
+impl<'py> Batch<'py> {
+    /// Takes in what arrays of the numbers `among` became, and puts the new arrays in their places.
+    fn add(&mut self, other: Self, among: &[usize], made: &mut [Option<Bound<'py, PyAny>>]) {
+        for (number, array) in among.iter().zip(other.made) {
+            made[*number] = Some(array);
+        }
+        let unconsumed = other.unconsumed.into_iter();
+        self.unconsumed.extend(unconsumed.map(|(item, capsule)| (among[item], capsule)));
+        self.lent.extend(other.lent);
+    }
+}
+
+/// The consumer's stream: with -1 nothing is pending, but the copy that is made now.
+pub(super) fn waited_for<'a, 'py>(
+    stream: Optional<'a, 'py>,
+    copy: Option<bool>,
+) -> Optional<'a, 'py> {
+    let is_none = |stream: &&Bound<'_, PyAny>| {
+        stream.is_exact_instance_of::<PyInt>()
+            && stream.extract::<i64>().is_ok_and(|said| said == -1)
+    };
+    stream.filter(|stream| !(copy == Some(true) && is_none(stream)))
+}
+
+/// Takes arrays in as views that nothing is pending on.
+pub(super) fn taken<'py>(
+    py: Python<'py>,
+    arrays: &[Bound<'py, PyAny>],
+) -> Result<Batch<'py>, ItemError> {
+    let nothing = (-1_i32).into_pyobject(py).map_err(PyErr::from)?.into_any();
+    any(py)?.get().several(py, arrays, &How { stream: Some(&nothing), ..How::default() })
+}
+
+/// What makes views of whatever type, for the bridge itself.
+pub(super) fn any(py: Python<'_>) -> PyResult<&Bound<'_, Maker>> {
+    static ANY: PyOnceLock<Py<Maker>> = PyOnceLock::new();
+    views(py, &ANY, "ANY")
+}
+
+fn views_of_capsules(py: Python<'_>) -> PyResult<&Bound<'_, Maker>> {
+    static DLPACK: PyOnceLock<Py<Maker>> = PyOnceLock::new();
+    views(py, &DLPACK, "DLPACK")
+}
+
+fn views<'py>(
+    py: Python<'py>,
+    known: &'static PyOnceLock<Py<Maker>>,
+    name: &str,
+) -> PyResult<&'py Bound<'py, Maker>> {
+    let import = || {
+        let library = py.import("cai_bridge._libraries._views")?.getattr(name)?;
+        PyResult::Ok(library.getattr(intern!(py, "maker"))?.cast_into::<Maker>()?.unbind())
+    };
+    known.get_or_try_init(py, import).map(|maker| maker.bind(py))
+}
+
+/// The GPU of a view.
+pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
+    Ok(view.cast::<View>()?.get().pair().1)
+}
+
+/// A tensor without its gradients; anything else as it is. Warp's arrays have gradients, and no `detach`.
+#[pyfunction]
+pub(crate) fn _detached<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
+    entry(x.py(), || detached(x))
+}
+
+pub(super) fn detached<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = x.py();
+    let requires = match x.getattr_opt(intern!(py, "requires_grad"))? {
+        Some(requires) => requires.is_truthy()?,
+        None => false,
+    };
+    let no_stop = |stops: &Bound<'_, PyAny>| stops.is(PyBool::new(py, false));
+    let follows =
+        requires || x.getattr_opt(intern!(py, "stop_gradient"))?.as_ref().is_some_and(no_stop);
+    match x.getattr_opt(intern!(py, "detach"))?.filter(|_| follows) {
+        Some(detach) => detach.call0(),
+        None => Ok(x.clone()),
+    }
+}

@@ -1,0 +1,139 @@
+//! Arrays of the library itself that `convert` is given: they come back as they are, ordered, or copied.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use super::Optional;
+use super::batch::Batch;
+use super::call_argument::goes_on_with;
+use super::copies::{Arrays, any, detached, device_of, taken, waited_for};
+use super::from_cai::ready_on;
+use super::library::{Method, ToLibrary};
+use super::maker::Maker;
+use super::to_dlpack::is_on_host;
+use super::tree::How;
+use crate::error::{Error, Kind};
+use crate::py::hand_over::{ItemError, about};
+use crate::py::producers::dlpack;
+use crate::py::streams::Argument;
+use crate::py::views::View;
+
+/// What is refused to be read-only.
+const OWN: &str = "True for one of the library's own arrays";
+
+impl Maker {
+    /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for.
+    pub(super) fn admit_own(
+        &self,
+        own: &[Bound<'_, PyAny>],
+        how: &How<'_, '_>,
+    ) -> Result<(), ItemError> {
+        let Some(first) = own.first() else { return Ok(()) };
+        let to_library = self.to_library(first.py())?;
+        if how.stream.is_none() && how.readonly.is_none() && !to_library.is_view() {
+            return Ok(());
+        }
+        let argument = Argument::parse(how.stream)?;
+        let refused = how.readonly == Some(true) && to_library.limits.writes;
+        own.iter().enumerate().try_for_each(|(item, x)| {
+            let admitted = match x.cast::<View>() {
+                Ok(view) => view.get().check_leased().map_err(PyErr::from),
+                Err(_) if x.is_instance_of::<PyCapsule>() => dlpack::check_capsule(x, &argument),
+                Err(_) if refused => Err(Error::new(Kind::ReadOnlyAsked, OWN).into()),
+                Err(_) => Ok(()),
+            };
+            admitted.map_err(about(item))
+        })
+    }
+
+    /// Makes the library wait for the work on arrays of its own, which were made on `made_on`.
+    fn order_own<'py>(
+        &self,
+        py: Python<'py>,
+        own: &[Bound<'py, PyAny>],
+        stream: Optional<'_, 'py>,
+        made_on: &Bound<'py, PyAny>,
+    ) -> Result<(), ItemError> {
+        let own = own.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?;
+        let views = taken(py, &own)?.made;
+        for view in &views {
+            let on = self.stream_on(py, device_of(view)?, stream)?;
+            if !on.is_none() {
+                goes_on_with(view, &on)?;
+            }
+        }
+        let ready = views.iter().map(|view| ready_on(view, made_on));
+        let ready = ready.collect::<PyResult<Arrays<'_>>>()?;
+        // Other arrays of the same memory, for their order alone.
+        self.several(py, &ready, &How { readonly: Some(false), ..How::default() }).map(drop)
+    }
+
+    /// Arrays of the library's own as they are, ordered if a stream is said, or copied.
+    pub(super) fn own<'py>(
+        &self,
+        py: Python<'py>,
+        own: &[Bound<'py, PyAny>],
+        how: &How<'_, 'py>,
+    ) -> Result<Batch<'py>, ItemError> {
+        let to_library = self.to_library(py)?;
+        if let Some(made_on) = how.made_on {
+            self.order_own(py, own, how.stream, made_on)?;
+        }
+        let mut batch = Batch { made: own.to_vec(), ..Batch::default() };
+        if to_library.is_numpy {
+            for (item, array) in batch.made.iter_mut().enumerate() {
+                *array = self.of_host(array, how).map_err(about(item))?;
+            }
+        } else if how.copy == Some(true) {
+            let mut others = Vec::new();
+            for (item, array) in own.iter().enumerate() {
+                if is_on_host(array).map_err(about(item))? {
+                    batch.made[item] = self.of_host(array, how).map_err(about(item))?;
+                } else {
+                    others.push(item);
+                }
+            }
+            let copy = |item: &usize| {
+                let copied = self.copied(to_library, &own[*item], true, how.stream);
+                copied.map_err(about(*item))
+            };
+            let copies = others.iter().map(copy).collect::<Result<Arrays<'_>, _>>()?;
+            if !copies.is_empty() {
+                let on = waited_for(how.stream, how.copy);
+                let how = How { stream: on, readonly: how.readonly, ..How::default() };
+                let made = self.several(py, &copies, &how);
+                let mut made = made.map_err(|wrong| wrong.among(&others))?;
+                made.consume(py).map_err(|wrong| wrong.among(&others))?;
+                for (item, array) in others.iter().zip(made.made) {
+                    batch.made[*item] = array;
+                }
+            }
+        } else if to_library.is_view() && !(how.stream.is_none() && how.readonly.is_none()) {
+            return self.several(py, own, how);
+        } else if let Some(stream) = how.stream {
+            let ordered = own.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?;
+            let ordered_on = How { stream: Some(stream), ..How::default() };
+            let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
+            views.consume(py)?;
+            // The arrays stay their library's: nothing is given back, but by a call that is over.
+            for view in views.made {
+                let release = intern!(py, "release");
+                if how.for_call {
+                    batch.lent.push(view.getattr(release)?);
+                } else {
+                    goes_on_with(&view, stream)?;
+                    view.call_method1(release, (-1,))?;
+                }
+            }
+        }
+        Ok(batch)
+    }
+}
+
+impl ToLibrary {
+    /// Whether views are its arrays.
+    const fn is_view(&self) -> bool {
+        matches!(self.method, Method::View(_))
+    }
+}
