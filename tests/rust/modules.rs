@@ -1,4 +1,5 @@
-//! A module uses only those above it in the list of `src/lib.rs`, and no files use each other in a circle.
+//! A module uses only those above it in the list of `src/lib.rs`, no files use each other in a circle, and no file but a
+//! library's own names it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -235,4 +236,48 @@ fn no_files_use_each_other_in_a_circle() {
         .collect();
     said.sort();
     assert!(said.is_empty(), "files use each other in a circle: {said:#?}");
+}
+
+/// The names of libraries, as their files in `src/py/libraries` have them: of the files, and of the modules that have habits.
+fn libraries() -> HashSet<String> {
+    // Names that say more than a library's.
+    let general = ["cai_bridge", "cuda", "nvidia", "peculiar", "registered", "simulated"];
+    let mut files = Vec::new();
+    sources(&root().join("py/libraries"), &mut files);
+    let stem = |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().to_owned();
+    let mut found: HashSet<String> = files.iter().map(stem).filter(|name| name != "mod").collect();
+    for file in files {
+        let source = fs::read_to_string(file).unwrap();
+        let rows = source.split("known(").skip(1);
+        let named =
+            rows.filter_map(|row| row.trim_start().strip_prefix('"')?.split(['.', '"']).next());
+        found.extend(named.map(str::to_owned));
+    }
+    found.retain(|name| !general.contains(&name.as_str()));
+    found
+}
+
+/// The code of a source without comments, and without texts for people, which have spaces.
+fn code_of(source: &str) -> String {
+    let lines: Vec<&str> = source.lines().map(|line| line.split("//").next().unwrap()).collect();
+    let code = lines.join("\n").replace("'\"'", "").replace("\\\"", "");
+    assert!(code.matches('"').count() % 2 == 0, "which quotes begin a text? {code}");
+    let is_code = |(at, part): &(usize, &str)| at % 2 == 0 || !part.contains(' ');
+    let parts = code.split('"').enumerate().filter(is_code).map(|(_, part)| part);
+    parts.collect::<String>().to_lowercase()
+}
+
+#[test]
+fn no_file_but_a_librarys_own_names_it() {
+    let (names, own) = (libraries(), root().join("py/libraries"));
+    assert!(names.len() > 12, "only {names:?}: does the search still see them?");
+    let mut found = Vec::new();
+    sources(&root(), &mut found);
+    for file in found.iter().filter(|file| !file.starts_with(&own)) {
+        let code = code_of(&fs::read_to_string(file).unwrap());
+        for line in code.lines() {
+            let named = names.iter().find(|name| line.contains(name.as_str()));
+            assert!(named.is_none(), "{} names {}: {line}", file.display(), named.unwrap());
+        }
+    }
 }
