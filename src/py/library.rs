@@ -29,6 +29,20 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
+    /// The functions that give the streams that it works on now, where Python has them.
+    fn functions(&self) -> Option<&dyn Functions> {
+        None
+    }
+
+    /// The streams that it works on now on a simulated GPU, by their objects, and whether it ignores those of dicts.
+    fn simulated_streams<'py>(
+        &self,
+        _py: Python<'py>,
+        _ordinal: i32,
+    ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
+        Ok(Vec::new())
+    }
+
     /// The stream that its arrays are ready on now, as the driver names it, where they name none.
     fn ready_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
@@ -100,6 +114,21 @@ pub(super) trait Current: Sync + fmt::Debug {
 
     /// Whether the library ignores the streams that dicts name.
     fn ignores_dicts(&self) -> bool {
+        false
+    }
+}
+
+/// Functions of Python's that give the stream that a library works on now. They are asked where nobody named the user of
+/// memory, and each costs more than a [`Current`].
+pub(super) trait Functions: Sync + fmt::Debug {
+    /// Whether there is one to ask.
+    fn are_there(&self, py: Python<'_>) -> PyResult<bool>;
+
+    /// All of them. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
+    fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>>;
+
+    /// Whether their libraries ignore the streams that dicts name.
+    fn ignore_dicts(&self) -> bool {
         false
     }
 }
@@ -176,6 +205,7 @@ pub(super) enum Names<'py> {
 struct Known {
     all: &'static [&'static dyn Library],
     current: Vec<&'static dyn Current>,
+    functions: Vec<&'static dyn Functions>,
     pools: Vec<&'static dyn Pool>,
 }
 
@@ -186,6 +216,7 @@ pub(super) fn know(all: &'static [&'static dyn Library]) {
     KNOWN.get_or_init(|| Known {
         all,
         current: all.iter().filter_map(|library| library.current()).collect(),
+        functions: all.iter().filter_map(|library| library.functions()).collect(),
         pools: all.iter().filter_map(|library| library.pool()).collect(),
     });
 }
@@ -215,6 +246,12 @@ pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn
 #[inline]
 pub(super) fn current() -> &'static [&'static dyn Current] {
     KNOWN.get().map_or(&[], |known| &known.current)
+}
+
+/// The functions of those that have one.
+#[inline]
+pub(super) fn functions() -> &'static [&'static dyn Functions] {
+    KNOWN.get().map_or(&[], |known| &known.functions)
 }
 
 /// The pools of those that have one.

@@ -88,7 +88,6 @@ mod _core {
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::plain::_plain_types;
-    use super::streams::by_function::_ask_for_streams;
     use super::text::_shown;
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::array::unlocked::set_detach;
@@ -137,7 +136,6 @@ mod _core {
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
         module.add_function(wrap_pyfunction!(_imported, module)?)?;
-        module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_dtypes, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;

@@ -12,8 +12,8 @@ from types import ModuleType
 from cai_bridge._containers import say_where
 from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _imported, _Maker, _shown
 
+from . import _warp  # noqa: F401 - where memory ends, its stream is asked for, and nothing imported
 from ._library import Library
-from ._warp import WARP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def ask_for_streams() -> None:
     PyTorch and CuPy are asked by quicker ways.
     """
     registered = [functools.partial(_stream_of, one) for one in _registered.values()]
-    _ask_for_streams(WARP.stream_in_use, registered)
+    _ask_for_streams(registered)
 
 
 def _stream_of(library: Library, device: int) -> Any:

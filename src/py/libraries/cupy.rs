@@ -23,7 +23,7 @@ use crate::stream::Ready;
 #[derive(Debug)]
 pub(super) struct Cupy;
 
-static HABITS: [HabitRow; 3] = [
+const HABITS: &[HabitRow] = &[
     known("cupy", Habit::KeepsToDlpack, "14.2.0", "gpu/test_races.py"),
     known("cupy", Habit::NamesCurrentStream, "14.2.0", "gpu/test_habits.py"),
     known("cupy", Habit::NeverClosesStreams, "14.2.0", "gpu/test_habits.py"),
@@ -35,7 +35,7 @@ impl Library for Cupy {
     }
 
     fn habits(&self) -> &'static [HabitRow] {
-        &HABITS
+        HABITS
     }
 
     fn current(&self) -> Option<&dyn Current> {

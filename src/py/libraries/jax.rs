@@ -25,7 +25,7 @@ use crate::py::streams::pools::round;
 #[derive(Debug)]
 pub(super) struct Jax;
 
-static HABITS: [HabitRow; 7] = [
+const HABITS: &[HabitRow] = &[
     known("jax", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
     known("jaxlib", Habit::KeepsToDlpack, "0.11.2", "gpu/test_races.py"),
     known("jax", Habit::Immutable, "0.11.2", "gpu/test_jax.py"),
@@ -46,7 +46,7 @@ impl Library for Jax {
     }
 
     fn habits(&self) -> &'static [HabitRow] {
-        &HABITS
+        HABITS
     }
 
     fn pool(&self) -> Option<&dyn Pool> {

@@ -4,8 +4,11 @@ mod cupy;
 mod jax;
 mod numba;
 mod peculiar;
+mod registered;
+mod simulated;
 mod torch;
 mod tvm_ffi;
+mod warp;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -22,6 +25,9 @@ static ALL: &[&dyn Library] = &[
     &numba::NUMBA,
     &numba::MLIR,
     &tvm_ffi::TvmFfi,
+    &warp::Warp,
+    &simulated::Simulated,
+    &registered::Registered,
     &peculiar::Peculiar,
 ];
 
@@ -35,7 +41,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CurrentStream>()?;
     module.add_class::<cupy::Ndarrays>()?;
     module.add_function(wrap_pyfunction!(jax::_xla_handler, module)?)?;
-    module.add_function(wrap_pyfunction!(jax::_xla_said, module)?)
+    module.add_function(wrap_pyfunction!(jax::_xla_said, module)?)?;
+    module.add_function(wrap_pyfunction!(registered::_ask_for_streams, module)?)
 }
 
 /// The function that Python has of a library's current stream: gives the stream as `to_cai` takes it, the legacy default

@@ -13,14 +13,11 @@ impl Library for Peculiar {
     }
 
     fn habits(&self) -> &'static [HabitRow] {
-        &HABITS
+        HABITS
     }
 }
 
-static HABITS: [HabitRow; 26] = [
-    known("warp", Habit::KeepsToDlpack, "1.13", "gpu/test_convert_warp_rmm.py"),
-    known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "python/test_strangers.py"),
-    known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "python/test_strangers.py"),
+const HABITS: &[HabitRow] = &[
     known("nanobind", Habit::OrdersNothing, "2.9", "python/test_nanobind.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),

@@ -16,7 +16,7 @@ use crate::py::streams::pools::round;
 #[derive(Debug)]
 pub(super) struct Torch;
 
-static HABITS: [HabitRow; 4] = [
+const HABITS: &[HabitRow] = &[
     known("torch", Habit::KeepsToDlpack, "2.11.0", "gpu/test_races.py"),
     known("torch", Habit::SilentDict, "2.11.0", "gpu/test_habits.py"),
     known("torch", Habit::WrapsTensors, "2.15", "python/test_strangers.py"),
@@ -29,7 +29,7 @@ impl Library for Torch {
     }
 
     fn habits(&self) -> &'static [HabitRow] {
-        &HABITS
+        HABITS
     }
 
     fn current(&self) -> Option<&dyn Current> {

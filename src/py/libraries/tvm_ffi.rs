@@ -11,7 +11,7 @@ use crate::py::library::Library;
 #[derive(Debug)]
 pub(super) struct TvmFfi;
 
-static HABITS: [HabitRow; 2] = [
+const HABITS: &[HabitRow] = &[
     known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/test_tvm_ffi.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/test_tvm_ffi.py"),
 ];
@@ -22,7 +22,7 @@ impl Library for TvmFfi {
     }
 
     fn habits(&self) -> &'static [HabitRow] {
-        &HABITS
+        HABITS
     }
 
     fn ready_on(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {

@@ -1,53 +1,15 @@
-//! Libraries that say by a function of Python's which stream they work on: Warp, and those that were registered.
+//! Libraries that say by a function of Python's which stream they work on.
 
 use std::cell::Cell;
-use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
 use super::object::handle_of;
 use super::voucher::is_unasked;
 use crate::local::local;
-use crate::py::imported::imported;
-use crate::py::interpreter::{Answer, act, answered};
-
-/// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
-struct Functions {
-    /// Asked where Warp is imported.
-    warp: Option<Py<PyAny>>,
-    registered: Vec<Py<PyAny>>,
-}
-
-/// Whether there are registered ones, which is asked each time.
-static HAS_REGISTERED: AtomicBool = AtomicBool::new(false);
-static FUNCTIONS: Mutex<Functions> = Mutex::new(Functions { warp: None, registered: Vec::new() });
-
-fn functions() -> MutexGuard<'static, Functions> {
-    FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Replaces the functions.
-#[pyfunction]
-pub(crate) fn _ask_for_streams(
-    py: Python<'_>,
-    warp: Py<PyAny>,
-    registered: Vec<Py<PyAny>>,
-) -> Answer<'_> {
-    act(py, || {
-        let before = {
-            let mut functions = functions();
-            HAS_REGISTERED.store(!registered.is_empty(), Ordering::Release);
-            mem::replace(&mut *functions, Functions { warp: Some(warp), registered })
-        };
-        // After the mutex: to drop a function may run anything.
-        drop(before);
-        Ok(())
-    })
-}
+use crate::py::interpreter::answered;
+use crate::py::library;
 
 /// What a library answered.
 pub(super) struct Answered<'py> {
@@ -73,28 +35,30 @@ pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>
 /// Whether there is a function to ask.
 #[inline]
 pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
-    Ok(HAS_REGISTERED.load(Ordering::Acquire) || has_warp(py)?)
-}
-
-fn has_warp(py: Python<'_>) -> PyResult<bool> {
-    Ok(imported(py, intern!(py, "warp"))?.is_some())
+    for functions in library::functions() {
+        if functions.are_there(py)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cold]
 fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
-    let has_warp = has_warp(py)?;
-    let asked: Vec<_> = {
-        let functions = functions();
-        let warp = functions.warp.iter().filter(|_| has_warp).map(|function| (function, true));
-        let all = warp.chain(functions.registered.iter().map(|function| (function, false)));
-        all.map(|(function, ignores)| (function.clone_ref(py), ignores)).collect()
-    };
     if ASKING.get() != Some(false) || is_unasked() {
         return Ok(Vec::new());
     }
     ASKING.during(true, || {
+        let mut all = Vec::new();
+        for functions in library::functions() {
+            if functions.are_there(py)? {
+                let ignores = functions.ignore_dicts();
+                let found = answered(py, functions.all(py))?.unwrap_or_default();
+                all.extend(found.into_iter().map(|function| (function, ignores)));
+            }
+        }
         let mut answers = Vec::new();
-        for (function, ignores) in asked {
+        for (function, ignores) in all {
             let answer = answered(py, function.bind(py).call1((ordinal,)))?;
             if let Some(answer) = answer.filter(|answer| !answer.is_none())
                 && let Some((native, is_object)) = named_by(&answer)?

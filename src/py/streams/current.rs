@@ -9,7 +9,6 @@ use std::cell::RefCell;
 use pyo3::prelude::*;
 
 use super::by_function::{answers, has_functions};
-use super::libraries::simulated;
 use super::object::handle_of;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -68,7 +67,7 @@ pub(crate) fn each<'a, 'py>(
             }
         }
         Handle::Simulated(_) | Handle::Borrowed(_) => {
-            for (object, ignores) in simulated(py, place.ordinal)? {
+            for (object, ignores) in on_simulated(py, place.ordinal)? {
                 if let Some(native) = answered(py, handle_of(&object))? {
                     found(from_native(native), policy(ignores))?;
                 }
@@ -84,6 +83,15 @@ pub(crate) fn each<'a, 'py>(
         }
     }
     Ok(())
+}
+
+/// The streams that libraries work on now on a simulated GPU, and whether each ignores those of dicts.
+fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
+    let mut found = Vec::new();
+    for library in library::all() {
+        found.extend(library.simulated_streams(py, ordinal)?);
+    }
+    Ok(found)
 }
 
 /// Whether the imported libraries that have a current stream all work on the legacy default one, as in most programs;
@@ -137,7 +145,7 @@ pub(super) fn object<'py>(
             found
         }
         Handle::Simulated(_) | Handle::Borrowed(_) => {
-            simulated(py, ordinal)?.into_iter().map(|(object, _)| object).collect()
+            on_simulated(py, ordinal)?.into_iter().map(|(object, _)| object).collect()
         }
     };
     for object in found {

@@ -1,14 +1,13 @@
 //! Streams as Python names them: what `stream=` may be, who keeps one alive, and what libraries work on.
 
 pub(crate) mod argument;
-pub(crate) mod by_function;
+mod by_function;
 mod context;
 pub(crate) mod current;
 mod exporter;
 pub(crate) mod imported;
 mod keeper;
 pub(crate) mod known;
-pub(crate) mod libraries;
 mod name;
 mod naming;
 mod object;

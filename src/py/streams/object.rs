@@ -81,10 +81,6 @@ pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         if let Some(library) = library::of_module(&module) {
             return library.older_handle(object);
         }
-        if habits::is_of(&module, "warp") {
-            let handle = object.getattr_opt(intern!(py, "cuda_stream"))?;
-            return handle.map(|handle| handle.extract()).transpose();
-        }
     }
     Ok(None)
 }

@@ -1,0 +1,57 @@
+//! Libraries that programs register: each says by its `current_stream` which stream it works on.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::py::interpreter::{Answer, act};
+use crate::py::library::{Functions, Library};
+
+#[derive(Debug)]
+pub(super) struct Registered;
+
+/// Whether there are any, which is asked each time.
+static ARE_THERE: AtomicBool = AtomicBool::new(false);
+static FUNCTIONS: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
+
+fn functions() -> MutexGuard<'static, Vec<Py<PyAny>>> {
+    FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Replaces the functions.
+#[pyfunction]
+pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> Answer<'_> {
+    act(py, || {
+        let before = {
+            let mut functions = functions();
+            ARE_THERE.store(!registered.is_empty(), Ordering::Release);
+            mem::replace(&mut *functions, registered)
+        };
+        // After the mutex: to drop a function may run anything.
+        drop(before);
+        Ok(())
+    })
+}
+
+impl Library for Registered {
+    // No module has it.
+    fn name(&self) -> &'static str {
+        "<registered>"
+    }
+
+    fn functions(&self) -> Option<&dyn Functions> {
+        Some(self)
+    }
+}
+
+impl Functions for Registered {
+    fn are_there(&self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(ARE_THERE.load(Ordering::Acquire))
+    }
+
+    fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        Ok(functions().iter().map(|function| function.clone_ref(py)).collect())
+    }
+}
