@@ -29,8 +29,10 @@ const STRETCHES: usize = 2;
 const ADDRESSES: usize = 64;
 /// So many bytes at an address are others when a launch is made again.
 const OTHER: usize = 8;
-/// What is done to them.
-const FLIPPED: u8 = 0x5a;
+/// What is done to them: a float that the one makes larger, the other makes smaller.
+const FLIPPED: [u8; 2] = [0x5a, 0x25];
+/// So often a launch that seemed to read something is made again as it was.
+const AGAIN: usize = 2;
 /// A launch whose memory is more than that is not made again.
 const BUDGET: u64 = 256 << 20;
 
@@ -307,14 +309,14 @@ impl Looked {
         &self,
         call: (Row, &[u64]),
         after: &[(u64, Vec<u8>)],
-        other: Option<(u64, usize, usize)>,
+        other: Option<(u64, usize, usize, u8)>,
     ) -> Option<bool> {
         if !self.put_back(0) {
             return None;
         }
-        if let Some((address, first, count)) = other {
+        if let Some((address, first, count, flipped)) = other {
             let mut bytes = self.bytes(address)?;
-            bytes.iter_mut().skip(first).take(count).for_each(|byte| *byte ^= FLIPPED);
+            bytes.iter_mut().skip(first).take(count).for_each(|byte| *byte ^= flipped);
             // SAFETY: so many bytes of the program's are there.
             if unsafe { driver::cuMemcpyHtoD_v2(address, bytes.as_ptr(), bytes.len()) } != 0 {
                 return None;
@@ -381,40 +383,55 @@ impl Looked {
             log.put(Kind::Trying, &[launch.0, launch.1, 1]);
             log.flush();
             drop(log);
-            self.made_again(call, &after, &mut said);
+            if self.made_again(call, &after, &mut said).is_none() {
+                said.reads.clear();
+            }
             self.put_back(1);
             LOG.lock().put(Kind::Trying, &[launch.0, launch.1, 0]);
         }
         Some(said)
     }
 
-    fn made_again(&self, call: (Row, &[u64]), after: &[(u64, Vec<u8>)], said: &mut Said) {
-        match self.differs(call, after, None) {
-            Some(false) => {}
-            Some(true) => {
-                said.flags |= VARIES;
-                return;
-            }
-            None => return,
+    /// Looks at what it reads. None: it could not be made again.
+    fn made_again(
+        &self,
+        call: (Row, &[u64]),
+        after: &[(u64, Vec<u8>)],
+        said: &mut Said,
+    ) -> Option<()> {
+        if self.differs(call, after, None)? {
+            said.flags |= VARIES;
+            return Some(());
         }
         for address in &self.own {
             let end = address.saturating_add(OTHER as u64);
             if said.changed.iter().any(|one| one.0 < end && *address < one.1) {
                 continue;
             }
-            match self.differs(call, after, Some((*address, 0, OTHER))) {
-                Some(true) => {}
-                Some(false) => continue,
-                None => return,
+            let reads = |first: usize, count: usize| {
+                for flipped in FLIPPED {
+                    if self.differs(call, after, Some((*address, first, count, flipped)))? {
+                        return Some(true);
+                    }
+                }
+                Some(false)
+            };
+            if !reads(0, OTHER)? {
+                continue;
             }
             for byte in 0..OTHER {
-                match self.differs(call, after, Some((*address, byte, 1))) {
-                    Some(true) => said.reads.push(address.saturating_add(byte as u64)),
-                    Some(false) => {}
-                    None => return,
+                if reads(byte, 1)? {
+                    said.reads.push(address.saturating_add(byte as u64));
                 }
             }
         }
+        for _ in 0..AGAIN {
+            if !said.reads.is_empty() && self.differs(call, after, None)? {
+                said.flags |= VARIES;
+                said.reads.clear();
+            }
+        }
+        Some(())
     }
 }
 

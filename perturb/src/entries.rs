@@ -190,8 +190,11 @@ macro_rules! hooks {
         let own: unsafe extern "C" fn($(word!($argument)),*) -> u32 =
             // SAFETY: the driver exports the symbol, as a function of so many words (see the module).
             unsafe { core::mem::transmute(own) };
-        let called = run::before(Row::$row as usize, $per_thread, &arguments);
-        // SAFETY: the arguments are those that the caller gives to the driver.
+        let mut called = run::before(Row::$row as usize, $per_thread, &arguments);
+        let mut arguments = arguments;
+        run::replace(Row::$row as usize, $per_thread, &mut arguments, &mut called);
+        let [$($argument),*] = arguments;
+        // SAFETY: the arguments are those that the caller gives to the driver; a host function is wrapped.
         let code = unsafe { own($($argument),*) };
         run::after(Row::$row as usize, $per_thread, &arguments, called, code);
         code
@@ -295,6 +298,8 @@ hooks! {
     cuEventCreate = "cuEventCreate", Kind::Noted, (a b);
     cuEventDestroy_v2 = "cuEventDestroy", Kind::Noted, (a);
     cuEventQuery = "cuEventQuery", Kind::Noted, (a);
+    cuEventElapsedTime = "cuEventElapsedTime", Kind::Noted, (a b c);
+    cuEventElapsedTime_v2 = "cuEventElapsedTime" from 12_080, Kind::Noted, (a b c);
     cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz = "cuStreamWaitValue32", Kind::Noted, (a b c d);
     cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz = "cuStreamWaitValue64", Kind::Noted, (a b c d);
     cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz = "cuStreamBatchMemOp", Kind::Noted, (a b c d);

@@ -32,6 +32,8 @@ pub(crate) const GIVEN: u64 = 2;
 pub(crate) const WAITS: u64 = 1;
 /// Not all nodes could be read.
 pub(crate) const UNREAD: u64 = 2;
+/// It calls the host.
+pub(crate) const CALLS: u64 = 4;
 
 /// What is kept in mind of a graph that can be launched.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +143,11 @@ impl Reading {
                 self.events.push(words[0]);
                 self.graph.plain = false;
             }
-            SIGNAL | HOST | ALLOCATE | FREE => self.graph.plain = false,
+            HOST => {
+                self.flags |= CALLS;
+                self.graph.plain = false;
+            }
+            SIGNAL | ALLOCATE | FREE => self.graph.plain = false,
             // It may wait for what is not known.
             _ => self.unread(),
         }

@@ -25,6 +25,7 @@ mod design;
 mod driver;
 mod entries;
 mod frames;
+mod functions;
 mod gate;
 mod graphs;
 mod launch;

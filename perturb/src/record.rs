@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Bytes = 7,
     /// Name, number, 1 or 0: a launch is about to be made again, or was.
     Trying = 8,
+    /// Number: a host function of the program's runs.
+    Ran = 9,
 }
 
 /// Where the words begin: the line before them is shorter.
@@ -325,7 +327,20 @@ pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
 pub(crate) struct Noted {
     /// Whether it ends a capture that is going on.
     ends: bool,
+    /// The number of the host function that it queues; 0 is none.
+    pub(crate) function: u64,
     comparing: Option<Comparing>,
+}
+
+/// Whether a success tells the host that something is over.
+fn asks(row: Row) -> bool {
+    matches!(
+        row,
+        Row::cuEventQuery
+            | Row::cuStreamQuery
+            | Row::cuEventElapsedTime
+            | Row::cuEventElapsedTime_v2
+    )
 }
 
 /// The driver is about to be asked.
@@ -339,7 +354,7 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
         own.count += u64::from(settings.mode == Mode::Record && entry.kind.is_operation());
         own.number
     });
-    let asks = matches!(row, Row::cuEventQuery | Row::cuStreamQuery);
+    let asks = asks(row);
     if entry.kind.waits() || asks {
         let mut words = Vec::with_capacity(8);
         words.extend([thread.unwrap_or(0), head_of(place, per_thread, false, 0)]);
@@ -353,8 +368,19 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
     let first = driver::handle(arguments.first().copied().unwrap_or(0), per_thread);
     Noted {
         ends: row == Row::cuStreamEndCapture && driver::is_capturing(first),
+        function: 0,
         comparing: compared::begin(row, per_thread, arguments),
     }
+}
+
+/// Whether a capture is going on.
+pub(crate) fn captures() -> bool {
+    LOG.lock().captures > 0
+}
+
+/// A host function runs.
+pub(crate) fn ran(number: u64) {
+    LOG.lock().put(Kind::Ran, &[number]);
 }
 
 /// The stream of a call whose stream may be captured.
@@ -391,7 +417,7 @@ fn has_stack(place: usize, row: Row) -> bool {
 /// The driver has answered.
 pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32, noted: Noted) {
     let (Some(entry), Some(row)) = (ENTRIES.get(place), Row::at(place)) else { return };
-    if code != 0 && matches!(row, Row::cuEventQuery | Row::cuStreamQuery) {
+    if code != 0 && asks(row) {
         return;
     }
     let name = noted.comparing.as_ref().and_then(Comparing::name);
@@ -408,6 +434,9 @@ pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32
     words.extend_from_slice(arguments);
     if code == 0 {
         points_to(&mut log, &mut words, row, arguments);
+        if noted.function > 0 {
+            words.push(noted.function);
+        }
     }
     if noted.ends {
         log.captures = log.captures.saturating_sub(1);

@@ -11,7 +11,7 @@ use crate::record::{self, Noted};
 use crate::settings::{Mode, Settings};
 use crate::streams::{Behind, Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
-use crate::{design, driver, gate, serial, stack};
+use crate::{design, driver, functions, gate, serial, stack};
 
 /// Of so many bytes from pageable memory the driver has the host wait.
 const STAGED: u64 = 65_536;
@@ -96,6 +96,18 @@ pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<
     let noted = call.settings.records().then(|| record::before(row, per_thread, arguments));
     sys::thread(|own| own.inside = false);
     Some(Called { work, ends, noted })
+}
+
+/// Replaces what the driver is given.
+pub(crate) fn replace(
+    row: usize,
+    per_thread: bool,
+    arguments: &mut [u64],
+    called: &mut Option<Called>,
+) {
+    if let Some(noted) = called.as_mut().and_then(|one| one.noted.as_mut()) {
+        functions::wrap(row, per_thread, arguments, noted);
+    }
 }
 
 /// Does what comes after it.

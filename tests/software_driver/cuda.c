@@ -347,6 +347,8 @@ R cuEventDestroy_v2(u64 e) { (void)e; return SUCCESS; }
 /* An event of a capture stands for work that is not queued. */
 static R is_captured(struct event *x) { if (!x->in) return asks(NULL, 0); x->in->spoilt = 1; return CAPTURED_EVENT; }
 R cuEventQuery(u64 e) { struct event *x = (struct event *)e; R r = is_captured(x); if (r) return r; return x->on && x->on->done < x->upto ? NOT_READY : SUCCESS; }
+R cuEventElapsedTime(float *to, u64 start, u64 end) { R r = cuEventQuery(start); if (!r) r = cuEventQuery(end); *to = 0; return r; }
+R cuEventElapsedTime_v2(float *to, u64 start, u64 end) { return cuEventElapsedTime(to, start, end); }
 R cuEventSynchronize(u64 e) { struct event *x = (struct event *)e; R r = is_captured(x); if (r) return r; if (x->on) upto(x->on, x->upto); return SUCCESS; }
 R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) {
   struct event *x = (struct event *)e; struct stream *s = of(h); struct graph *g = s->capture;

@@ -179,6 +179,10 @@ NOTED: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuStreamQuery", 2000): lambda: (given,),
     ("cuEventCreate", 2000): lambda: (words(0), 2),
     ("cuEventQuery", 2000): lambda: (recorded(waited=True),),
+    ("cuEventElapsedTime", 2000): lambda: (words(0), recorded(waited=True), recorded(waited=True)),
+    ("cuEventElapsedTime_v2", 12080): lambda: (
+        *(words(0), recorded(waited=True), recorded(waited=True)),
+    ),
     ("cuEventDestroy_v2", 4000): lambda: (event(),),
     ("cuStreamWaitValue32_v2", 11070): lambda: (given, x, 1, 0),
     ("cuStreamWaitValue64_v2", 11070): lambda: (given, x, 1, 0),

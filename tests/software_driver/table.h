@@ -58,6 +58,7 @@
   O(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle, 2) O(cuStreamCreate, 2000, cuStreamCreate, 2) \
   O(cuStreamCreateWithPriority, 5050, cuStreamCreateWithPriority, 3) T(cuStreamQuery, 2000, cuStreamQuery, _ptsz, 1) \
   O(cuEventCreate, 2000, cuEventCreate, 2) O(cuEventDestroy, 4000, cuEventDestroy_v2, 1) O(cuEventQuery, 2000, cuEventQuery, 1) \
+  O(cuEventElapsedTime, 2000, cuEventElapsedTime, 3) O(cuEventElapsedTime, 12080, cuEventElapsedTime_v2, 3) \
   T(cuStreamWaitValue32, 11070, cuStreamWaitValue32_v2, _ptsz, 4) T(cuStreamWaitValue64, 11070, cuStreamWaitValue64_v2, _ptsz, 4) \
   T(cuStreamBatchMemOp, 11070, cuStreamBatchMemOp_v2, _ptsz, 4) \
   T(cuWaitExternalSemaphoresAsync, 10000, cuWaitExternalSemaphoresAsync, _ptsz, 4) \

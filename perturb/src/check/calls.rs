@@ -10,7 +10,7 @@ use crate::compared;
 use crate::copies;
 use crate::driver::handle;
 use crate::entries::{ENTRIES, Kind as Does, Row};
-use crate::graphs::{GIVEN, UNREAD, WAITS, WRITES};
+use crate::graphs::{CALLS, GIVEN, UNREAD, WAITS, WRITES};
 use crate::memory::{Place, gives};
 use crate::record::{AT, Kind, hash, line};
 use crate::streams::PER_THREAD;
@@ -345,6 +345,7 @@ impl<'a> Reader<'a> {
             _ if kind == Kind::Bytes as u64 => {
                 self.bytes.insert(first, bytes(body));
             }
+            _ if kind == Kind::Ran as u64 => self.checker.ran(first),
             _ if kind == Kind::Trying as u64 => {
                 self.trying = match body {
                     [name, place, 1] => Some((*name, *place)),
@@ -380,13 +381,19 @@ impl<'a> Reader<'a> {
                 Some(For::Stream(self.given(call, call.argument(0))))
             }
             Row::cuEventSynchronize | Row::cuEventQuery => Some(For::Event(call.argument(0))),
+            // It has a time only if both are over.
+            Row::cuEventElapsedTime | Row::cuEventElapsedTime_v2 => {
+                Some(For::Event(call.argument(2)))
+            }
             Row::cuCtxSynchronize
             | Row::cuCtxSynchronize_v2
             | Row::cuMemFree_v2
             | Row::cuMemFreeHost
             | Row::cuMemHostUnregister
             | Row::cuMemUnmap
-            | Row::cuModuleUnload => Some(For::All),
+            | Row::cuModuleUnload
+            | Row::cuCtxDestroy_v2
+            | Row::cuDevicePrimaryCtxReset_v2 => Some(For::All),
             _ => None,
         }
     }
@@ -439,6 +446,11 @@ impl<'a> Reader<'a> {
                 let operation = Self::operation(call);
                 self.checker.work(stream, operation, &[]);
                 self.checker.write_value(stream, call.argument(1), call.argument(2));
+                let place = self.checker.memory.find(call.argument(1)).map(|one| one.place);
+                if !matches!(place, Some(Place::Device | Place::Pool)) {
+                    // The host can see it.
+                    self.checker.told(stream);
+                }
             }
             row if ENTRIES.get(row as usize).is_some_and(|one| one.kind.is_operation()) => {
                 self.copy_or_set(call, bytes);
@@ -516,6 +528,9 @@ impl<'a> Reader<'a> {
         for one in events {
             self.checker.record(one, stream);
         }
+        if flags & CALLS != 0 {
+            self.checker.told(stream);
+        }
     }
 
     fn copy_or_set(&mut self, call: &Call<'_>, bytes: Option<Bytes>) {
@@ -534,6 +549,9 @@ impl<'a> Reader<'a> {
         let touches = core::mem::take(&mut self.touches);
         self.checker.work(stream, operation, &touches);
         self.touches = touches;
+        if matches!(call.row, Row::cuLaunchHostFunc | Row::cuStreamAddCallback) {
+            self.checker.function(call.extra(0), stream);
+        }
         let is_pageable = |low: u64| self.checker.memory.find(low).is_none();
         let waits = ENTRIES.get(call.place).is_some_and(|one| one.kind == Does::Blocking)
             || copied.iter().any(|(low, high, writes)| {

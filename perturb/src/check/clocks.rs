@@ -46,6 +46,8 @@ pub(crate) enum Rule {
     Fog,
     /// A launch of a graph waits for the one before.
     Graph,
+    /// When a host function runs, what was queued before it is over.
+    Function,
 }
 
 /// Of each stream, up to which of its operations all is over.
@@ -173,6 +175,8 @@ pub(crate) struct Checker {
     events: BTreeMap<u64, Event>,
     values: BTreeMap<u64, (Clock, Vec<u64>)>,
     launched: BTreeMap<u64, Clock>,
+    /// What is over when a host function runs; None: it ran before its call was written down.
+    functions: BTreeMap<u64, Option<Clock>>,
     pub(crate) memory: Memory,
     pub(crate) cells: Cells,
     pub(crate) operations: Vec<Operation>,
@@ -196,6 +200,7 @@ impl Checker {
             events: BTreeMap::new(),
             values: BTreeMap::new(),
             launched: BTreeMap::new(),
+            functions: BTreeMap::new(),
             memory: Memory::NEW,
             cells: Cells::new(bounds),
             operations: Vec::new(),
@@ -293,7 +298,7 @@ impl Checker {
                 of.clock = clock;
             }
             let hits = core::mem::take(&mut self.hits);
-            self.found.add(index, &hits, &self.operations, self.every);
+            self.found.add(index, &hits, &self.operations, &self.memory, self.every);
             self.hits = hits;
             self.hits.clear();
         }
@@ -462,12 +467,7 @@ impl Checker {
             Some(begun) if self.has(Rule::Begin) => begun,
             _ => self.pending(what),
         };
-        if clock.fog {
-            // What the fog hid is over, and nobody knows what that was.
-            let all = self.everything();
-            self.host.join_known(&all);
-        }
-        self.host.join_known(&clock);
+        self.is_over(&clock);
         match what {
             For::Stream(stream) => {
                 if let Some(one) = self.streams.get_mut(stream) {
@@ -484,6 +484,44 @@ impl Checker {
         if self.has(Rule::Copy) {
             self.begun.remove(&thread);
             self.waited(thread, For::Stream(stream));
+        }
+    }
+
+    /// The host may know that all is over on a stream, from now on.
+    pub(crate) fn told(&mut self, stream: usize) {
+        let clock = self.clock(stream);
+        self.is_over(&clock);
+    }
+
+    fn is_over(&mut self, clock: &Clock) {
+        if clock.fog {
+            // What the fog hid is over, and nobody knows what that was.
+            let all = self.everything();
+            self.host.join_known(&all);
+        }
+        self.host.join_known(clock);
+    }
+
+    /// A host function was queued.
+    pub(crate) fn function(&mut self, number: u64, stream: usize) {
+        if !self.has(Rule::Function) {
+            return;
+        }
+        let clock = self.clock(stream);
+        if self.functions.remove(&number).is_some() {
+            self.is_over(&clock);
+        } else {
+            self.functions.insert(number, Some(clock));
+        }
+    }
+
+    /// It runs.
+    pub(crate) fn ran(&mut self, number: u64) {
+        match self.functions.remove(&number) {
+            Some(Some(clock)) => self.is_over(&clock),
+            _ => {
+                self.functions.insert(number, None);
+            }
         }
     }
 

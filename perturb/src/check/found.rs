@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::cells::{Access, How, Touch};
 use super::clocks::Operation;
+use crate::memory::Memory;
 
 /// So many occurrences of a pair are looked at in another run.
 const LOOKED: usize = 4;
@@ -53,8 +54,8 @@ pub(crate) struct Pair {
     /// How many pairs of operations there are, and how many are proven.
     pub(crate) count: u64,
     pub(crate) proven: u64,
-    /// The first of them: the operations, and where.
-    pub(crate) looked: Vec<(u32, u32, u64)>,
+    /// The first of them: the operations, and where: which memory, and the offset there.
+    pub(crate) looked: Vec<(u32, u32, u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +73,14 @@ pub(crate) fn site(one: &Operation) -> u64 {
 }
 
 impl Found {
-    pub(crate) fn add(&mut self, second: u32, hits: &[Hit], all: &[Operation], every: bool) {
+    pub(crate) fn add(
+        &mut self,
+        second: u32,
+        hits: &[Hit],
+        all: &[Operation],
+        memory: &Memory,
+        every: bool,
+    ) {
         let of = |index: u32| all.get(index as usize).map_or(0, site);
         for hit in hits {
             if every {
@@ -85,8 +93,10 @@ impl Found {
             if hit.rank() > pair.hit.rank() {
                 (pair.hit, pair.second) = (*hit, second);
             }
-            if pair.looked.len() < LOOKED {
-                pair.looked.push((hit.first, second, hit.low));
+            if pair.looked.len() < LOOKED
+                && let Some(range) = memory.find(hit.low)
+            {
+                pair.looked.push((hit.first, second, range.ordinal, hit.low - range.low));
             }
         }
     }

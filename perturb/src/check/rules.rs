@@ -7,7 +7,7 @@ use super::clocks::{Checker, Form, Rule};
 use super::model::{notices, operation};
 use crate::memory::Place;
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Rule::Host,
     Rule::Legacy,
     Rule::Blocking,
@@ -26,6 +26,7 @@ const RULES: [Rule; 18] = [
     Rule::Value,
     Rule::Fog,
     Rule::Graph,
+    Rule::Function,
 ];
 
 /// A program over two streams that do not block, 1 and 2; memory from 0 to 100.
@@ -140,6 +141,21 @@ fn programs() -> Vec<Row> {
             let touches = [Touch::exact(0, 8, How::Write)];
             of.0.launch(9, 1, operation(5), &touches);
             of.0.launch(9, 2, operation(5), &touches);
+        }),
+        ("when a host function runs, what was queued before it is over", 0, |of| {
+            of.touch(1, 0, How::Write);
+            of.0.function(1, 1);
+            of.0.ran(1);
+            of.touch(2, 0, How::Write);
+            // It may have run before its call was written down.
+            of.0.ran(2);
+            of.0.function(2, 2);
+            of.touch(1, 0, How::Write);
+        }),
+        ("until it runs nothing is known", 1, |of| {
+            of.touch(1, 0, How::Write);
+            of.0.function(1, 1);
+            of.touch(2, 0, How::Write);
         }),
         ("launches of two graphs do not", 1, |of| {
             let touches = [Touch::exact(0, 8, How::Write)];

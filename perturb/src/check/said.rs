@@ -62,13 +62,10 @@ fn one(to: &mut String, reader: &Reader<'_>, pair: &Pair) {
     let hit = &pair.hit;
     let verdict = if hit.proven { "proven" } else { "suspect" };
     let writes = hit.how.0 == How::Write || hit.how.1 == How::Write;
-    let range = reader.checker.memory.find(hit.low);
-    let (memory, offset) =
-        range.map_or((-1, 0), |one| (i64::try_from(one.ordinal).unwrap_or(-1), hit.low - one.low));
     let _ = write!(
         to,
         "{{\"verdict\": \"{verdict}\", \"writes\": {writes}, \"count\": {}, \"proven\": {}, \"low\": {}, \
-         \"high\": {}, \"memory\": {memory}, \"offset\": {offset}, \"first\": ",
+         \"high\": {}, \"first\": ",
         pair.count, pair.proven, hit.low, hit.high
     );
     side(to, reader, hit.first, hit.how.0);
@@ -76,18 +73,13 @@ fn one(to: &mut String, reader: &Reader<'_>, pair: &Pair) {
     side(to, reader, pair.second, hit.how.1);
     to.push_str(", \"wanted\": [");
     let mut count = 0;
-    for (first, second, low) in &pair.looked {
-        let place = reader.checker.memory.find(*low);
+    for (first, second, memory, offset) in &pair.looked {
         for index in [first, second] {
             let Some(by) = reader.checker.operations.get(*index as usize) else { continue };
             let Some((_, hash)) = reader.names.get(by.name as usize) else { continue };
             comma(to, count);
             count += 1;
-            let _ = write!(to, "\"{hash} {}", by.place);
-            if let Some(range) = place {
-                let _ = write!(to, " {} {}", range.ordinal, low - range.low);
-            }
-            to.push('"');
+            let _ = write!(to, "\"{hash} {} {memory} {offset}\"", by.place);
         }
     }
     to.push_str("]}");

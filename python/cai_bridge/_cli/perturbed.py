@@ -211,10 +211,14 @@ def _environment(
         said["values"] = 1
     if program.compare == "checkpoints":
         said["checkpoints"] = 1
+    defaults = {"PYTHONHASHSEED": "0"}
+    if mode == "record" or "compared" in asked:
+        # XLA takes memory as it needs it: of most of the GPU in one piece nothing can be put back.
+        defaults["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     return {
         # Streams that share a queue of the device hide what the one lacks of the other.
         **QUEUES,
-        "PYTHONHASHSEED": "0",
+        **defaults,
         **os.environ,
         "LD_PRELOAD": f"{library}:{preloaded}" if preloaded else str(library),
         **{PREFIX + name.upper(): str(value) for name, value in said.items()},
