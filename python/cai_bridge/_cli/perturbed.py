@@ -129,12 +129,7 @@ class Run:
         return {one.traced[operation] for one in self.processes if operation in one.traced}
 
 
-def run(
-    program: Program,
-    mode: str,
-    look: Callable[[Path], list[Any]] = lambda _: [],
-    **asked: object,
-) -> Run:
+def run(program: Program, mode: str, **asked: object) -> Run:
     """Run the program once.
 
     Parameters
@@ -142,9 +137,7 @@ def run(
     program : Program
         What to run.
     mode : str
-        ``"serial"``, ``"late"``, ``"record"``, or ``"off"``: by itself, without the library.
-    look : callable
-        Reads what it needs in the folder of the run's files, before they are removed.
+        ``"serial"``, ``"late"``, or ``"off"``: by itself, without the library.
     **asked : object
         What the library reads of the environment, such as ``seed=3``.
 
@@ -152,6 +145,25 @@ def run(
     ------
     UsageError
         It cannot be started.
+    """
+    return run_and_look(program, mode, asked, lambda _: [])
+
+
+def run_and_look(
+    program: Program, mode: str, asked: dict[str, object], look: Callable[[Path], list[Any]]
+) -> Run:
+    """Run the program once, and read what is asked for in the folder of the run's files.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    mode : str
+        As :func:`run` takes it, or ``"record"``.
+    asked : dict of str to object
+        What the library reads of the environment.
+    look : callable
+        Reads what it needs, before the files are removed.
     """
     with _Ends() as ends, tempfile.TemporaryDirectory(prefix="cai-bridge-perturb-") as name:
         folder = Path(name)

@@ -75,8 +75,8 @@ def run(program: Program, *, compared: Sequence[str] | None = None, every: bool 
         return [check(path.read_bytes(), every=every) for path in sorted(folder.glob("*.record"))]
 
     if compared is None:
-        return perturbed.run(program, "record", look)
+        return perturbed.run_and_look(program, "record", {}, look)
     with tempfile.NamedTemporaryFile("w", suffix=".compared") as file:
         file.writelines(f"{one}\n" for one in compared)
         file.flush()
-        return perturbed.run(program, "serial", look, compared=file.name)
+        return perturbed.run_and_look(program, "serial", {"compared": file.name}, look)
