@@ -44,10 +44,10 @@ $(VENV)/.installed-%: $(VENV)/.wheel-% | $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel-$*/*.whl
 	@touch $@
 
-# The examples that are extensions of their own, installed where the package is. With the wheel's flags, in its folder,
-# they are built on what it was built on.
-EXTENSIONS := examples/rust_extension examples/memory_class
-EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.toml')
+# The examples that are extensions of their own, and the tests' extension, installed where the package is. With the
+# wheel's flags, in its folder, they are built on what it was built on, and the crate for all of them once.
+EXTENSIONS := examples/rust_extension examples/memory_class tests/extension
+EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.ptx' -o -name '*.toml')
 
 $(VENV)/.extensions-%: $(VENV)/.installed-% $(EXTENSION_SOURCES)
 	rm -rf $(VENV)/extensions
@@ -56,7 +56,7 @@ $(VENV)/.extensions-%: $(VENV)/.installed-% $(EXTENSION_SOURCES)
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/package-$* $(VENV)/extensions/*.whl
 	@touch $@
 
-extensions: $(VENV)/.extensions-$(PROFILE)  ## Build the examples that are Rust extensions, as wheels, and install them
+extensions: $(VENV)/.extensions-$(PROFILE)  ## Build the Rust extensions of the examples and tests, as wheels, and install them
 
 $(VENV)/.tools: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --group test --group lint
@@ -78,15 +78,7 @@ $(FAKES)/.built: $(BIN)/python $(FAKE_SOURCES)
 	cp target/fakes/release/libfake_libraries.so $(FAKES)/fake_libraries.abi3.so
 	@touch $@
 
-# An extension in Rust that the tests have of their own.
-TESTED := $(FAKES)/tested_extension.abi3.so
-
-$(TESTED): $(BIN)/python $(SOURCES) $(shell find tests/extension -name '*.rs' -o -name '*.ptx' -o -name 'Cargo.*')
-	mkdir -p $(FAKES)
-	$(PYO3_CARGO) build --quiet --manifest-path tests/extension/Cargo.toml --target-dir target/extension
-	cp target/extension/debug/libtested_extension.so $@
-
-fakes: $(FAKES)/.built $(TESTED)  ## Build the driver of stubs that the real CUDA door is tested over, and the tests' extension
+fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is tested over
 
 # A bridge that kept its symbols, for `make counts`: the code that ships. Cargo's profile stays as it is, since the names
 # of functions hang on it, and the profile of make/pgo on these.
@@ -103,7 +95,7 @@ $(COUNTED)/.built: $(BIN)/python $(SOURCES) $(SHAPES)
 	@touch $@
 
 # What `make test` builds, side by side: linkers and pip keep one core busy at most.
-TESTS_NEED := $(VENV)/.extensions-$(PROFILE) core-tests $(VENV)/.tools $(FAKES)/.built $(TESTED) $(PERTURB)
+TESTS_NEED := $(VENV)/.extensions-$(PROFILE) core-tests $(VENV)/.tools $(FAKES)/.built $(PERTURB)
 
 builds: $(TESTS_NEED) $(COUNTED)/.built  ## Build all that the tests and counts need
 

@@ -20,7 +20,7 @@ test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet $(IN_PERTURB)
 
 # The examples of the crate that need an interpreter are compiled, and do not run.
-test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED) $(PERTURB)  ## Run the Python tests on the simulated device
+test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(PERTURB)  ## Run the Python tests on the simulated device
 	$(PYO3_CARGO) test --quiet --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
 	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 

@@ -1,29 +1,20 @@
 """Rust's arrays and the interpreter's lock, by an extension of the tests' own.
 
-Skipped where it is not built: ``make fakes``.
+Skipped where it is not built: ``make extensions``.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib.util
 import threading
 import time
 import weakref
-from pathlib import Path
 
 import pytest
 
 from cai_bridge import DriverError, to_cai, to_dlpack
 
-BUILT = Path(__file__).parents[2] / ".venv" / "fakes" / "tested_extension.abi3.so"
-pytestmark = pytest.mark.skipif(
-    not BUILT.exists(), reason="tests/extension is not built: make fakes"
-)
-if BUILT.exists():
-    spec = importlib.util.spec_from_file_location("tested_extension", BUILT)
-    extension = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(extension)
+extension = pytest.importorskip("tested_extension", reason="not built: make extensions")
 
 
 def open_when_waited_for(gate):
