@@ -1,7 +1,7 @@
-//! `descr`: what a dict says of the fields of its items, and the words for items that DLPack has none for.
+//! The `descr` entry of a CAI dict, and the CAI entries of element types that DLPack cannot express.
 //!
-//! NumPy's array interface gives `descr` a default, `[("", typestr)]`, and otherwise a list of fields that together have
-//! the bytes of the typestr. A list that says something else contradicts the typestr, and one of the two is wrong.
+//! NumPy's array interface gives `descr` a default, `[("", typestr)]`. Any other value is a list of fields whose bytes
+//! add up to the typestr's. A list of another size contradicts the typestr and is refused.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,11 +13,11 @@ use crate::error::{Error, Kind, SHOWN};
 use crate::py::native;
 use crate::py::text::an_object;
 
-/// Fields inside of fields, as deep as any type has them.
+/// How many levels of nested fields are read. No real type has more.
 const DEEPEST: usize = 16;
 
-/// The fields that `descr` names, in a new list; `None` if it names the typestr alone. Refuses a `descr` that
-/// contradicts the typestr.
+/// Copies the fields that `descr` names to a new list. `None` if `descr` only repeats the typestr. Refuses a `descr`
+/// that contradicts the typestr.
 pub(super) fn fields<'py>(
     descr: &Bound<'py, PyAny>,
     typestr: &str,
@@ -38,7 +38,7 @@ pub(super) fn fields<'py>(
         return Err(refused(format!("{same:?} beside the typestr {typestr:?}")).into());
     }
     let Some((bytes, fields)) = copied(list, DEEPEST) else {
-        return Err(refused("a list that is none of fields".to_owned()).into());
+        return Err(refused("a list of something other than fields".to_owned()).into());
     };
     if Typestr::may_have_fields(typestr) && Typestr::itemsize(typestr) == Some(bytes) {
         return Ok(Some(fields));
@@ -46,7 +46,7 @@ pub(super) fn fields<'py>(
     Err(refused(format!("fields of {bytes} bytes beside the typestr {typestr:?}")).into())
 }
 
-/// The type in a list of one without a name.
+/// The typestr in a `descr` of the form `[("", typestr)]`.
 fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     if list.len() != 1 {
         return None;
@@ -59,7 +59,7 @@ fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     field.get_item(1).ok()?.cast_into().ok()
 }
 
-/// The bytes of a list of fields, and a copy of it; `None` for anything else.
+/// The size in bytes of a list of fields, and a copy of the list. `None` if it is not a list of fields.
 fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'py, PyList>)> {
     let depth = depth.checked_sub(1)?;
     let (mut bytes, copy) = (0_i64, PyList::empty(list.py()));
@@ -85,7 +85,7 @@ fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'p
     Some((bytes, copy))
 }
 
-/// A name, or a title and a name.
+/// Whether a field's name is valid: a string, or a pair of title and name.
 fn is_name(name: &Bound<'_, PyAny>) -> bool {
     let is_text = |text: &Bound<'_, PyAny>| text.is_exact_instance_of::<PyString>();
     match name.cast::<PyTuple>() {
@@ -94,7 +94,7 @@ fn is_name(name: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// How many items the shape of a field has.
+/// How many items a field holds, by its shape.
 fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     if shape.is_exact_instance_of::<PyInt>() {
         return native::small(shape).filter(|count| *count >= 0);
@@ -104,7 +104,7 @@ fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     extents.as_slice().iter().try_fold(1, product)
 }
 
-/// What a dict says of items that DLPack has no word for: a dict without the rest.
+/// Makes the CAI entries for an element type that DLPack cannot express. Shape, data and strides stay `None` for later.
 pub(super) fn words(
     py: Python<'_>,
     typestr: &str,

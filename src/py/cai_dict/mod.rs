@@ -1,7 +1,7 @@
-//! The dict of the CUDA Array Interface: read into [`Fields`], and made from them.
+//! Reads and writes the CUDA Array Interface dict.
 //!
-//! Types are taken as the specification has them, with two liberties that producers in the field
-//! need: a list is a tuple, and the read-only flag may be NumPy's `bool_` or the integer 0 or 1.
+//! [`decode`] follows the specification, with two exceptions that real producers need: a list may stand for a tuple,
+//! and the read-only flag may be NumPy's `bool_`, or the integer 0 or 1.
 
 mod descr;
 mod recent;
@@ -22,14 +22,18 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native, numpy};
 use crate::stream::{Ready, Stream, Thread};
 
-/// What a dict says of items that DLPack has no word for, where one does: the typestr, and their fields.
+/// The CAI entries (typestr and `descr`) of an array whose element type DLPack cannot express. `None` for other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
-/// Reads and checks `dict`, whose layout it puts into `layout`. `unnamed` is the stream of arrays on the producer's
-/// default stream, where its dicts do not name it; `declared` is whether the caller says the stream; `said` is the type
-/// that he says, and `own` is asked for the object's where the typestr does not name one: for its name if the typestr is
-/// one of types without a letter, else for a type of as many bytes.
-/// `words` is for consumers of the same protocol.
+/// Reads and checks `dict`, and writes its layout to `layout`.
+///
+/// `unnamed` is the stream that the producer means when its dict names none. `declared` is true if the caller names the
+/// stream. `said` is the caller's element type.
+///
+/// `own` asks the object for its element type if the typestr does not name one. `own(true)` returns the type's name,
+/// for a typestr without a type letter; `own(false)` returns a type of the same size.
+///
+/// `words`, if given, receives the entries that only CAI can express. Pass it if the consumer speaks CAI.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
     (unnamed, declared): (Option<Stream>, bool),
@@ -41,7 +45,7 @@ pub(crate) fn decode(
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
-        // Some spellings leave the type open, which takes asking the object: the long way.
+        // The typestr leaves the type open, so continue below, where the object can be asked.
         Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
@@ -94,13 +98,13 @@ pub(crate) fn decode(
     Ok(decoded)
 }
 
-/// What the addresses of items are multiples of, of which a dict says `words`.
+/// The alignment of the items in bytes, by the typestr in `words`.
 pub(crate) fn alignment(words: &Bound<'_, PyDict>) -> PyResult<u64> {
     let typestr = words.as_any().get_item(intern!(words.py(), "typestr"))?;
     Ok(Typestr::alignment(typestr.extract()?))
 }
 
-/// Why DLPack has no word for `array`, whose dict says `words`.
+/// The error for an `array` that DLPack cannot express.
 #[cold]
 pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
     let py = words.py();
@@ -125,13 +129,13 @@ pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
     refused().unwrap_or_else(|error| error)
 }
 
-/// The stream of a dict: an integer.
+/// Reads the `stream` entry, which must be an integer.
 fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     if stream.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamInDict, format!("the bool {stream}")).into());
     }
     index(stream)?.ok_or_else(|| {
-        // An integer that no handle can be.
+        // An integer outside the range of handles.
         if stream.is_instance_of::<PyInt>() {
             refused(Kind::StreamNoOrder, shown(stream))
         } else {
@@ -140,7 +144,7 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     })
 }
 
-/// The entries that the specification names.
+/// The keys that the specification defines.
 fn names(py: Python<'_>) -> native::Names<'_, '_> {
     [
         intern!(py, "shape"),
@@ -173,7 +177,7 @@ fn present(entry: Option<Bound<'_, PyAny>>) -> Option<Bound<'_, PyAny>> {
     entry.filter(|value| !value.is_none())
 }
 
-/// An integer, but no `bool`; otherwise what it was.
+/// Reads an integer that is not a `bool`. Otherwise returns a description of the value.
 fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
     native::small(value).map_or_else(|| uncommon_int(value), |small| Ok(Ok(small)))
 }
@@ -195,8 +199,8 @@ fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
     }
 }
 
-/// A list of numbers, one a dimension. Its length is asked first: it may be as long as its producer has memory
-/// for.
+/// Reads a tuple or list with one integer per dimension. The length is checked before the copy, since a list can be
+/// huge.
 fn dims(
     values: &Bound<'_, PyAny>,
     field: &str,
@@ -209,7 +213,7 @@ fn dims(
         tuple.clone()
     } else if let Ok(list) = values.cast::<PyList>() {
         check(list.len())?;
-        // Copied first: reading an item may run code that changes the list.
+        // Copy first: reading an item may run code that changes the list.
         list.to_tuple()
     } else {
         return Err(Error::new(malformed, an_object(values)?).into());
@@ -246,8 +250,8 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
     Ok((pointer, readonly))
 }
 
-/// A new dict that describes `array`, ready as `ready` says, of exactly the types that the specification gives. `words`
-/// are those of items that DLPack has none for.
+/// Makes the dict of `array`, with exactly the types that the specification gives. `ready` sets its stream. `words`
+/// holds the entries of an element type that only CAI can express.
 pub(crate) fn encode<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -278,7 +282,7 @@ pub(crate) fn encode<'py>(
     Ok(dict)
 }
 
-/// A copy of `template`, which has all the keys and so is made in one piece; six insertions would grow it twice.
+/// Copies `template` and fills it in. The copy already has every key: six insertions would grow the dict twice.
 fn filled<'py>(
     template: &Bound<'py, PyDict>,
     entries: &cai::Entries<'_>,
@@ -298,8 +302,8 @@ fn filled<'py>(
 /// The stream that most arrays are ready on.
 const LEGACY: u64 = Stream::Legacy.handle();
 
-/// What every dict of a type has in common, in the order of the table of types: with no stream, and with the legacy
-/// default one.
+/// Two dict templates per element type: one without a stream, one with the legacy default stream. Indexed like the
+/// table of types.
 #[cold]
 fn templates(py: Python<'_>) -> PyResult<Vec<[Py<PyDict>; 2]>> {
     let template = |dtype: Dtype, stream: Option<u64>| -> PyResult<_> {

@@ -1,4 +1,4 @@
-//! What this thread's last dicts have in common with the next ones: most programs have a few shapes, and many arrays.
+//! A cache of this thread's recent dicts. Most programs export many arrays of a few shapes.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,7 +10,7 @@ use crate::dtype::Dtype;
 use crate::layout::Layout;
 use crate::local::local;
 
-/// How many a thread keeps.
+/// How many dicts a thread caches.
 const KEPT: usize = 4;
 
 #[derive(Debug)]
@@ -18,7 +18,7 @@ struct Kind {
     dtype: Dtype,
     layout: Layout,
     stream: Option<u64>,
-    /// All but the pointer, once there was a second of the kind.
+    /// The cached dict, with a stale pointer. Stored the second time that this kind comes up.
     dict: Option<Py<PyDict>>,
 }
 
@@ -31,14 +31,14 @@ impl Kind {
 
 local! {
     static KINDS: RefCell<Vec<Kind>> = const { RefCell::new(Vec::new()) };
-    /// Which is given up next.
+    /// The cache slot to replace next.
     static NEXT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A dict of the caller's own for `array`, by `make` where this thread made no two such ones lately. Its pointer is the
-/// caller's to put in.
+/// Returns a new dict for `array`: a copy of a cached one, or what `make` returns. The caller must set its pointer.
 ///
-/// Nothing is borrowed while an object is made or dropped: a collection may run anything, this as well.
+/// `KINDS` is never borrowed while an object is made or dropped. Either can start a garbage collection, whose code may
+/// call this function again.
 #[inline]
 pub(super) fn dict<'py>(
     py: Python<'py>,
