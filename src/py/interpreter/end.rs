@@ -1,9 +1,10 @@
-//! The end of the interpreter. It stops each thread that takes its lock: up to CPython 3.13 by an unwind that no Rust
-//! frame survives.
+//! The end of the interpreter. CPython stops each other thread that takes the lock. Up to 3.13 it unwinds the thread's
+//! stack, which no Rust frame survives.
 //!
-//! So the bridge waits for the threads that are inside by then and lets no other in. A thread that returns from a
-//! driver call later stays outside for good. Builds without a global lock, from 3.14 on, put such a thread to sleep
-//! where it stands, so nothing is counted there.
+//! So [`end`] waits for the calls that are inside the bridge, and lets no new call in. A thread that returns from a
+//! driver call after that stays outside for good.
+//!
+//! CPython without the GIL puts such a thread to sleep where it is (from 3.14), so these builds do not count calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,22 +14,21 @@ use pyo3::prelude::*;
 use crate::driver::fork::Process;
 use crate::stream::Thread;
 
-/// 0, or the number of the thread that ends the interpreter: no other comes in any more.
+/// The thread that ends the interpreter, or 0. While it is set, no other thread may enter.
 static ENDED_BY: AtomicU64 = AtomicU64::new(0);
 
-/// Whether that thread has waited for the others.
+/// Whether [`end`] has stopped waiting for other threads.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// How many calls are inside, and how many threads are about to take the lock, in each process: of those that a
-/// fork's parent had none come back.
+/// The calls inside, counted per process. A fork starts at zero: its parent's threads do not exist there.
 static CALLS: [Calls; 64] =
     [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64];
 
-/// How long all of them are waited for.
+/// How long [`end`] waits in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct Calls {
-    /// Changed with the lock held.
+    /// Calls inside the bridge. Changed only with the lock held.
     inside: AtomicUsize,
     coming: AtomicUsize,
 }
@@ -44,8 +44,10 @@ pub(super) fn is_ending() -> bool {
     by != 0 && by != Thread::current().number()
 }
 
-/// The interpreter is about to end, by this thread: waits for our own thread, and for the calls that are inside, and
-/// lets no others in. `is_done` tells of our own, which may come in for half of that time.
+/// Prepares for the interpreter's end, which this thread is about to start. Waits for the bridge's watcher thread and
+/// for the calls inside, and lets no other thread in.
+///
+/// `is_done` tells whether the watcher thread has finished. It may still enter during the first half of the wait.
 pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     let (began, calls) = (Instant::now(), calls());
     let pause = || py.detach(|| std::thread::sleep(Duration::from_micros(100)));
@@ -69,12 +71,12 @@ pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     OVER.store(true, Ordering::SeqCst);
 }
 
-/// Whether the interpreter has ended for all but one thread.
+/// Whether the interpreter has ended for every thread but the one that ends it.
 pub(crate) fn is_over() -> bool {
     OVER.load(Ordering::Relaxed)
 }
 
-/// A call that is inside.
+/// Counts a call as inside, until dropped.
 pub(super) struct CallGuard(&'static Calls);
 
 impl CallGuard {
@@ -93,7 +95,7 @@ impl Drop for CallGuard {
     }
 }
 
-/// Adds to a number that is changed with the lock held alone. Nothing is counted where there is no such lock.
+/// Adds to a counter that is changed only with the lock held. Without a GIL it does nothing.
 #[inline]
 fn count(number: &AtomicUsize, by: usize) {
     if cfg!(not(Py_GIL_DISABLED)) {
@@ -101,7 +103,7 @@ fn count(number: &AtomicUsize, by: usize) {
     }
 }
 
-/// A call that is not inside for a while.
+/// Counts a call as outside while it does not hold the lock, until dropped.
 pub(super) struct DetachGuard(&'static Calls);
 
 impl DetachGuard {
@@ -118,11 +120,11 @@ impl Drop for DetachGuard {
     }
 }
 
-/// A thread that is about to take the lock; the end waits for it.
+/// Counts a thread that is about to take the lock. [`end`] waits for it.
 pub(super) struct EntryGuard(&'static Calls);
 
 impl EntryGuard {
-    /// `None` where it is too late.
+    /// `None` if the interpreter has ended.
     pub(super) fn now() -> Option<Self> {
         let calls = calls();
         calls.coming.fetch_add(1, Ordering::SeqCst);

@@ -1,7 +1,8 @@
-//! Whether this thread has the interpreter's lock, asked without taking it.
+//! Tells whether this thread holds the interpreter's lock, without taking it.
 //!
-//! `PyGILState_Check` says yes to everybody once there was a subinterpreter, and is not in the stable ABI. What it
-//! compares is: the thread's state, and the one that runs. The latter's function has two names, by version.
+//! `PyGILState_Check` is not in the stable ABI, and is always true once a subinterpreter has existed. This module makes
+//! the same comparison: this thread's state against the running state. The function for the running state has two
+//! names, by version.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -11,27 +12,28 @@ use pyo3::ffi;
 
 type Running = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
 
-/// The state that runs: this thread's; up to CPython 3.11 any thread's.
+/// CPython's function that returns the running thread state. Up to CPython 3.11 that may be another thread's state.
 fn running() -> Option<Running> {
     static FOUND: OnceLock<Option<Running>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         let program = Library::this();
         let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
         names.into_iter().find_map(|name| {
-            // SAFETY: CPython has both under this type, since 3.13 and 3.5; they need no lock.
+            // SAFETY: CPython has both functions with this signature, since 3.13 and 3.5. Neither needs the lock.
             unsafe { program.get::<Running>(name.to_bytes_with_nul()) }.ok().map(|found| *found)
         })
     })
 }
 
-/// Whether this thread has the lock. Where the interpreter does not tell, it is taken to have none.
+/// Whether this thread holds the lock. False if CPython has neither function.
 pub(super) fn is_held() -> bool {
-    // SAFETY: may be called at any time.
+    // SAFETY: `Py_IsInitialized` may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 {
         return false;
     }
     let Some(running) = running() else { return false };
-    // SAFETY: there is an interpreter; both only read a pointer, which is compared and not followed.
+    // SAFETY: the interpreter is initialized, as checked above. Both calls only read a pointer, which is compared and
+    // never followed.
     let (own, running) = unsafe { (ffi::PyGILState_GetThisThreadState(), running()) };
     !own.is_null() && own == running
 }

@@ -1,4 +1,4 @@
-//! The line of the program that called the bridge.
+//! Finds the line of the user's program that called the bridge.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,23 +7,21 @@ use pyo3::sync::PyOnceLock;
 use super::answered;
 use crate::py::library;
 
-/// What a program's line goes through on its way into the bridge and from one of its Python files to another, beside the
-/// files of libraries.
+/// Frames to skip between the program and the bridge, beside those of libraries.
 const BETWEEN: [&str; 2] = ["/contextlib.py", "/asyncio/"];
 
-/// A line of the program.
 #[derive(Debug)]
 pub(crate) struct ProgramLine {
     /// Its file.
     pub(crate) file: String,
     /// Its number.
     pub(crate) number: u32,
-    /// How many frames up the stack it is, from 1: `stacklevel` of `warnings`.
+    /// Its distance up the stack, starting at 1, as for the `stacklevel` of `warnings.warn`.
     pub(crate) level: i32,
 }
 
-/// The line of the program that the calling thread is at: of the innermost frame that is none of the package's own.
-/// `None` if nothing of Python's runs.
+/// The program's line that the calling thread is at: the innermost frame outside this package. `None` if no Python code
+/// is running.
 pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     let line = answered(py, outside(py))?;
     Ok(line.flatten())
@@ -50,7 +48,7 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
         frame = frame.getattr(intern!(py, "f_back"))?;
         level += 1;
     }
-    // A thread that another library began, as PyTorch does for gradients.
+    // A library started this thread (PyTorch does for gradients), so no frame is the program's.
     Ok(innermost)
 }
 
@@ -58,7 +56,7 @@ fn libraries() -> impl Iterator<Item = &'static str> {
     library::all().iter().filter_map(|library| library.frames())
 }
 
-/// The folder of the package, with the separator at its end; `None` in a program without the package.
+/// The package's folder, with a trailing separator. `None` if the program does not import the package.
 fn folder(py: Python<'_>) -> PyResult<Option<&str>> {
     static FOLDER: PyOnceLock<String> = PyOnceLock::new();
     if let Some(folder) = FOLDER.get(py) {

@@ -1,13 +1,16 @@
-//! The interpreter's lock: how calls come in from Python and from foreign code, and how that ends.
+//! How calls enter the bridge from Python and from foreign code, and how that ends.
 //!
-//! *From Python* ([`entry`]) the lock is held. *From foreign code* ([`enter`], [`attached`]) nothing is known:
-//! a deleter, a capsule's destructor, a function of an exchange table or a `tracing` event can come from any
-//! thread, with or without the lock, nested in a call of ours, and with an exception pending. torch lets the
-//! lock go inside a tensor's destructor, so that a lock which was taken further up the stack proves nothing.
-//! Hence the one rule: *who is called by foreign code takes the lock by CPython's own state*, never by PyO3's
-//! count of attachments. Neither way lets a panic out.
+//! *From Python* ([`entry`]) the caller holds the lock.
 //!
-//! *At its end* ([`end`]) no other thread comes in.
+//! *From foreign code* ([`enter`], [`attached`]) nothing is known. Deleters, capsule destructors, exchange table
+//! functions and `tracing` events come from any thread. They come with or without the lock, nested in a call of ours,
+//! or with an exception pending.
+//!
+//! A lock that was taken further up the stack proves nothing: PyTorch releases it inside a tensor's destructor. Hence
+//! one rule: *code that foreign code calls takes the lock through CPython's own state*, never by PyO3's count of
+//! attachments. No panic gets out either way.
+//!
+//! *At the interpreter's end* ([`end`]) no other thread can enter.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -33,11 +36,11 @@ pub(crate) use end::is_over;
 use end::{CallGuard, DetachGuard, EntryGuard, is_ending};
 pub(crate) use line::program_line;
 
-/// What an entry answers.
+/// The result of an entry from Python.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// A call of ours from Python: runs `call` and makes its answer an object. While another thread ends the
-/// interpreter, this thread ends as by `sys.exit()`, so that it can release what it holds.
+/// Runs `call` for a caller in Python, and makes its result an object. If another thread is ending the interpreter,
+/// raises `SystemExit`, so that this thread can release what it holds.
 #[inline]
 pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
 where
@@ -45,7 +48,7 @@ where
 {
     let left = LEFT.load(Ordering::Relaxed);
     inside(|| {
-        // An error that PyO3 has yet to make an object of would lack memory outside.
+        // Raise here, under `inside`: a PyO3 error may still need memory to become an object.
         let answer = call().and_then(|answer| answer.into_bound_py_any(py));
         let answer = answer.map_err(|error| raised(py, error));
         if LEFT.load(Ordering::Relaxed) != left {
@@ -55,14 +58,16 @@ where
     })
 }
 
-/// How many ends were left for later so far.
+/// How many ends have been left for later so far.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// What finishes those that can be finished by now.
+/// The function that finishes ends left for later.
 static FINISH: OnceLock<fn(Python<'_>)> = OnceLock::new();
 
-/// An end is left for later; `finish` is the same each time. It is called at the end of each call from Python in which
-/// one was left: in a call, any foreign code may run, so it is asked there and not after each such code.
+/// Notes that an end was left for later. `finish` must be the same function each time.
+///
+/// [`entry`] calls `finish` at the end of a call in which an end was left. It does not call it any earlier, since a
+/// call may run foreign code many times.
 pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
     FINISH.get_or_init(|| finish);
     LEFT.fetch_add(1, Ordering::Relaxed);
@@ -75,16 +80,16 @@ fn finish_left(py: Python<'_>) {
     }
 }
 
-/// An error as the exception that it is, before it is looked at. PyO3 makes the object of its own errors when somebody
-/// does so, and asks the standard library which thread that is, which panics on one that is ending. To raise it and
-/// fetch it again asks nobody.
+/// Turns `error` into an exception object. PyO3 makes that object only when somebody looks at it, and then asks the
+/// standard library for the current thread. That panics on a thread that is ending. Raising and fetching the error
+/// avoids it.
 #[cold]
 pub(crate) fn raised(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);
     PyErr::fetch(py)
 }
 
-/// The same of a call whose answer is for Rust.
+/// Like [`entry`], for a result that stays in Rust.
 #[inline]
 pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     if is_ending() {
@@ -94,11 +99,10 @@ pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     or_no_memory(call)
 }
 
-/// Runs `call`; a panic for lack of memory, which PyO3 has where an object cannot be made, is the
-/// `MemoryError` that it was.
+/// Runs `call`. If PyO3 panics because CPython could not allocate an object, returns `MemoryError` instead.
 #[inline]
 pub(crate) fn or_no_memory<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
-    // Beside the answer, which is a pointer mostly: what is caught is moved.
+    // The error is stored beside the answer, which is then mostly one pointer. `catch_unwind` moves what it returns.
     let mut refused = None;
     let answer =
         catch_unwind(AssertUnwindSafe(|| call().map_err(|error| refused = Some(error)).ok()));
@@ -118,16 +122,16 @@ fn no_memory<R>(panic: Box<dyn Any + Send>) -> PyResult<R> {
     }
 }
 
-/// Ends a long loop of ours as soon as a signal's handler raises: nothing of Python's runs in it, where CPython would
-/// look for signals itself.
+/// Lets a signal handler's exception interrupt a long loop in Rust. Such a loop runs no Python code, so CPython does
+/// not check for signals by itself.
 #[derive(Default)]
 pub(crate) struct Signals(u32);
 
 impl Signals {
-    /// How many rounds pass from one look to the next.
+    /// How many rounds pass between two checks.
     const ROUNDS: u32 = 256;
 
-    /// Counts a round.
+    /// Counts a round, and checks for signals now and then.
     #[inline(always)]
     pub(crate) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
         self.0 += 1;
@@ -139,58 +143,60 @@ impl Signals {
     }
 }
 
-/// The same for a call that answers nothing, which is None.
+/// Like [`entry`], for a call that returns None.
 #[inline]
 pub(crate) fn act(py: Python<'_>, call: impl FnOnce() -> PyResult<()>) -> Answer<'_> {
     entry(py, || call().map(|()| py.None()))
 }
 
-/// Runs `call` with the interpreter's lock, whatever the state of this thread is; `None` where there is no
-/// interpreter any more, or none that this thread may enter: what would have been done is then left.
+/// Runs `call` with the interpreter's lock, whatever this thread's state. `None` if there is no interpreter, or this
+/// thread may not enter it; `call` then does not run.
 ///
-/// An exception that is pending is put aside, and one that `call` leaves behind is reported as unraisable.
+/// Saves a pending exception and restores it afterwards. An exception that `call` leaves behind is reported as
+/// unraisable.
 pub(crate) fn enter<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| undisturbed(py, || caught(|| call(py)).ok()))
 }
 
-/// Runs `call` at the end of an object of ours; as [`enter`] does it, but for the lock.
+/// Like [`enter`], for the drop of a Python object of ours, where the lock is already held.
 ///
-/// CPython calls a type's `tp_dealloc` with the interpreter's lock held, since it changes the object's reference
-/// count before; PyO3's own frame around this relies on it, too.
+/// CPython calls `tp_dealloc` with the lock held, since it has just changed the reference count. PyO3's frame around
+/// the call relies on that, too.
 #[inline]
 pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-    // SAFETY: may be called at any time.
+    // SAFETY: `Py_IsInitialized` may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 || (is_over() && is_ending()) {
         return None;
     }
-    // SAFETY: called by `Drop` of what a Python object holds, which has the lock by the above.
+    // SAFETY: only called from the `Drop` of a value inside a Python object. CPython holds the lock there, as said
+    // above.
     let py = unsafe { Python::assume_attached() };
     let _inside = CallGuard::now();
     undisturbed(py, || caught(|| call(py)).ok())
 }
 
-/// The same for what may leave an exception behind, and minds one that is pending itself.
+/// Like [`enter`], but leaves exceptions alone: `call` handles a pending one itself, and may leave one behind.
 pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| caught(|| call(py)).ok())
 }
 
-/// The lock, until dropped.
+/// Holds the lock until dropped.
 struct LockGuard(ffi::PyGILState_STATE);
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // SAFETY: goes with the one call of `PyGILState_Ensure` in `locked`, on this thread.
+        // SAFETY: pairs with the one `PyGILState_Ensure` in `locked`, on the same thread.
         unsafe { ffi::PyGILState_Release(self.0) }
     }
 }
 
 fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
-    // SAFETY: may be called at any time.
+    // SAFETY: `Py_IsInitialized` may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 {
         return None;
     }
     let coming = EntryGuard::now()?;
-    // SAFETY: there is an interpreter, by the line above, which does not end while a thread is coming in.
+    // SAFETY: the interpreter is initialized, as checked above. `end` waits while `coming` exists.
     let locked = LockGuard(unsafe { ffi::PyGILState_Ensure() });
     let inside = CallGuard::now();
     drop(coming);
@@ -200,14 +206,15 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Where a thread stays that came too late to take the lock. It is not parked, which a thread that is ending cannot be.
+/// Blocks a thread forever that came too late to take the lock. It sleeps, since a thread that is ending cannot be
+/// parked.
 fn stay_outside() -> ! {
     loop {
         std::thread::sleep(Duration::MAX);
     }
 }
 
-/// Runs `call`, which may block, with the lock released.
+/// Runs `call`, which may block, without the lock.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
@@ -218,13 +225,13 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
     answer
 }
 
-/// Runs `call`, which may block, with the lock released if this thread has it, by CPython's own state. For Rust's arrays,
-/// which are worked on and end with the lock and without.
+/// Runs `call`, which may block. Releases the lock meanwhile if this thread holds it, by CPython's own state. Arrays
+/// from Rust are used and dropped with and without the lock.
 pub(crate) fn unlocked(call: Call<'_>) {
     if !held::is_held() {
         return call();
     }
-    // SAFETY: this thread has the lock, by the line above.
+    // SAFETY: this thread holds the lock, as checked above.
     let py = unsafe { Python::assume_attached() };
     let _coming = py.detach(|| {
         call();
@@ -232,25 +239,25 @@ pub(crate) fn unlocked(call: Call<'_>) {
     });
 }
 
-/// Runs `call` with the lock let go by CPython's own call, as foreign code does: PyO3's count of attachments
-/// does not learn of it. For the stand-ins of the simulated device.
+/// Runs `call` without the lock, as foreign code does. Releases the lock by CPython's own call, so PyO3's count of
+/// attachments does not change. For the stand-ins of the simulated device.
 pub(super) fn without_lock(call: impl FnOnce()) {
     attached(|_| {
-        // SAFETY: `attached` has the lock, and the thread's state is restored before it lets it go itself.
+        // SAFETY: `attached` took the lock. The thread's state is restored below, before `attached` releases the lock.
         let state = unsafe { ffi::PyEval_SaveThread() };
         call();
-        // SAFETY: the state is this thread's own, from the line above.
+        // SAFETY: `state` is this thread's own, saved above.
         unsafe { ffi::PyEval_RestoreThread(state) };
     });
 }
 
-/// Has this thread raise `error` where it next runs Python's code: what came in the midst of a call that cannot raise it.
-/// A thread other than the main one raises its class alone.
+/// Makes this thread raise `error` when it next runs Python code. For an error in a call that cannot raise. A thread
+/// other than the main one raises only the error's class.
 pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.
         let py = unsafe { Python::assume_attached() };
-        // SAFETY: made below by `Box::into_raw`, and passed on to one call of this.
+        // SAFETY: `error` comes from `Box::into_raw` below, and CPython passes it to exactly one call.
         unsafe { Box::from_raw(error.cast::<PyErr>()) }.restore(py);
         -1
     }
@@ -263,22 +270,22 @@ pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     match thread() {
         Ok((_, true)) => {
             let kept = Box::into_raw(Box::new(error));
-            // SAFETY: may be called at any time; what it takes is the box above.
+            // SAFETY: may be called at any time. `raise` receives the box made above.
             if unsafe { ffi::Py_AddPendingCall(Some(raise), kept.cast()) } != 0 {
-                // SAFETY: it was not taken, so that the box is still ours.
+                // SAFETY: the call failed, so CPython did not take the box.
                 unsafe { Box::from_raw(kept) }.write_unraisable(py, None);
             }
         }
         Ok((own, false)) => {
             let class = error.get_type(py);
-            // SAFETY: the lock is held, and CPython takes a reference of its own to the class.
+            // SAFETY: this thread holds the lock, and CPython takes its own reference to the class.
             unsafe { ffi::PyThreadState_SetAsyncExc(own, class.as_ptr()) };
         }
         Err(_) => error.write_unraisable(py, None),
     }
 }
 
-/// Runs `call` with the pending exception put aside: deleters are called while a stack unwinds, too.
+/// Runs `call` with any pending exception saved and restored: a deleter may run while an exception propagates.
 fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
     let answer = call();
@@ -292,11 +299,11 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     }
     answer
 }
-/// What PyO3 panics with where CPython could not make an object, for lack of memory.
+/// The message of PyO3's panic when CPython fails to allocate an object.
 const NO_OBJECT: &str = "PyObject pointer is null";
 
-/// Keeps panics quiet that [`or_no_memory`] makes exceptions of. The hook is the whole library's: in another crate's
-/// it would be the crate's, which is not ours to set.
+/// Silences the panics that [`or_no_memory`] turns into exceptions. A panic hook belongs to the whole program, so only
+/// the wheel sets one. In another crate it would not be ours to set.
 #[cfg(feature = "wheel")]
 pub(super) fn quiet() {
     use std::panic::{PanicHookInfo, set_hook, take_hook};
@@ -308,8 +315,7 @@ pub(super) fn quiet() {
     }));
 }
 
-/// The answer to a question; `None` where it failed. An interrupt is no answer, and
-/// passes through.
+/// The result of a question to foreign code. `None` if it raised an exception. An interrupt is passed on as an error.
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -320,8 +326,8 @@ pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Optio
     }
 }
 
-/// Whether an exception says nothing of who was asked: whatever is no `Exception`, such as an interrupt or
-/// an exit, and the lack of memory or stack.
+/// Whether the exception says nothing about the object that was asked: not an `Exception` (such as an interrupt or
+/// exit), or out of memory or stack.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)
         || error.is_instance_of::<PyMemoryError>(py)
