@@ -1,4 +1,4 @@
-//! The fields of an event, kept without Python objects, and as Python has them.
+//! The fields of an event, stored without Python objects, and their conversion to a dict.
 
 use std::fmt::{Debug, Write as _};
 
@@ -7,15 +7,15 @@ use pyo3::types::PyDict;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-/// What an event says.
+/// The fields and message of an event.
 pub(super) struct Fields {
     pub(super) values: Vec<(&'static str, Value)>,
-    /// Its message; empty where that is not wanted.
+    /// The message; empty if `with_text` is false.
     pub(super) text: String,
     with_text: bool,
 }
 
-/// What a field may be.
+/// The value of a field.
 pub(super) enum Value {
     Signed(i64),
     Unsigned(u64),
@@ -32,7 +32,7 @@ impl Fields {
     }
 }
 
-/// Those fields as a dict.
+/// Makes a dict of the fields.
 pub(super) fn dict(
     py: Python<'_>,
     fields: impl IntoIterator<Item = (&'static str, Value)>,
@@ -51,7 +51,7 @@ pub(super) fn dict(
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing to a string does not fail.
+        // Ignore the result: writing to a string cannot fail.
         if field.name() != "message" {
             self.values.push((field.name(), Value::Text(format!("{value:?}").into())));
         } else if self.with_text {

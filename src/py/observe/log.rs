@@ -1,8 +1,8 @@
-//! The crate's `tracing` events, handed to Python's `logging` under `cai_bridge`, and to an open trace.
+//! Forwards the crate's `tracing` events to Python's `logging`, under `cai_bridge`, and to an open trace.
 //!
-//! With logging off no event is made: the level of Python's logger is kept here, and `tracing` checks it with
-//! one load. `cai_bridge._events` reports a change. A trace takes every event; events of level `TRACE`, and
-//! fields whose names begin with `trace.`, are for the trace alone.
+//! With logging off no event is made: `tracing` checks the level of Python's logger here, which costs one load.
+//! `cai_bridge._events` reports each change of the level. A trace gets every event. Events of level `TRACE`, and fields
+//! whose names begin with `trace.`, go to the trace only.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,23 +20,23 @@ use super::trace;
 use crate::local::local;
 use crate::py::interpreter::{enter, is_over, raise_later};
 
-/// The levels of Python's `logging`, divided by ten; 0 if logging is off.
+/// The wanted level of Python's `logging`; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 struct ToPython;
 
 local! {
-    /// Whether this thread is in the midst of telling an event.
+    /// Whether this thread is forwarding an event.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The telling of an event, until dropped.
+/// Marks this thread as forwarding an event, until dropped.
 struct TellingGuard;
 
 impl TellingGuard {
     fn begin() -> Option<Self> {
         let began = TELLING.replace(true) == Some(false);
-        // Made only then: its end would end the telling that is under way.
+        // Build the guard only then: dropping it would clear the mark of the outer call.
         began.then(|| Self)
     }
 }
@@ -47,18 +47,18 @@ impl Drop for TellingGuard {
     }
 }
 
-/// Whether this thread is in the midst of telling an event.
+/// Whether this thread is forwarding an event.
 pub(crate) fn is_telling() -> bool {
     TELLING.get().unwrap_or(false)
 }
 
-/// Runs `call`, and tells nothing of what it does where `quiet`.
+/// Runs `call`; if `quiet`, without logging any event in it.
 pub(crate) fn quietly<R>(quiet: bool, call: impl FnOnce() -> R) -> R {
     let _telling = quiet.then(TellingGuard::begin).flatten();
     call()
 }
 
-/// The level of an event as `logging` has it; 0 for one that is not for it.
+/// The level in Python's `logging`; 0 for events that only a trace gets.
 fn python_level(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
@@ -76,7 +76,7 @@ fn is_logged(level: Level) -> bool {
 
 impl Subscriber for ToPython {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // `tracing::enabled!` asks by a hint, which is no event.
+        // `tracing::enabled!` asks with metadata of kind hint, so check only that it is not a span.
         !metadata.is_span() && (trace::is_open() || is_logged(*metadata.level()))
     }
 
@@ -105,15 +105,15 @@ impl Subscriber for ToPython {
 
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
-        // Calls by a log handler are not logged: that would never end. Nor is anything once the interpreter
-        // ends, since `logging` ends with it.
+        // Do not log calls that a log handler makes: that would never end. Log nothing after the interpreter has ended,
+        // since `logging` ended with it.
         let Some(_telling) = TellingGuard::begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }
         enter(|py| {
-            // A handler that fails has been reported by `logging` itself; an event is no reason to
-            // fail the hand-over that it tells of. An interrupt comes once that is done.
+            // `logging` itself reports a handler that fails. The hand-over must not fail because of it. An interrupt is
+            // raised after the hand-over.
             match forward(py, event) {
                 Err(error) if !error.is_instance_of::<PyException>(py) => raise_later(py, error),
                 Err(error) => error.write_unraisable(py, None),
@@ -136,14 +136,14 @@ fn forward(py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Tells which level of Python's `logging` is wanted; 0 for none.
+/// Sets the wanted level of Python's `logging`; 0 turns logging off.
 #[pyfunction]
 pub(crate) fn _set_event_level(level: u8) {
     WANTED.store(level, Ordering::Relaxed);
     rebuild_interest_cache();
 }
 
-/// Makes [`ToPython`] the subscriber of this module. A second import finds it installed.
+/// Installs [`ToPython`] as this module's subscriber. A second import finds it installed.
 pub(crate) fn install() {
     let _ = tracing::subscriber::set_global_default(ToPython);
 }

@@ -1,4 +1,4 @@
-//! What the bridge reports: records of Python's `logging`, and traces.
+//! Logging and traces.
 
 mod fields;
 pub(crate) mod log;

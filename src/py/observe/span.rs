@@ -1,7 +1,7 @@
-//! What only a trace shows: each exchange, release and copy, and how long the host was at it.
+//! Events that only a trace shows: each exchange, release and copy, and how long the host took.
 //!
-//! These are events of level `TRACE`, which `logging` is not given. While no trace is open each costs
-//! one load, at [`CallSpan::begin`]: nothing is formatted, and no clock is read.
+//! Their level is `TRACE`, so `logging` never gets them. With no trace open each costs one load, in
+//! [`CallSpan::begin`]. Nothing is formatted and no clock is read.
 
 use std::time::Instant;
 
@@ -14,24 +14,23 @@ use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Stream, Thread};
 
-/// A call, and when it began where a trace is open: what comes of it is told by its events.
+/// The start time of a call, if a trace is open. Its methods emit the call's events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSpan(Option<Instant>);
 
-/// An array that goes through a door of the bridge.
+/// An array that passes through a door of the bridge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandOver<'a> {
-    /// The door, by the name that its orders' events give it.
+    /// The door's name, as in the events of its orders.
     pub(crate) door: &'static str,
-    /// In or as what.
+    /// The protocol, or the kind of object, by which the array passes.
     pub(crate) by: &'static str,
-    /// The array.
     pub(crate) array: &'a Descriptor,
-    /// The stream that it is ready on there.
+    /// The stream on which it is ready then.
     pub(crate) stream: Option<Stream>,
 }
 
-/// What an array came in by.
+/// How an array was imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// The exchange API.
@@ -40,16 +39,16 @@ pub(crate) enum By {
     Dlpack,
     /// A capsule.
     Capsule,
-    /// A dict of the CUDA Array Interface, of that version.
+    /// A CAI dict of this version.
     Cai(i64),
-    /// A view of the bridge's own.
+    /// One of the bridge's own views.
     View,
-    /// Memory of Rust's.
+    /// Memory from Rust.
     Rust,
 }
 
 impl By {
-    /// Its name, as events give it.
+    /// The name in events.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::ExchangeApi => "exchange API",
@@ -65,22 +64,22 @@ impl By {
     }
 }
 
-/// How something that holds memory ends.
+/// What ended a view, a capsule or a loan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A call that held it for its own length is over.
+    /// The call that borrowed the memory returned.
     Call,
-    /// The last reference to a view went.
+    /// The last reference to a view was dropped.
     LastReference,
-    /// The garbage collector found a view.
+    /// The garbage collector collected a view.
     Collected,
-    /// The consumer of a capsule or of a managed tensor is done with it.
+    /// The consumer called the deleter of a capsule or managed tensor.
     Deleter,
-    /// The same of one with a copy.
+    /// The consumer called the deleter of a copy.
     Copy,
-    /// `release()`.
+    /// The user called `release()`.
     Release,
-    /// The end of a `with` block.
+    /// A `with` block ended.
     With,
 }
 
@@ -102,13 +101,13 @@ impl End {
 pub(crate) enum Outcome {
     /// The memory went back.
     Done,
-    /// It could not go back yet, and is kept.
+    /// The memory could not go back yet, and is kept.
     PutOff,
-    /// What was put off is done.
+    /// An end that was put off is done.
     DoneLater,
-    /// It was dropped; no order is possible any more.
+    /// The memory was dropped, since no order is possible any more.
     LetGo,
-    /// It failed, and everything is as before.
+    /// The end failed, and nothing has changed.
     Failed,
     /// The interpreter had ended, so the memory leaks.
     Lost,
@@ -145,12 +144,12 @@ impl CallSpan {
         self.0.is_some()
     }
 
-    /// When, for an event, as the traces' clock has it.
+    /// The start time, on the traces' clock.
     pub(crate) fn at(self) -> Option<u64> {
         self.0.map(clock)
     }
 
-    /// An array went through.
+    /// Reports that an array passed through a door.
     #[inline]
     pub(crate) fn exchanged(self, hand_over: HandOver<'_>) {
         if self.0.is_some() {
@@ -158,7 +157,7 @@ impl CallSpan {
         }
     }
 
-    /// The same where it may have been refused instead.
+    /// Reports the hand-over, or the error if it was refused.
     #[inline]
     pub(crate) fn told<R>(self, hand_over: HandOver<'_>, answer: PyResult<R>) -> PyResult<R> {
         let answer = answer.map_err(|error| self.refused(hand_over.door, error))?;
@@ -166,7 +165,7 @@ impl CallSpan {
         Ok(answer)
     }
 
-    /// A call of `door` was refused: what it then raises.
+    /// Reports that a call of `door` was refused. Returns the exception to raise.
     #[inline]
     pub(crate) fn refused(self, door: &'static str, refused: PyErr) -> PyErr {
         if self.0.is_some() { self.tell_refusal(door, refused) } else { refused }
@@ -201,7 +200,7 @@ impl CallSpan {
         );
     }
 
-    /// What held the array at `ptr` came to its end.
+    /// Reports that a holder of the array at `ptr` ended.
     #[inline]
     pub(crate) fn released(self, (end, ptr): (End, u64), outcome: Outcome) {
         if self.0.is_some() {
@@ -218,7 +217,7 @@ impl CallSpan {
         );
     }
 
-    /// The host waited for all work on a device; `warned` where the caller has to know.
+    /// Reports that the host waited for all work on a device. `warned` makes it a warning for the user.
     pub(crate) fn waited(self, door: &'static str, device: i32, what: &'static str, warned: bool) {
         let (began, ended) = (self.at(), now());
         if warned {
@@ -234,8 +233,8 @@ impl CallSpan {
         }
     }
 
-    /// A copy of the array at `from` was made at `to`, on the stream and device of `on`; in memory of
-    /// the host where that is said. Of no elements, at 0, there is none.
+    /// Reports a copy of `array` to the address `to`, on the stream and device `on`. `to_host` says that the host
+    /// waited for the copy. Address 0 means an empty array, which needs no copy.
     #[inline]
     pub(crate) fn copied(self, array: &Descriptor, to: u64, on: (Stream, i32), to_host: bool) {
         if self.0.is_some() && to != 0 {
@@ -249,7 +248,7 @@ impl CallSpan {
     }
 }
 
-/// What its event's making takes is no part of a call.
+/// The time now. Read it before making an event, so that the event's cost does not count as the call's.
 pub(crate) fn now() -> u64 {
     clock(Instant::now())
 }

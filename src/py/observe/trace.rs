@@ -1,8 +1,8 @@
-//! The events of a while, kept for `cai_bridge.trace`, which makes a file of them.
+//! Records events for `cai_bridge.trace`, which writes them to a file.
 //!
-//! They come from any thread, with the interpreter lock or without, so they are kept without Python
-//! objects; what they mean is read from them once the trace is over (`cai_bridge._trace_format`). There
-//! is one trace at a time. In a fork nothing is kept: its lock may be held there for good.
+//! Events come from any thread, with or without the interpreter lock. So they are recorded without
+//! Python objects, and `cai_bridge._trace_format` interprets them after the trace. Only one trace
+//! can be open at a time. A fork records nothing, since the lock may stay held there forever.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -22,19 +22,20 @@ use crate::local::local;
 use crate::py::interpreter::enter;
 use crate::stream::Thread;
 
-/// 0, or one more than the number of the process whose trace is open: what every event asks, without
-/// the lock.
+/// The number of the process whose trace is open, plus one; 0 if none is open. Each event reads
+/// this without the lock.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
-/// How many traces there were: tells a thread whether it has given its name to this one.
+/// How many traces have been opened. A thread compares it with [`NAMED`] to introduce itself once
+/// per trace.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 local! {
-    /// The last trace that this thread has given its name to.
+    /// The number of the last trace that this thread has introduced itself to.
     static NAMED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What a trace has kept.
+/// The recorded events of a trace.
 struct Session {
     began: u64,
     ended: u64,
@@ -44,7 +45,6 @@ struct Session {
     threads: Vec<(u64, String)>,
 }
 
-/// An event.
 struct EventRecord {
     name: &'static str,
     at: u64,
@@ -60,7 +60,7 @@ fn this_process() -> u64 {
     u64::from(Process::current().number()) + 1
 }
 
-/// `at` in nanoseconds of the traces' clock, which begins with the first of them.
+/// Converts `at` to nanoseconds on the traces' clock, which starts at its first use.
 pub(crate) fn clock(at: Instant) -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     let began = *BEGAN.get_or_init(Instant::now);
@@ -72,16 +72,16 @@ pub(crate) fn is_open() -> bool {
     OPEN.load(Ordering::Relaxed) == this_process()
 }
 
-/// Keeps `event`, if a trace is open.
+/// Records `event`, if a trace is open.
 pub(crate) fn keep(event: &Event<'_>) {
     if !is_open() {
         return;
     }
-    // Before all else: what follows may have to wait.
+    // Read the clock first: the next steps may wait.
     let at = clock(Instant::now());
     introduce();
     let metadata = event.metadata();
-    // Elsewhere the event's name says what its message does.
+    // For events below a warning, the name says what the message says.
     let with_text = *metadata.level() <= Level::WARN;
     let Fields { values: mut fields, text, .. } = Fields::of(event, with_text);
     if with_text {
@@ -98,10 +98,10 @@ pub(crate) fn keep(event: &Event<'_>) {
     }
 }
 
-/// Gives the calling thread's name to the trace, once.
+/// Records the calling thread's name, once per trace.
 fn introduce() {
     let number = NUMBER.load(Ordering::Relaxed);
-    // First, since to ask for the name may bring further events.
+    // Set `NAMED` first: asking for the name may bring further events.
     if NAMED.replace(number).is_some_and(|before| before != number) {
         let name = enter(name_of_thread).unwrap_or_default();
         if let Some(session) = &mut *session() {
@@ -120,7 +120,7 @@ fn name_of_thread(py: Python<'_>) -> String {
     })
 }
 
-/// Opens the trace, of at most `limit` events.
+/// Opens a trace of at most `limit` events.
 #[pyfunction]
 pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
     let by = OPEN.compare_exchange(0, this_process(), Ordering::Relaxed, Ordering::Relaxed);
@@ -148,7 +148,7 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// Closes the trace, and hands out what it has kept. None is open in a fork.
+/// Closes the trace and returns its recording. `None` in a fork, or if no trace is open.
 #[pyfunction]
 pub(crate) fn _stop_trace() -> Option<Recording> {
     if !is_open() {
@@ -161,7 +161,7 @@ pub(crate) fn _stop_trace() -> Option<Recording> {
     Some(Recording(Mutex::new(session)))
 }
 
-/// What a trace has kept, once it is closed.
+/// The recorded events of a closed trace.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_Recording")]
 pub(crate) struct Recording(Mutex<Session>);
 
@@ -177,19 +177,19 @@ impl Recording {
     }
 }
 
-/// An event as Python has it: its name, when it was, the number of its thread, and its fields.
+/// An event for Python: its name, time, thread number and fields.
 type EventFields<'py> = (&'static str, u64, u64, Bound<'py, PyDict>);
 
 #[pymethods]
 impl Recording {
-    /// When the trace was opened and closed, in nanoseconds of its clock.
+    /// When the trace was opened and closed, in nanoseconds on the traces' clock.
     #[getter]
     fn times(&self) -> (u64, u64) {
         let session = self.session();
         (session.began, session.ended)
     }
 
-    /// How many events there was no room for.
+    /// How many events came after the limit.
     #[getter]
     fn left_out(&self) -> u64 {
         self.session().left_out
@@ -201,7 +201,7 @@ impl Recording {
         self.session().threads.clone()
     }
 
-    /// The first events, `most` at most, which are then forgotten.
+    /// Removes and returns the first events, at most `most`.
     fn take<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Vec<EventFields<'py>>> {
         let some: Vec<EventRecord> = {
             let mut session = self.session();
