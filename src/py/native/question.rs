@@ -1,4 +1,4 @@
-//! Questions that the objects of a type answer, asked without looking their names up.
+//! Attributes and methods of a type's objects, called without a name lookup.
 
 use std::ptr;
 
@@ -7,13 +7,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-/// A question that a type's objects answer: an attribute, or a method without arguments.
+/// A question to a type's objects: an attribute, or a method without arguments.
 #[derive(Debug)]
 pub(in crate::py) enum Question {
-    /// An attribute of an extension type: its descriptor, and what that has as `tp_descr_get`.
+    /// An attribute of an extension type: its descriptor, and the descriptor type's `tp_descr_get`.
     Attribute(Py<PyAny>, ffi::descrgetfunc),
-    /// A method of an extension type: its C function, which takes an object of that type, or of one that is derived
-    /// from it, and NULL.
+    /// A method of an extension type: its C function. Pass it an object of the type, or of a derived type, and NULL.
     Method(ffi::PyCFunction),
     /// Any other attribute, by its name.
     NamedAttribute(Py<PyString>),
@@ -22,7 +21,7 @@ pub(in crate::py) enum Question {
 }
 
 impl Question {
-    /// A method of `kind`, the type of `x`; `None` where it has none of that name.
+    /// The method `name` of `kind`, the type of `x`; `None` if there is none.
     pub(in crate::py) fn method(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -33,14 +32,14 @@ impl Question {
         Ok(Some(function.map_or_else(|| Self::NamedMethod(name.clone().unbind()), Self::Method)))
     }
 
-    /// An attribute of `kind`; `None` where it has none of that name. What an extension type has under it stays, and
-    /// is asked without looking the name up.
+    /// The attribute `name` of `kind`; `None` if there is none. An extension type's attribute cannot change, so it is
+    /// called without a name lookup.
     pub(in crate::py) fn attribute(
         kind: &Bound<'_, PyType>,
         name: &Bound<'_, PyString>,
     ) -> PyResult<Option<Self>> {
         let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
-        // Both are data descriptors, which no object's own attribute overrides.
+        // Both are data descriptors, which an object's own attribute cannot override.
         let known = [&raw mut ffi::PyGetSetDescr_Type, &raw mut ffi::PyMemberDescr_Type];
         let slot = if known.contains(&found.get_type_ptr()) { descr_get(&found) } else { None };
         Ok(Some(match slot {
@@ -49,17 +48,17 @@ impl Question {
         }))
     }
 
-    /// The attribute of that name, of the object or its type.
+    /// The attribute `name`, of the object or its type.
     pub(in crate::py) fn named(name: &Bound<'_, PyString>) -> Self {
         Self::NamedAttribute(name.clone().unbind())
     }
 
-    /// Whether it is an extension type's own, which cannot be replaced.
+    /// Whether it belongs to an extension type, and so cannot be replaced.
     pub(in crate::py) const fn is_native(&self) -> bool {
         matches!(self, Self::Attribute(..) | Self::Method(_))
     }
 
-    /// Whether `x`, an object of the type, answers yes.
+    /// Whether the answer of `x`, an object of the type, is true.
     #[inline(always)]
     pub(in crate::py) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let answer = self.answer(x)?;
@@ -72,14 +71,14 @@ impl Question {
         }
     }
 
-    /// What `x`, an object of the type, answers.
+    /// The answer of `x`, an object of the type.
     #[inline(always)]
     pub(in crate::py) fn answer<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
         match self {
             Self::Attribute(descriptor, get) => {
-                // SAFETY: both objects are alive, and `x` shows that this thread is attached; the slot is the
-                // descriptor's own, and gives a new reference, or NULL with an exception set.
+                // SAFETY: both objects are alive, and `x` shows that this thread is attached. The slot is the
+                // descriptor type's own. It returns a new reference, or NULL with an exception set.
                 unsafe {
                     let kind = x.get_type_ptr().cast();
                     let answer = get(descriptor.as_ptr(), x.as_ptr(), kind);
@@ -87,7 +86,8 @@ impl Question {
                 }
             }
             Self::Method(function) => {
-                // SAFETY: a function without arguments of the type of `x`, which is alive; as above.
+                // SAFETY: the function takes no arguments and belongs to the type of `x`, which is alive. It returns a
+                // new reference, or NULL with an exception set.
                 unsafe {
                     let answer = function(x.as_ptr(), ptr::null_mut());
                     Bound::from_owned_ptr_or_err(py, answer)
@@ -99,40 +99,41 @@ impl Question {
     }
 }
 
-/// What the type of `descriptor` has as `tp_descr_get`.
+/// The `tp_descr_get` slot of the descriptor's type.
 fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
-    // SAFETY: the type of a live object; a slot is NULL or what its name says (`PyType_GetSlot`).
+    // SAFETY: the type of a live object. A slot is NULL or has its name's type (`PyType_GetSlot`).
     unsafe {
         let slot = ffi::PyType_GetSlot(descriptor.get_type_ptr(), ffi::Py_tp_descr_get);
         std::mem::transmute::<*mut std::ffi::c_void, Option<ffi::descrgetfunc>>(slot)
     }
 }
 
-/// The C function behind `found`, which `kind`, the type of `x`, has under a name, if that is a method without arguments
-/// of an extension type that `kind` is or is derived from. Anything else that looks like one, or that `x` has under the
-/// same name, is asked by its name.
+/// The C function behind `found`, the attribute of `kind` under a name. `kind` is the type of `x`.
+///
+/// `None` unless `found` is a method without arguments, of an extension type that `kind` is or derives from. Other
+/// callables, and attributes of `x` itself, must be called by name.
 fn c_function(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,
     found: &Bound<'_, PyAny>,
 ) -> PyResult<Option<ffi::PyCFunction>> {
-    // By identity: another type of the same name is not it.
+    // Compare by identity: another type may have the same name.
     if !std::ptr::eq(found.get_type_ptr(), &raw mut ffi::PyMethodDescr_Type) {
         return Ok(None);
     }
-    // A member of CPython's own descriptor: the type that the function is of.
+    // `__objclass__` is a member of CPython's own descriptor: the type that the method belongs to.
     let owner = found.getattr(intern!(x.py(), "__objclass__"))?.cast_into::<PyType>()?;
-    // SAFETY: both are types and alive. It looks at the types alone: no metaclass is asked.
+    // SAFETY: both are live types. The call reads only the types, and asks no metaclass.
     let is_of = unsafe { ffi::PyType_IsSubtype(kind.as_type_ptr(), owner.as_type_ptr()) != 0 };
     let (true, Some(get)) = (is_of, descr_get(found)) else { return Ok(None) };
-    // SAFETY: `found` is a descriptor of a type that `x` is of, checked by identity, and all are alive. What its own slot
-    // binds is a new reference, or NULL with an exception; no attribute of `x` is looked up.
+    // SAFETY: `found` is a method descriptor, checked by identity. `x` is of its type, and all are alive. The slot
+    // returns a new reference, or NULL with an exception set. It looks up no attribute of `x`.
     let bound = unsafe {
         let bound = get(found.as_ptr(), x.as_ptr(), kind.as_ptr());
         Bound::from_owned_ptr_or_err(x.py(), bound)?
     };
-    // SAFETY: `bound` is alive, and asked only once it is known to be a C function's object that is bound to `x`. The
-    // function is code of a module, which stays loaded.
+    // SAFETY: `bound` is alive. Its function is read only if it is an exact C function object. The function is code of
+    // a module, which stays loaded.
     unsafe {
         let object = bound.as_ptr();
         let is_its = ffi::PyCFunction_CheckExact(object) != 0
