@@ -1,4 +1,4 @@
-//! How the functions of the C interface answer.
+//! How the functions of the C interface report success and failure.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -27,7 +27,7 @@ pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     done.unwrap_or(-1)
 }
 
-/// Refuses NULL.
+/// Refuses a NULL pointer.
 pub(super) fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult<()> {
     if pointer.is_null() {
         return Err(PyValueError::new_err(format!("{what}: got NULL; allowed: {allowed}")));
@@ -35,33 +35,34 @@ pub(super) fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult
     Ok(())
 }
 
-/// Refuses NULL for an array.
+/// Refuses NULL for the array.
 pub(super) fn check_array(array: *const CaiBridgeArray) -> PyResult<()> {
     check(array, "array", "an array that was imported")
 }
 
-/// Refuses NULL for the caller's place for an answer.
+/// Refuses NULL for the output.
 pub(super) fn check_out<T>(out: *mut T) -> PyResult<()> {
     check(out.cast_const(), "out", "the address of a place for the answer")
 }
 
-/// Answers as [`answer`] does, for a call that makes a pointer: NULL unless the call succeeds.
+/// Like [`answer`], for a call that returns a pointer through `out`. `out` is NULL unless the call
+/// succeeds.
 ///
 /// # Safety
 ///
-/// `out` is NULL or a place for a pointer.
+/// `out` is NULL, or points to writable memory for a pointer.
 pub(super) unsafe fn answer_at<T>(
     out: *mut *mut T,
     call: impl FnOnce(Python<'_>) -> PyResult<*mut T>,
 ) -> c_int {
     if !out.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: not NULL, so writable, as the caller promises.
         unsafe { out.write(std::ptr::null_mut()) };
     }
     answer(|py| {
         check_out(out)?;
         let made = call(py)?;
-        // SAFETY: the caller's; not NULL, by the above.
+        // SAFETY: writable, as the caller promises; `check_out` has refused NULL.
         unsafe { out.write(made) };
         Ok(())
     })

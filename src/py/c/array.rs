@@ -1,4 +1,4 @@
-//! The functions of the C interface for an array that is imported.
+//! The functions of the C interface for imported arrays.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -27,16 +27,16 @@ pub(super) unsafe extern "C" fn import_object(
             let said = PyErr::take(py);
             return Err(said.unwrap_or_else(|| Error::new(Kind::Protocol, "NULL").into()));
         }
-        // SAFETY: not NULL, by the above; the caller has a reference, and the lock.
+        // SAFETY: not NULL, as checked above. The caller holds a reference, and the lock.
         let object = unsafe { Bound::from_borrowed_ptr(py, object) };
         let (array, taken) = PythonMemory::new(source("C", &object)?);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
     };
-    // SAFETY: the caller's place for a pointer, or NULL.
+    // SAFETY: `out` is NULL or writable, by the table's text.
     unsafe { answer_at(out, import) }
 }
 
-/// The size of the first version of the structure.
+/// The size of the structure's first version.
 const FIRST: usize = offset_of!(CaiBridgeDescription, contiguous) + size_of::<i32>();
 
 pub(super) unsafe extern "C" fn describe(
@@ -44,24 +44,24 @@ pub(super) unsafe extern "C" fn describe(
     out: *mut CaiBridgeDescription,
 ) {
     if !out.is_null() {
-        // SAFETY: the caller's array, or NULL, and its place for a description.
+        // SAFETY: `array` is NULL or alive, and `out` is a description, by the table's text.
         unsafe { fill(array.as_ref(), out, FIRST) }
     }
 }
 
-/// Writes `size` bytes, 0 where there is no array or no field.
+/// Fills `size` bytes of `out`. Unknown fields are 0; without an array, all fields.
 ///
 /// # Safety
 ///
-/// `out` is a place for as many.
+/// `out` points to `size` writable bytes.
 unsafe fn fill(array: Option<&CaiBridgeArray>, out: *mut CaiBridgeDescription, size: usize) {
     let out = out.cast::<u8>();
-    // SAFETY: the caller's.
+    // SAFETY: `out` has `size` bytes, as the caller promises.
     unsafe { out.write_bytes(0, size) };
     if let Some(array) = array {
         let described = description(&array.array);
         let known = size.min(size_of::<CaiBridgeDescription>());
-        // SAFETY: no more bytes than the caller's place has, and than a description has.
+        // SAFETY: `known` is at most `size`, and at most the size of `described`.
         unsafe { out.copy_from_nonoverlapping((&raw const described).cast(), known) };
     }
 }
@@ -92,7 +92,7 @@ pub(super) unsafe extern "C" fn describe_sized(
         check_array(array)?;
         check_out(out)?;
         check_size(size, FIRST, "CaiBridgeDescription")?;
-        // SAFETY: an array of `import_object`, not released yet, and the caller's place of `size` bytes.
+        // SAFETY: `array` comes from an import and is not released. `out` has `size` bytes. The table's text says both.
         unsafe { fill(array.as_ref(), out, size) };
         Ok(())
     })
@@ -102,9 +102,9 @@ pub(super) unsafe extern "C" fn tensor(array: *const CaiBridgeArray, out: *mut c
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: an array of `import_object`, not released yet.
+        // SAFETY: `array` comes from an import and is not released, by the table's text.
         let made = encode::borrowed(unsafe { &(*array).array });
-        // SAFETY: the caller's place for a `DLTensor`.
+        // SAFETY: `out` is a `DLTensor`, by the table's text.
         unsafe { out.cast::<DLTensor>().write(made) };
         Ok(())
     })
@@ -114,32 +114,32 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: an array of `import_object`, not released yet.
+        // SAFETY: `array` comes from an import and is not released, by the table's text.
         let streams = unsafe { &(*array).taken }.ready_on()?;
-        // SAFETY: the caller's place for two numbers.
+        // SAFETY: `out` has room for two numbers, by the table's text.
         unsafe { out.cast::<[u64; 2]>().write(streams) };
         Ok(())
     })
 }
 
-/// Calls `make` with the array and the proof that the stream is alive and on the array's GPU.
+/// Calls `make` with the array and `stream`, checked to be on the array's GPU. An empty array needs no order.
 ///
 /// # Safety
 ///
-/// The array is one of `import_object`, not released yet, or NULL; the stream exists as long as the call.
+/// `array` is NULL, or comes from an import and is not released. The stream exists during the call.
 unsafe fn with_stream(
     array: *const CaiBridgeArray,
     stream: u64,
     make: impl FnOnce(&CaiBridgeArray, Alive<'_>) -> Result<()>,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: `array` is NULL or alive, as the caller promises.
     let Some(array) = (unsafe { array.as_ref() }) else { return answer(|_| check_array(array)) };
     if array.array.ptr() == 0 {
         return 0;
     }
     answer(|_| {
         let stream = Stream::from_native(stream, Thread::current());
-        // SAFETY: the caller's.
+        // SAFETY: the stream exists, as the caller promises.
         let alive = |place| unsafe { Alive::kept(stream, place) };
         let place = array.taken.check_stream(&array.array, alive(array.taken.place()))?;
         Ok(make(array, alive(place))?)
@@ -147,17 +147,17 @@ unsafe fn with_stream(
 }
 
 pub(super) unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
-    // SAFETY: the caller's, by the table's text.
+    // SAFETY: the array and the stream are alive, by the table's text.
     unsafe { with_stream(array, stream, |it, alive| it.taken.order_for("C", alive)) }
 }
 
 pub(super) unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {
-    // SAFETY: the caller's, by the table's text.
+    // SAFETY: the array and the stream are alive, by the table's text.
     unsafe { with_stream(array, stream, |it, alive| it.taken.give_back_or_owe(alive)) }
 }
 
 pub(super) unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
-    // SAFETY: an array of `import_object`, not released yet, or NULL.
+    // SAFETY: `array` is NULL, or comes from an import and is not released, by the table's text.
     match unsafe { array.as_ref() } {
         Some(array) => array.taken.place().ordinal,
         None => answer(|_| check_array(array)),
@@ -166,7 +166,7 @@ pub(super) unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
 
 pub(super) unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
     if !array.is_null() {
-        // SAFETY: an array of `import_object`, released once.
+        // SAFETY: `array` comes from an import and is released once, by the table's text.
         let array = unsafe { Box::from_raw(array) };
         let _ = caught(|| drop(array));
     }

@@ -1,4 +1,4 @@
-//! Memory of an extension in C as an object of Python's.
+//! Exports memory of a C extension as a Python object.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -32,12 +32,12 @@ use crate::py::source::check_stream;
 use crate::py::streams::StreamRef;
 use crate::stream::{Alive, Ready, Stream, Thread};
 
-/// A stream of an exporter's.
+/// The stream and GPU of an export.
 #[derive(Clone)]
 struct Exporters(u64, i32);
 
-// SAFETY: the stream is one of that GPU, and exists until the deleter is called, by the text of `CaiBridgeExport`; an
-// array drops its owner, which calls that, after the last use of the stream.
+// SAFETY: the stream belongs to that GPU, and exists until the deleter is called, by the text of `CaiBridgeExport`. An
+// array last uses its stream before it drops its owner, which calls the deleter.
 unsafe impl WorkStream for Exporters {
     fn handle(&self) -> u64 {
         self.0
@@ -48,7 +48,7 @@ unsafe impl WorkStream for Exporters {
     }
 }
 
-/// An exporter's memory.
+/// The memory of an export.
 struct Exported {
     stream: Exporters,
     ptr: u64,
@@ -58,14 +58,15 @@ struct Exported {
     device: Device,
     readonly: bool,
     owner: *mut c_void,
-    /// Set once there is an object: a refusal leaves the memory with the exporter.
+    /// Set once the Python object exists. After a refusal the exporter still owns the memory.
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
-// SAFETY: the deleter takes the owner on any thread, by the text of `CaiBridgeExport`, and nothing else touches it.
+// SAFETY: the deleter accepts the owner on any thread, by the text of `CaiBridgeExport`. Nothing else touches the
+// owner.
 unsafe impl Send for Exported {}
 
-// SAFETY: the exporter's own description, which it vouches for by calling `export_object`.
+// SAFETY: the exporter vouches for its own description by calling `export_object`.
 unsafe impl Owner for Exported {
     type Stream = Exporters;
 
@@ -102,9 +103,9 @@ impl Drop for Exported {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter.get() {
             let before = attached(PyErr::take).flatten();
-            // SAFETY: called once, with what it came with.
+            // SAFETY: the exporter's deleter and its own argument, called once.
             unsafe { deleter(self.owner) }
-            // A call that failed there, such as `give_back`, has nobody else to raise its exception.
+            // The deleter may have called a function that failed, such as `give_back`. Report its exception here.
             attached(|py| {
                 if let Some(left) = PyErr::take(py) {
                     let named = PyString::new(py, "the deleter of an export");
@@ -119,24 +120,24 @@ impl Drop for Exported {
 }
 
 impl Exported {
-    /// Checks what an exporter says.
+    /// Checks the fields of an export and copies the lists.
     ///
     /// # Safety
     ///
-    /// The lists of `from` have `ndim` numbers.
+    /// The lists of `from` have `ndim` items.
     unsafe fn read(from: &CaiBridgeExport) -> Result<Self> {
         let ndim = usize::try_from(from.ndim).ok().filter(|ndim| *ndim <= MAX_NDIM);
         let ndim = ndim.ok_or_else(|| Error::new(Kind::Ndim, from.ndim.to_string()))?;
         let list = |numbers: *const i64| match ndim {
             0 => Vec::new(),
-            // SAFETY: the caller's; not NULL, by the checks of both uses.
+            // SAFETY: `ndim` items, as the caller promises. Not NULL: both uses check it.
             _ => unsafe { std::slice::from_raw_parts(numbers, ndim) }.to_vec(),
         };
         if ndim > 0 && from.shape.is_null() {
             return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
         }
         let device = Device::from_dlpack(from.device_type.cast_unsigned(), from.device_id)?;
-        // DLPack's header asks for 0 where every GPU reaches the memory.
+        // DLPack's header requires 0 for memory that every GPU can access.
         let id = if device.kind == MemoryKind::Device { device.id } else { 0 };
         Ok(Self {
             stream: Exporters(from.stream, from.device_id),
@@ -153,7 +154,7 @@ impl Exported {
 }
 
 impl Exporters {
-    /// Refuses a GPU that is missing, and, where a driver can tell, a stream or memory of another GPU. Managed and pinned
+    /// Refuses a GPU that is missing and, if the driver can tell, a stream or memory of another GPU. Managed and pinned
     /// memory goes back to the stream's GPU.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
@@ -163,23 +164,23 @@ impl Exporters {
         driver.open(ordinal, |call| detach(py, call));
         check_exists(driver, ordinal, "device_id", ordinal)?;
         let stream = Stream::from_native(stream, Thread::current());
-        // SAFETY: the exporter's, which exists until the deleter is called.
+        // SAFETY: the exporter's stream exists until the deleter is called.
         let alive = unsafe { Alive::kept(stream, Place::gpu(ordinal)) };
         self.1 = check_stream(array, driver, Some(alive), alive.place())?.ordinal;
         check_memory(driver, array)
     }
 }
 
-/// The size of the first version of the structure.
+/// The size of the structure's first version.
 const FIRST: usize = offset_of!(CaiBridgeExport, deleter) + size_of::<usize>();
 
-/// The export of `size` bytes. Fields that it is too short for are 0; bytes behind the fields must be 0.
+/// Reads an export of `size` bytes. Fields beyond `size` are 0. Bytes beyond the known fields must be 0.
 ///
 /// # Safety
 ///
-/// `from` points to as many bytes.
+/// `from` points to `size` readable bytes.
 unsafe fn known(from: *const CaiBridgeExport, size: usize) -> PyResult<CaiBridgeExport> {
-    // SAFETY: the caller's.
+    // SAFETY: `size` bytes, as the caller promises.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
     let (fields, more) = bytes.split_at(size.min(size_of::<CaiBridgeExport>()));
     if more.iter().any(|byte| *byte != 0) {
@@ -188,9 +189,10 @@ unsafe fn known(from: *const CaiBridgeExport, size: usize) -> PyResult<CaiBridge
     }
     let mut known = MaybeUninit::<CaiBridgeExport>::zeroed();
     let to = known.as_mut_ptr().cast::<u8>();
-    // SAFETY: no more bytes than the structure has.
+    // SAFETY: `fields` is at most as long as the structure.
     unsafe { to.copy_from_nonoverlapping(fields.as_ptr(), fields.len()) };
-    // SAFETY: numbers, pointers and an optional function, of which 0 is a value; the rest are the caller's.
+    // SAFETY: 0 is a valid value for every field: numbers, pointers and an optional function. All other bytes come from
+    // the caller's structure.
     Ok(unsafe { known.assume_init() })
 }
 
@@ -198,7 +200,7 @@ pub(super) unsafe extern "C" fn export_object(
     from: *const CaiBridgeExport,
     out: *mut *mut PyObject,
 ) -> c_int {
-    // SAFETY: the caller's, by the table's text.
+    // SAFETY: the caller's pointers are valid, by the table's text.
     unsafe { export_sized(from, FIRST, out) }
 }
 
@@ -210,9 +212,9 @@ pub(super) unsafe extern "C" fn export_sized(
     let export = |py: Python<'_>| {
         check(from, "export", "the address of a CaiBridgeExport")?;
         check_size(size, FIRST, "CaiBridgeExport")?;
-        // SAFETY: not NULL, and of `size` bytes, by the caller.
+        // SAFETY: not NULL, as checked above, and `size` bytes, by the table's text.
         let from = unsafe { known(from, size) }?;
-        // SAFETY: the caller's lists.
+        // SAFETY: the lists have `ndim` items, by the text of `CaiBridgeExport`.
         let mut exported = unsafe { Exported::read(&from) }?;
         let (array, driver) = (Array::describe(&exported)?, exported.stream.driver()?);
         exported.stream.check(py, &array, &driver)?;
@@ -223,7 +225,7 @@ pub(super) unsafe extern "C" fn export_sized(
         }
         Ok(object.into_ptr())
     };
-    // SAFETY: the caller's place for a pointer, or NULL.
+    // SAFETY: `out` is NULL or writable, by the table's text.
     unsafe { answer_at(out, export) }
 }
 
@@ -235,7 +237,7 @@ pub(super) unsafe extern "C" fn import_tensor(
 ) -> c_int {
     let import = |py: Python<'_>| {
         check(tensor.cast_const(), "tensor", "the address of a DLManagedTensorVersioned")?;
-        // SAFETY: not NULL, and a tensor, by the table's text.
+        // SAFETY: not NULL, as checked above, and a managed tensor, by the table's text.
         let (array, _) = unsafe { decode::versioned(tensor) }?;
         let Device { kind, id } = array.device();
         if kind == MemoryKind::Device && id != device_id {
@@ -246,7 +248,7 @@ pub(super) unsafe extern "C" fn import_tensor(
         let driver = stream.driver()?;
         stream.check(py, &array, &driver)?;
         let home = StreamRef::held(&driver, RustStream::of(&stream))?;
-        // SAFETY: as above; it is this array's from here on.
+        // SAFETY: as above. From here on this array owns the tensor.
         let taken = unsafe { Managed::from_raw(tensor) };
         let taken =
             taken.map_err(|error| Error::at(Kind::NullData, "tensor", error.to_string()))?;
@@ -258,6 +260,6 @@ pub(super) unsafe extern "C" fn import_tensor(
         let (array, taken) = PythonMemory::new(source);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
     };
-    // SAFETY: the caller's place for a pointer, or NULL.
+    // SAFETY: `out` is NULL or writable, by the table's text.
     unsafe { answer_at(out, import) }
 }

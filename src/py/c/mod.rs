@@ -1,7 +1,7 @@
 //! The C interface: a table of functions in a capsule of the Python package, for extensions in C and C++.
 //!
-//! An extension imports the table once, by `PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0)`, and shares the package's state. It
-//! needs no Rust to build.
+//! An extension imports the table once, with `PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0)`, and shares the package's state.
+//! It builds without Rust.
 #![allow(unsafe_code)]
 
 mod abi;
@@ -33,13 +33,13 @@ static API: CaiBridgeApi = CaiBridgeApi {
     tensor,
 };
 
-/// The name of the table's capsule.
+/// The capsule's name.
 const CAPSULE: &std::ffi::CStr = c"cai_bridge._core._c_api";
 
-/// Puts the table on the module.
+/// Adds the capsule to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let table: *const CaiBridgeApi = &raw const API;
-    // SAFETY: the table is static, and nothing is to be done at the capsule's end.
+    // SAFETY: the table is static, so the capsule needs no destructor.
     let capsule = unsafe {
         let made = pyo3::ffi::PyCapsule_New(table.cast_mut().cast(), CAPSULE.as_ptr(), None);
         Bound::from_owned_ptr_or_err(module.py(), made)?
