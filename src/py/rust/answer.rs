@@ -1,4 +1,4 @@
-//! Rust's arrays as return values.
+//! Arrays of Rust as return values of PyO3 functions.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::py::streams::{Argument, StreamRef};
 use crate::py::views::{ArrayView, CaiView, DLPackView, View};
 use crate::stream::Ready;
 
-/// Which protocols an object speaks.
+/// The protocol that a Python object speaks.
 ///
 /// # Examples
 ///
@@ -41,14 +41,14 @@ pub enum Speaking {
     Cai,
 }
 
-/// An array that becomes a Python object which speaks one protocol: what [`Array::dlpack`] and [`Array::cai`] return.
+/// An array that becomes a Python object with one protocol. [`Array::dlpack`] and [`Array::cai`] return it.
 ///
 /// # Examples
 ///
 /// ```no_run
 /// use cai_bridge::{Array, OneProtocol};
 ///
-/// /// For consumers that know both protocols, and are to take this one.
+/// /// For consumers that know both protocols but must take DLPack.
 /// fn by_dlpack(x: Array) -> OneProtocol {
 ///     x.dlpack()
 /// }
@@ -60,7 +60,7 @@ pub struct OneProtocol {
 }
 
 impl OneProtocol {
-    /// Which one.
+    /// The protocol of the Python object.
     ///
     /// # Examples
     ///
@@ -71,7 +71,7 @@ impl OneProtocol {
 }
 
 impl Array {
-    /// Has the array returned as a Python object that speaks DLPack alone. An array by itself speaks both protocols.
+    /// Returns the array as a Python object that speaks DLPack only. A plain [`Array`] speaks both protocols.
     ///
     /// # Examples
     ///
@@ -80,7 +80,7 @@ impl Array {
         OneProtocol { array: self, speaking: Speaking::Dlpack }
     }
 
-    /// Has the array returned as a Python object that speaks the CUDA Array Interface alone.
+    /// Returns the array as a Python object that speaks the CUDA Array Interface only.
     ///
     /// # Examples
     ///
@@ -94,7 +94,7 @@ impl Array {
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
-        // An object that is made inside a scope is ready after what was queued there before.
+        // An object made inside a scope is ready after the work queued before it.
         origin::give_back(&*array.origin, &array.descriptor)?;
     }
     let mut source = source(py, array)?;
@@ -112,7 +112,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
-    // The tensor is what keeps the owner, wherever and however it ends.
+    // The managed tensor keeps the owner alive, wherever and however it ends.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
     let home = StreamRef::held(driver, held.home().clone())?;
@@ -124,7 +124,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     Ok(source)
 }
 
-/// An object that speaks both protocols, ready on the array's stream.
+/// Becomes an object that speaks both protocols, ready on the array's stream.
 impl<'py> IntoPyObject<'py> for Array {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;
@@ -155,7 +155,7 @@ impl<'py> IntoPyObject<'py> for ArrayMut {
     }
 }
 
-/// An object that speaks the one protocol, ready on the array's stream.
+/// Becomes an object that speaks one protocol, ready on the array's stream.
 impl<'py> IntoPyObject<'py> for OneProtocol {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;

@@ -1,4 +1,4 @@
-//! Whatever speaks DLPack or the CUDA Array Interface, as an argument.
+//! Arrays of any library as arguments of PyO3 functions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::py::doors::to_cai::source;
 use crate::py::interpreter::inside;
 
 impl DeviceStream {
-    /// A stream as [`DeviceStream::new`] gives it, or one of the Python package's simulated device while that is in place.
+    /// Makes a stream like [`DeviceStream::new`], on the Python package's simulated device while that is active.
     ///
     /// # Errors
     ///
@@ -38,11 +38,11 @@ impl DeviceStream {
     }
 }
 
-/// The door's name in events, for arguments.
+/// The door's name in events.
 const DOOR: &str = "Array";
 
-/// Takes what `to_dlpack` of the Python package takes: an object with DLPack's exchange API or `__dlpack__`, a
-/// capsule, or an object with `__cuda_array_interface__`.
+/// Accepts the same objects as `to_dlpack` of the Python package. These have DLPack's exchange API, `__dlpack__` or
+/// `__cuda_array_interface__`, or are capsules.
 impl FromPyObject<'_, '_> for Array {
     type Error = PyErr;
 
@@ -55,7 +55,7 @@ impl FromPyObject<'_, '_> for Array {
     }
 }
 
-/// The argument may be written.
+/// Accepts arrays that may be written.
 impl FromPyObject<'_, '_> for ArrayMut {
     type Error = PyErr;
 

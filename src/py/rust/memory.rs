@@ -1,4 +1,4 @@
-//! An array imported from Python: what keeps its memory, for Rust.
+//! The memory of an array imported from Python, for Rust code.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ use crate::py::source::{check_stream, ready_streams};
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready};
 
-/// The memory of Python's.
+/// The memory of an imported array.
 #[derive(Debug)]
 pub(crate) struct PythonMemory {
     lease: Lease<Tenant>,
@@ -40,19 +40,19 @@ impl PythonMemory {
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
-    /// The memory for a view of Python's.
+    /// Shares the memory with a new view for Python.
     pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<Holding>> {
         let mut source = self.hand_on(py)?;
         source.array = array.clone();
         Ok(source)
     }
 
-    /// Refuses a stream of another device than the array's. Answers where it is.
+    /// Refuses a stream of another GPU than the array's. Returns the GPU.
     pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<Place> {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
 
-    /// Gives the memory back, for a user who may let go of it next. Where that fails, its end waits for `user` too.
+    /// Gives the memory back after work on `user`. If that fails, the end of the memory waits for `user`.
     pub(crate) fn give_back_or_owe(&self, user: Alive<'_>) -> Result<()> {
         inside(|py| {
             self.order_to(py, user).map_err(|trouble| match self.owe(py, user) {
@@ -62,7 +62,7 @@ impl PythonMemory {
         })
     }
 
-    /// The streams that the memory is ready on, 0 for none.
+    /// The streams on which the memory is ready; 0 for none.
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {
@@ -94,7 +94,7 @@ impl PythonMemory {
         shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
     }
 
-    /// Another holder for a hand-over, with what the array is ready on by now.
+    /// Shares the memory for a hand-over, ready on the stream where the array is ready now.
     fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
@@ -105,7 +105,7 @@ impl PythonMemory {
         look(py);
         let (holding, span) = (self.share(py)?, CallSpan::begin());
         let settled = holding.settle_for(py, user)?;
-        // What was written is pending on the producer's stream from here on, or on what stands in for it.
+        // From here on the consumer's writes are pending on the producer's stream, or on its stand-in.
         let producer = holding.producer(py)?.stream();
         {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,13 +113,13 @@ impl PythonMemory {
                 *ready = Ready::On(producer);
             }
         }
-        // Where the producer's stream is unknown, this holder keeps the memory until the work is done.
+        // If the producer's stream is unknown, this holder keeps the memory until the work is done.
         Tenant::new(holding).settled(py, settled, span);
         Ok(())
     }
 }
 
-/// Runs `call` with the interpreter's lock. What Python raised is kept with the error.
+/// Runs `call` with the interpreter's lock. A Python exception is kept inside the error.
 fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {

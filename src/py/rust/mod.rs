@@ -1,4 +1,4 @@
-//! Rust's arrays as arguments and return values of PyO3's functions, for extensions that link this crate.
+//! Arrays of Rust as arguments and return values of PyO3 functions, for extensions that link this crate.
 
 mod answer;
 mod argument;

@@ -1,5 +1,5 @@
-//! What an extension that links this crate does once, and at each call: it has the crate's state of its own, beside
-//! that of the Python package, and borrows the package's simulated device.
+//! Prepares this crate inside an extension that links it. Such an extension has its own copy of the crate's state,
+//! beside the Python package's. It borrows the package's simulated device.
 #![allow(unsafe_code)]
 
 use pyo3::intern;
@@ -17,7 +17,7 @@ use crate::py::libraries;
 use crate::py::table::install_table;
 use crate::py::views::{ArrayView, DLPackView, View};
 
-/// Readies this library for a call. The Python package's own is ready with its module.
+/// Prepares this library for a call. In the wheel the module's import has done so.
 pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
     static ONCE: PyOnceLock<()> = PyOnceLock::new();
     if cfg!(feature = "wheel") {
@@ -37,7 +37,7 @@ fn once(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Takes the simulated device that the Python package has in place now, if it is imported and has one.
+/// Uses the Python package's simulated device, if the package is imported and the device is active.
 fn borrow(py: Python<'_>) -> PyResult<()> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static TOLD: PyOnceLock<()> = PyOnceLock::new();
@@ -53,10 +53,11 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
     let Ok(pointer) = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME)) else {
         return Ok(());
     };
-    // SAFETY: the capsule of this name holds the package's static table; extension modules stay loaded.
+    // SAFETY: the capsule of this name holds the package's static table, and extension modules stay loaded.
     let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
     driver::borrow(borrowed);
-    // The device has this library finish its ends when it has worked: time alone changes nothing there.
+    // The simulated device calls `_settle` after it has worked, to finish ends of this library: there, waiting alone
+    // finishes nothing.
     let tell = || match package.getattr_opt(intern!(py, "_settling"))? {
         Some(all) => all.call_method1("append", (wrap_pyfunction!(_settle, py)?,)).map(drop),
         None => Ok(()),
