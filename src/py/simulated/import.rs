@@ -1,7 +1,7 @@
-//! `_Import`: a managed tensor that a stand-in consumer took over, as the real ones do.
+//! `_Import`: a managed tensor that a stand-in consumer imported, as real consumers do.
 //!
-//! Managed tensors are read by dlpark, not by the bridge's own decoder, so that an error in the one
-//! does not hide in the other.
+//! dlpark reads the tensor, not the bridge's decoder, so an error in one of them does not hide in
+//! the other.
 
 use dlpark::DlpackFlags;
 use dlpark::python::ImportedDlpack;
@@ -18,7 +18,7 @@ use crate::dtype::Dtype;
 use crate::layout::Layout;
 use crate::py::interpreter::{Answer, entry, without_lock};
 
-/// A managed tensor, which is deleted with this.
+/// An imported managed tensor. Dropping it deletes the tensor.
 #[pyclass(frozen, weakref, module = "cai_bridge._core", name = "_Import")]
 pub(crate) struct Import {
     managed: Option<ImportedDlpack>,
@@ -26,7 +26,7 @@ pub(crate) struct Import {
 }
 
 impl Drop for Import {
-    /// Deletes the tensor without the interpreter's lock, as torch does in the midst of a destructor.
+    /// Deletes the tensor without the interpreter's lock, as PyTorch does inside a destructor.
     fn drop(&mut self) {
         if let Some(managed) = self.managed.take() {
             without_lock(|| drop(managed));
@@ -60,7 +60,7 @@ pub(super) fn _simulated_import_capsule<'py>(capsule: &Bound<'py, PyCapsule>) ->
     })
 }
 
-/// Imports by the exchange API: the tensor, and the stream that the producer works on.
+/// Imports by the exchange API. Returns the tensor and the producer's current stream.
 #[pyfunction]
 pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || {
@@ -70,7 +70,7 @@ pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'
     })
 }
 
-/// Borrows by the exchange API: the region, and the stream that the producer works on.
+/// Borrows by the exchange API. Returns the region and the producer's current stream.
 #[pyfunction]
 pub(super) fn _simulated_borrow_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || {

@@ -1,5 +1,5 @@
-//! What extensions that link this crate find of the simulated device: the table by which they borrow it, and a list
-//! for their functions that finish what they keep.
+//! Lends the simulated device to extensions that link this crate: the device's table, and a list of functions that
+//! finish the extensions' pending ends.
 #![allow(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -9,10 +9,10 @@ use pyo3::types::PyList;
 use crate::driver::lent::{NAME, Table, lender::TABLE};
 use crate::py::lease::look_at_all;
 
-/// Puts the table by which extensions that link this crate borrow the simulated device on the module.
+/// Adds the device's table, and the list of functions, to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let table: *const Table = &raw const TABLE;
-    // SAFETY: the table is static, and nothing is to be done at the capsule's end.
+    // SAFETY: the table is static, so the capsule needs no destructor.
     let capsule = unsafe {
         let made = pyo3::ffi::PyCapsule_New(table.cast_mut().cast(), NAME.as_ptr(), None);
         Bound::from_owned_ptr_or_err(module.py(), made)?
@@ -24,11 +24,11 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     )
 }
 
-/// What has the extensions that borrow the device finish the ends that they keep, a function each.
+/// A function of each borrowing extension, which finishes the extension's pending ends.
 static BORROWERS: PyOnceLock<Py<PyList>> = PyOnceLock::new();
 
-/// Finishes every pending end that can be finished, here and in the extensions. Those of one may be what another's wait
-/// for.
+/// Finishes every pending end that can be finished, here and in the extensions. It looks here twice: an end here may
+/// wait for an end in an extension.
 pub(super) fn settle(py: Python<'_>) {
     look_at_all(py);
     let Some(borrowers) = BORROWERS.get(py).map(|all| all.bind(py)) else { return };

@@ -1,5 +1,5 @@
-//! What an array library adds to the machine: a current stream a device and thread, order between
-//! its streams, and what its callables raised.
+//! The array library of the simulated device: current streams per device and thread, order between
+//! streams, and exceptions of queued callables.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +19,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// The stream that the driver calls `handle`, seen from this thread.
+    /// The stream that `handle` means on this thread.
     pub(super) fn new(ordinal: i32, handle: u64) -> Self {
         Self { ordinal, stream: Stream::from_native(handle, Thread::current()) }
     }
 
-    /// The same as this thread can name it.
+    /// The same stream, as this thread names it.
     pub(super) fn seen_from_here(self) -> Self {
         Self { stream: self.stream.seen_from(Thread::current()), ..self }
     }
@@ -34,14 +34,14 @@ impl Queue {
 #[derive(Debug)]
 pub(super) struct Library {
     machine: Arc<Simulated>,
-    /// The current stream of each thread and device, as the driver names it.
+    /// The current stream of each thread and device, as the driver's handle.
     current: Mutex<HashMap<(Thread, i32), u64>>,
-    /// An event of its own for each thread and device.
+    /// One event for each thread and device, for [`Library::order`].
     events: Mutex<HashMap<(Thread, i32), Event>>,
     raised: Mutex<Vec<PyErr>>,
 }
 
-/// The one whose machine is this process's driver.
+/// The library whose machine is installed as the driver.
 static OPEN: Mutex<Option<Arc<Library>>> = Mutex::new(None);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,13 +58,13 @@ impl Library {
         })
     }
 
-    /// The library whose machine is this process's driver just now.
+    /// The library whose machine is this process's driver now.
     pub(super) fn open() -> Option<Arc<Self>> {
         locked(&OPEN).clone().filter(|library| library.is_ours())
     }
 
-    /// The machine. A fork of the process that it belongs to is refused: none of the locks here, nor
-    /// the machine's own, may be touched there.
+    /// The machine. Refused in a fork: the fork must not touch this library's locks, nor the
+    /// machine's.
     pub(super) fn machine(&self) -> Result<&Arc<Simulated>> {
         self.machine.process().check().map(|()| &self.machine)
     }
@@ -73,7 +73,8 @@ impl Library {
         self.machine.process().is_current()
     }
 
-    /// Makes the machine this process's driver; `false` where a simulated one is in place already.
+    /// Installs the machine as this process's driver. False if a simulated device is installed
+    /// already.
     pub(super) fn enter(self: &Arc<Self>) -> bool {
         let mut open = locked(&OPEN);
         if open.as_ref().is_some_and(|open| open.is_ours())
@@ -86,8 +87,8 @@ impl Library {
         true
     }
 
-    /// Gives the real driver back. To be called with the interpreter attached: then no thread is in
-    /// the middle of it where Python forks.
+    /// Installs the real driver again. The caller must hold the interpreter's lock, so that no fork
+    /// happens halfway through.
     pub(super) fn close(self: &Arc<Self>) {
         let mut open = locked(&OPEN);
         if self.is_ours() && open.as_ref().is_some_and(|open| Arc::ptr_eq(open, self)) {
@@ -96,7 +97,7 @@ impl Library {
         }
     }
 
-    /// Drops all that was queued and captured.
+    /// Drops all queued work and all captured graphs.
     pub(super) fn abandon(&self) {
         if let Ok(machine) = self.machine() {
             machine.abandon();
@@ -108,7 +109,7 @@ impl Library {
         self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
-    /// Refuses an array of a device whose block has ended, in the words of the Python side.
+    /// Refuses an array of a closed device, with the message of the Python side.
     pub(super) fn check_lives(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
         self.machine()?;
         if self.is_open() {
@@ -119,20 +120,20 @@ impl Library {
         Err(PyErr::from_value(testing.getattr("SimulatedError")?.call1((words,))?))
     }
 
-    /// The calling thread's current stream of a device; 0, the driver's other name for the legacy
-    /// default stream, where none was set.
+    /// The calling thread's current stream of a device. 0, a handle of the legacy default stream,
+    /// if none was set.
     pub(super) fn current_stream(&self, ordinal: i32) -> Result<u64> {
         self.machine()?;
         Ok(locked(&self.current).get(&(Thread::current(), ordinal)).copied().unwrap_or(0))
     }
 
-    /// Sets it; returns the one before.
+    /// Sets the calling thread's current stream. Returns the previous one.
     pub(super) fn set_current_stream(&self, ordinal: i32, handle: u64) -> Result<u64> {
         self.machine()?;
         Ok(locked(&self.current).insert((Thread::current(), ordinal), handle).unwrap_or(0))
     }
 
-    /// Work queued on `to` after this call runs after work queued on `from` before it.
+    /// Makes later work on `to` run after the work queued on `from`.
     pub(super) fn order(&self, from: Queue, to: Queue) -> Result<()> {
         let from = from.seen_from_here();
         if from == to {
@@ -157,7 +158,7 @@ impl Library {
         Ok(event)
     }
 
-    /// Keeps what a callable raised for the next sync.
+    /// Keeps an exception of a queued callable for the next sync.
     pub(super) fn raise_later(&self, error: PyErr) {
         locked(&self.raised).push(error);
     }

@@ -1,8 +1,8 @@
-//! The simulated device as Python has it: the private classes under `cai_bridge.testing`.
+//! The Rust side of the simulated device: private classes under `cai_bridge.testing`.
 //!
-//! What a program sees is written in Python, over [`session::Session`] (the machine, its streams and
-//! work), [`tensor::Tensor`] (memory with an array in it) and [`import::Import`] (a tensor that was
-//! taken over as a consumer does). Nothing here checks what a program passes; the Python side does.
+//! The Python side wraps them: [`session::Session`] (the machine with its streams and work),
+//! [`tensor::Tensor`] (memory with an array in it) and [`import::Import`] (an imported managed
+//! tensor). The Python side checks all arguments; nothing here does.
 
 mod import;
 mod lend;
@@ -15,7 +15,7 @@ mod work;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Sets the private classes and functions, which `__all__` is not to list.
+/// Adds the private classes and functions, which `__all__` must not list.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.setattr("_Session", py.get_type::<session::Session>())?;

@@ -1,4 +1,4 @@
-//! Reports and the log of driver calls, as plain tuples.
+//! Converts race reports and the log of driver calls to plain tuples.
 
 use pyo3::prelude::*;
 
@@ -56,7 +56,7 @@ pub(super) fn call(record: &CallRecord) -> CallTuple {
     )
 }
 
-/// The code behind CUDA's name for it, or the code itself.
+/// The code for CUDA's name of an error, or for a number.
 pub(super) fn code(error: &Bound<'_, PyAny>) -> PyResult<u32> {
     if let Ok(name) = error.extract::<String>() {
         return codes::code(&name).ok_or_else(|| {

@@ -1,8 +1,8 @@
 //! `_Session`: one simulated machine with its array library.
 //!
-//! Streams are passed as `(device, handle)`, the handle as the driver has it: 0 or 1 the legacy
-//! default stream, 2 the calling thread's. Whatever can run work is done with the interpreter lock
-//! released.
+//! A stream is passed as `(device, handle)`, with the driver's handle: 0 or 1 is the legacy default
+//! stream, 2 the calling thread's default stream. Calls that can run work release the interpreter's
+//! lock.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::stream::Stream;
 #[derive(Debug)]
 pub(crate) struct Session(pub(super) Arc<Library>);
 
-/// A graph of a machine.
+/// A captured graph of one machine.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_CapturedGraph")]
 #[derive(Debug)]
 pub(crate) struct CapturedGraph(Graph);
@@ -35,7 +35,7 @@ impl From<FaultError> for PyErr {
     }
 }
 
-/// Runs `call`, which may run work, with the interpreter's lock released.
+/// Runs `call`, which may run work, without the interpreter's lock. Then finishes pending ends.
 fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
     act(py, || {
         let done = detach(py, call);
@@ -45,7 +45,7 @@ fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
 }
 
 impl Session {
-    /// Calls the machine on a stream, with the stream's device current.
+    /// Makes the stream's device current and calls the machine.
     fn on<R>(
         &self,
         device: i32,
@@ -72,19 +72,20 @@ impl Session {
         act(py, || {
             self.0.close();
             detach(py, || self.0.abandon());
-            // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
+            // Drop the exceptions here, where this thread holds the lock. Nothing is queued any
+            // more, so every end can finish.
             drop(self.0.take_raised());
             settle(py);
             Ok(())
         })
     }
 
-    /// Refuses a fork of the process that the machine belongs to.
+    /// Refuses to go on in a fork.
     fn check_process(&self) -> PyResult<()> {
         Ok(self.0.machine().map(drop)?)
     }
 
-    /// Whether the machine belongs to this process, and not to one that it was forked from.
+    /// Whether this process created the machine, rather than a parent that forked it.
     #[getter]
     fn is_here(&self) -> bool {
         self.0.machine().is_ok()
@@ -104,7 +105,7 @@ impl Session {
         Ok(self.0.machine()?.set_device(device)?)
     }
 
-    /// The calling thread has no context from here on, as one that has made no CUDA call.
+    /// Leaves the calling thread without a context, as before its first CUDA call.
     fn unset_device(&self) -> PyResult<()> {
         self.0.machine()?.unset_device();
         Ok(())
@@ -122,7 +123,7 @@ impl Session {
         entry(py, || Ok(self.0.current_stream(device)?))
     }
 
-    /// `handle` is that of a stream that was destroyed.
+    /// Creates a stream. `handle`, if given, reuses the handle of a destroyed stream.
     #[pyo3(signature = (device, blocking, name=None, handle=None))]
     fn create_stream(
         &self,
@@ -221,7 +222,8 @@ impl Session {
         Ok(launch(&self.0, queue, name, &spans(&reads), &spans(&writes), run)?)
     }
 
-    /// Checks an access of the host; inside work the launch has declared it.
+    /// Checks an access by the host. Queued work may also call it; its launch has declared the
+    /// access already.
     #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
     fn touch(&self, name: &str, reads: Vec<(u64, u64)>, writes: Vec<(u64, u64)>) -> PyResult<()> {
         let machine = self.0.machine()?;
@@ -231,12 +233,12 @@ impl Session {
         Ok(())
     }
 
-    /// Has other processes open what is allocated from here on.
+    /// Makes later allocations accessible to other processes.
     fn share_memory(&self) -> PyResult<()> {
         Ok(self.0.machine()?.share_memory()?)
     }
 
-    /// Runs what other processes wait for.
+    /// Runs the work that other processes wait for.
     fn run_needed<'py>(&self, py: Python<'py>) -> Answer<'py> {
         run(py, || {
             self.0.machine()?.run_needed();
@@ -244,7 +246,7 @@ impl Session {
         })
     }
 
-    /// How many bytes are allocated and not freed.
+    /// How many allocated bytes have not been freed.
     #[getter]
     fn bytes_in_use(&self) -> PyResult<u64> {
         Ok(self.0.machine()?.bytes_in_use())

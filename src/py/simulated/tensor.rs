@@ -1,7 +1,7 @@
-//! `_Tensor`: an allocation of the machine with one array in it, and what it exports.
+//! `_Tensor`: an allocation of the machine with one array in it, and its exports.
 //!
-//! The allocation is freed when the last holder goes, Python's array or a managed tensor. Exports are
-//! made as the specifications ask: ordered before they are handed out, the stream named truly.
+//! The allocation is freed with its last holder, Python's array or a managed tensor. Exports follow
+//! the specifications: they are ordered before they are handed out, and name the stream truly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,22 +30,22 @@ use crate::stream::Stream;
 #[derive(Debug)]
 struct Memory {
     library: Arc<Library>,
-    /// Where the allocation starts; 0 where there is none.
+    /// The allocation's address; 0 if there is none.
     start: u64,
     array: Descriptor,
-    /// How far behind DLPack's data pointer the first element lies.
+    /// The distance in bytes from DLPack's data pointer to the first element.
     byte_offset: u64,
-    /// The device of the memory, which DLPack does not show for pinned and managed memory.
+    /// The GPU of the memory. DLPack does not show it for pinned and managed memory.
     ordinal: i32,
-    /// The stream that the work on the array is queued on.
+    /// The stream with pending work on the array.
     pending: Mutex<Option<Queue>>,
     exports: AtomicUsize,
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A free that is refused is a report already, and there is no caller to raise to. A fork leaves
-        // the memory to the process that it belongs to. As torch's, it lets the interpreter's lock go.
+        // Ignore the result: the machine reports a free that it refuses. In a fork the memory stays
+        // with the parent. Like PyTorch, release the interpreter's lock for the free.
         without_lock(|| {
             if let Ok(machine) = self.library.machine() {
                 let _ = machine.free(self.start, None);
@@ -54,7 +54,7 @@ impl Drop for Memory {
     }
 }
 
-/// What a managed tensor holds.
+/// The holder inside a managed tensor.
 struct Export(Arc<Memory>);
 
 impl Drop for Export {
@@ -83,7 +83,7 @@ impl Memory {
     }
 }
 
-/// `(ptr, shape, strides in bytes, dtype, item size, read-only, device)`.
+/// Describes an array as `(ptr, shape, strides in bytes, dtype, item size, read-only, device)`.
 pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound<'py, PyTuple>> {
     let device = array.device();
     let shape = PyTuple::new(py, array.cai_shape().as_slice())?;
@@ -93,7 +93,7 @@ pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound
     (array.ptr(), shape, strides, name, itemsize, array.readonly(), pair).into_pyobject(py)
 }
 
-/// The region of a view of the bridge, which is refused once it is released; None for anything else.
+/// The region of a view of the bridge; None for another object. Refuses a released view.
 #[pyfunction]
 pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();
@@ -104,21 +104,21 @@ pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     })
 }
 
-/// The element type, shape and flat values of an array of NumPy's; None for anything else.
+/// The element type, shape and flat values of a NumPy array; None for another object.
 #[pyfunction]
 pub(super) fn _simulated_values<'py>(data: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(data.py(), || numpy::values(data))
 }
 
-/// An array in memory of its own.
+/// An array with its own allocation.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_Tensor")]
 #[derive(Debug)]
 pub(crate) struct Tensor(Arc<Memory>);
 
-/// What is asked for, checked.
+/// A checked request for an allocation.
 struct TensorRequest {
     kind: MemoryKind,
-    /// The stream whose pool the memory is taken from.
+    /// The stream whose memory pool to allocate from.
     pool: Option<Queue>,
     label: String,
     reach: Reach,
@@ -214,7 +214,7 @@ impl Tensor {
         entry(py, || Ok(self.0.exports.load(Ordering::Acquire)))
     }
 
-    /// The handle of the stream that work is pending on, as this thread can name it.
+    /// The handle of the stream with pending work, by this thread's name for it.
     #[getter]
     fn pending<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.0.pending().map(|queue| queue.seen_from_here().stream.handle())))
@@ -225,7 +225,7 @@ impl Tensor {
         *pending = Some(Queue::new(device, handle));
     }
 
-    /// Orders what is pending before a stream.
+    /// Makes a stream wait for the pending work.
     fn order_before(&self, device: i32, handle: u64) -> PyResult<()> {
         Ok(self.0.order_before(Queue::new(device, handle))?)
     }
@@ -246,7 +246,7 @@ impl Tensor {
     }
 }
 
-/// The base of arrays that speak the exchange API: the table is on this type.
+/// The base class of arrays with the exchange API. The table is on this type.
 #[pyclass(frozen, subclass, module = "cai_bridge._core", name = "_ExchangeTensor")]
 #[derive(Debug)]
 pub(crate) struct ExchangeTensor(Arc<Memory>);

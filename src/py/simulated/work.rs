@@ -10,13 +10,13 @@ use crate::error::Result;
 use crate::py::anywhere::Anywhere;
 use crate::py::interpreter::attached;
 
-/// Spans as Python passes them: `(address, length)`.
+/// Converts spans from Python: pairs of `(address, length)`.
 pub(super) fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
     pairs.iter().map(|&(ptr, len)| Span { ptr, len }).collect()
 }
 
-/// Queues `run` on a stream. What it raises is kept until the next sync. Without it the work only
-/// touches its memory.
+/// Queues `run` on a stream. An exception of `run` is kept until the next sync. Without `run` the
+/// work only touches its memory.
 pub(super) fn launch(
     library: &Arc<Library>,
     queue: Queue,
