@@ -1,4 +1,4 @@
-"""What the doctor looks at: a row for each thing that is unsafe, wrong, slow or missing."""
+"""What the doctor checks: a row for each thing that is unsafe, wrong, slow or missing."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ LEVELS: dict[Level, str] = {
     "slow": "the host waits, or a conversion takes longer than needed",
     "missing": "something is missing, or does not fit",
 }
-"""The levels, gravest first. The first is a setting, so the command fails for it."""
+"""The levels, gravest first. The first level is a setting, and makes the command fail."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What advice depends on."""
+    """The facts that advice depends on."""
 
     libraries: Mapping[str, Found]
-    """What is installed, by the names of `INSTALLABLE`."""
+    """The installed libraries, by their names in `INSTALLABLE`."""
     environment: Mapping[str, str]
     """The environment variables."""
     driver: Driver
-    """The CUDA driver, or why there is none."""
+    """The CUDA driver, or the reason why there is none."""
 
     def has(self, name: str) -> bool:
         """Tell whether a library is installed."""
         return name in self.libraries
 
     def older(self, name: str, version: str) -> bool:
-        """Tell whether a library is installed in a version before another."""
+        """Tell whether a library is installed in a version before `version`."""
         found = self.libraries.get(name)
         return found is not None and version_of(found.version) < version_of(version)
 
     def since(self, name: str, version: str) -> bool:
-        """Tell whether a library is installed in a version or a later one."""
+        """Tell whether a library is installed in `version` or a later one."""
         return self.has(name) and not self.older(name, version)
 
     def is_set(self, variable: str, value: str) -> bool:
@@ -51,23 +51,23 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to know."""
+    """One piece of advice."""
 
     name: str
-    """What it is called in the JSON."""
+    """Its name in the JSON."""
     level: Level
     """One of `LEVELS`."""
     applies: Callable[[Surroundings], bool]
-    """Whether it is so in these surroundings."""
+    """Whether it applies in these surroundings."""
     what: str
     """What happens."""
     action: str
     """What to do."""
     source: str
-    """Where it is written, or was measured."""
+    """Where it is documented, or was measured."""
 
     def to_dict(self) -> dict[str, str]:
-        """Give it as data for JSON."""
+        """Return it as data for JSON."""
         return {name: said for name, said in vars(self).items() if name != "applies"}
 
 

@@ -33,21 +33,21 @@ class Task:
     names: tuple[str, ...]
 
     def label(self, name: str) -> str:
-        """Tell what is judged, for the progress bar."""
+        """Name what is judged, for the progress bar."""
         return line(f"{self.adapter.name} as a {self.role}: {name}")
 
 
 def tasks(subjects: Sequence[str], role: str, only: Sequence[str]) -> list[Task]:
-    """List what is to be judged.
+    """List the tasks.
 
     Parameters
     ----------
     subjects : sequence of str
         Libraries, or ``module:factory``.
     role : str
-        ``"producer"``, ``"consumer"`` or ``"both"``; empty for those that each has.
+        ``"producer"``, ``"consumer"`` or ``"both"``; empty for the roles that each subject has.
     only : sequence of str
-        Names of requirements, or patterns of them such as ``"cai-*"``; none for all.
+        Names of requirements, or patterns of them such as ``"cai-*"``; empty for all.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _names(only: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def judged(wanted: Sequence[Task], where: Where, *, thorough: bool = False) -> Iterator[Report]:
-    """Judge each task, in every case if it is to be thorough, and show how far it is.
+    """Judge each task, with `thorough` in every case, and show the progress.
 
     Raises
     ------
@@ -109,12 +109,12 @@ def judged(wanted: Sequence[Task], where: Where, *, thorough: bool = False) -> I
 
 
 def _place(where: Where) -> Where:
-    """Tell where child processes judge; None where this one does."""
+    """Return where child processes judge; None if this process must."""
     from cai_bridge.conformance import open_lab
     from cai_bridge.testing import SimulatedCuda
 
     if where != "gpu" and SimulatedCuda.current() is not None:
-        # The caller's own device is to be judged on, and a child would not have it.
+        # The caller's own device must be used, and a child process would not have it.
         return None
     try:
         with open_lab(where) as lab:
@@ -141,7 +141,7 @@ def _here(task: Task, progress: Progress, *, thorough: bool) -> Report:
 
 
 def _apart(task: Task, place: Where, progress: Progress, *, thorough: bool) -> Report:
-    """Judge in a process of its own: some libraries end the process that tries them, or hang."""
+    """Judge in a child process, since some libraries crash or hang the process that tries them."""
     from cai_bridge.conformance.isolated import check_isolated
 
     try:
@@ -158,7 +158,7 @@ def _apart(task: Task, place: Where, progress: Progress, *, thorough: bool) -> R
 
 
 def _printable(report: Report) -> str:
-    """Write a report so that a name is in one line, and nothing steers the terminal."""
+    """Write a report with each name on one line, and without a terminal's control characters."""
     return escaped(str(replace(report, subject=line(report.subject))).rstrip())
 
 
@@ -176,9 +176,9 @@ def run(
     junit: str | None = None,
     pages: str | None = None,
 ) -> int:
-    """Give a report for each subject and role; fail where something that is demanded failed.
+    """Report on each subject and role; fail if something that a specification demands failed.
 
-    Against an earlier run, fail where something fails that did not.
+    Against an earlier run, fail only if something fails that did not.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The command line: what can be asked for, and how it ends."""
+"""The command line: its commands and options, and its exit status."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _added(commands: Any, name: str, module: str, what: str) -> argparse.ArgumentParser:
-    """Add a command, which is the `run` of a module beside this one, called with the options."""
+    """Add a command: the `run` of a module beside this one, called with the options."""
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=what, description=f"{what[0].upper()}{what[1:]}."
     )
@@ -178,7 +178,7 @@ def _add_perturb(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument(
         "command",
-        # All that follows is the program's, such as options of its own.
+        # Everything after it belongs to the program, including options.
         nargs=argparse.REMAINDER,
         metavar="-- program ...",
         help="the program and its arguments",
@@ -259,14 +259,14 @@ def _add_races(made: argparse.ArgumentParser) -> None:
 
 
 def _run(*, name: str, module: str, **options: Any) -> Any:
-    """Import what a command needs, now that it runs, and do it."""
+    """Import what a command needs, only now, and run it."""
     del name
     return importlib.import_module(f".{module}", __package__).run(**options)
 
 
 @contextlib.contextmanager
 def _terminated() -> Iterator[None]:
-    """Have a signal interrupt the command, which ends its children, before it ends the process."""
+    """Turn a signal into an interrupt, so that the command ends its children before it ends."""
     came: list[int] = []
 
     def interrupt(number: int, _: object) -> None:
@@ -275,7 +275,7 @@ def _terminated() -> Iterator[None]:
 
     is_main = threading.current_thread() is threading.main_thread()
     ending = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT) if is_main else ()
-    # One that is ignored, as by nohup, stays so.
+    # An ignored signal, as under nohup, stays ignored.
     taken = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
     for number in taken:
         signal.signal(number, interrupt)
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, or 1 where the answer is no, or 2 where what was asked for cannot be done.
+        0; or 1 if the answer is no; or 2 if the command cannot do what was asked.
     """
     prepare_streams()
     asked = parser().parse_args(arguments)
@@ -309,13 +309,13 @@ def _status(asked: argparse.Namespace) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            # At its end the interpreter flushes again what could not be printed.
+            # Otherwise the interpreter flushes the rest again at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # which says that the reader has enough
+        if not isinstance(error, BrokenPipeError):  # a broken pipe means that the reader has enough
             print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt as interrupt:
-        # It may have been at something that hangs, which it says.
+        # The command may have been interrupted in something that hangs, which it reports.
         if interrupt.args:
             print(f"cai-bridge {asked.name}: {line(str(interrupt))}", file=sys.stderr)
         return _INTERRUPTED

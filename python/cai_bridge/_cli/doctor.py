@@ -1,4 +1,4 @@
-"""``cai-bridge doctor``: what is installed, what it speaks, and what is unsafe."""
+"""``cai-bridge doctor``: what is installed, which protocols it speaks, and what is unsafe."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Findings:
     """What the doctor found."""
 
     interpreter: Interpreter
-    """The Python that ran it."""
+    """The Python that runs the doctor."""
     driver: Driver
-    """The CUDA driver, or why there is none."""
+    """The CUDA driver, or the reason why there is none."""
     libraries: tuple[Found, ...]
     """The array libraries."""
     advice: tuple[Advice, ...]
-    """What to mind with them, gravest first."""
+    """The advice that applies, gravest first."""
 
     @property
     def ok(self) -> bool:
@@ -39,7 +39,7 @@ class Findings:
         return not any(one.level == "unsafe" for one in self.advice)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
+        """Return it as data for JSON."""
         return {
             "cai_bridge": __version__,
             "python": self.interpreter.to_dict(),
@@ -84,7 +84,7 @@ def _spoken(found: Found) -> str:
 
 
 def examine(*, imported: bool = False) -> Findings:
-    """Look at the machine, the libraries and the environment."""
+    """Examine the machine, the libraries and the environment."""
     libraries = find_libraries(imported=imported)
     driver = find_driver()
     surroundings = Surroundings({one.name: one for one in libraries}, os.environ, driver)
@@ -92,7 +92,7 @@ def examine(*, imported: bool = False) -> Findings:
 
 
 def run(*, imported: bool, as_json: bool, path: str | None) -> int:
-    """Give what was found; fail where something unsafe is set."""
+    """Report what was found; fail if something unsafe is set."""
     output.check_asked(path)
     with own_stdout():
         findings = examine(imported=imported)

@@ -1,14 +1,14 @@
-"""How the command ends."""
+"""The command's exit statuses."""
 
 OK = 0
-"""All is well."""
+"""The answer is yes."""
 
 FAILED = 1
-"""What was asked for was done, and the answer is no."""
+"""The command did what was asked, and the answer is no."""
 
 USAGE = 2
-"""What was asked for cannot be done; the message says why."""
+"""The command cannot do what was asked; the message says why."""
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done; the message is for the user."""
+    """The command cannot do what was asked; the message is for the user."""

@@ -1,4 +1,4 @@
-"""What a library's own CI gates on: what is new since an earlier run, and JUnit's XML."""
+"""What a library's own CI checks: changes since an earlier run, and JUnit's XML."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Compared:
-    """What differs from an earlier run.
+    """The changes since an earlier run.
 
     Attributes
     ----------
     broken : tuple
-        What fails now, and did not.
+        What fails now and did not before.
     mended : tuple
-        What failed, and passes now.
+        What failed and passes now.
     unjudged : tuple
-        What was judged, and is not any more: it may be broken.
+        What was judged before and is not judged any more, so it may be broken.
     still : int
         How many fail as before.
     demanded : frozenset
@@ -44,11 +44,11 @@ class Compared:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that is demanded is new, or not judged any more."""
+        """Whether nothing that is demanded is newly broken, or not judged any more."""
         return not self.demanded & {*self.broken, *self.unjudged}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
+        """Return it as data for JSON."""
         told = {"broken": self.broken, "mended": self.mended, "unjudged": self.unjudged}
         return {"ok": self.ok, "still": self.still, **{k: [*map(list, v)] for k, v in told.items()}}
 
@@ -100,7 +100,7 @@ class Earlier:
         return cls(found)
 
     def compared(self, reports: Iterable[Report]) -> Compared:
-        """Compare with the outcomes of another run. What no earlier run had is new if it fails."""
+        """Compare with the outcomes of another run. A requirement new to it counts if it fails."""
         broken, mended, unjudged, still, demanded = [], [], [], 0, set()
         for report in reports:
             for one in report.verdicts:
@@ -121,7 +121,7 @@ class Earlier:
 
 
 def junit_of(reports: Sequence[Report]) -> str:
-    """Write verdicts as JUnit's XML: a suite for each report; advice is a test that is skipped."""
+    """Write verdicts as JUnit's XML: a suite per report; unmet advice is a skipped test."""
     root = ElementTree.Element("testsuites")
     for report in reports:
         kinds = [one.called for one in report.verdicts]
@@ -143,5 +143,5 @@ def junit_of(reports: Sequence[Report]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Leave out what XML has no place for."""
+    """Remove characters that XML does not allow."""
     return "".join(one for one in text if one in "\t\n" or one.isprintable())

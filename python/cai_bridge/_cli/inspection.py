@@ -1,4 +1,4 @@
-"""``cai-bridge inspect``: what the protocols say of an object, and whether they agree."""
+"""``cai-bridge inspect``: what the protocols say about an object, and whether they agree."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .theirs import guarded
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found of one object."""
+    """What was found about one object."""
 
     description: Any
     """What each of its protocols says."""
     agree: bool | None
-    """Whether they say the same; None where there is only one."""
+    """Whether the protocols agree; None if there is only one."""
     why: str
-    """What they differ in, or why there is nothing to compare."""
+    """Where they differ, or why there is nothing to compare."""
 
     def __str__(self) -> str:
         verdict = "The protocols agree." if self.agree else self.why
@@ -34,17 +34,17 @@ class Inspection:
         return self.agree is False or any(one.problems or one.error for one in self.description)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
+        """Return it as data for JSON."""
         return {**self.description.to_dict(), "agree": self.agree, "why": self.why}
 
 
 def inspect(subject: str) -> Inspection:
-    """Evaluate ``module:expression``, and tell what it is.
+    """Evaluate ``module:expression``, and inspect the result.
 
     Raises
     ------
     UsageError
-        There is no such thing, or it speaks neither protocol.
+        There is no such object, or it speaks neither protocol.
     """
     from cai_bridge.testing import assert_equivalent, describe
 
@@ -68,11 +68,11 @@ def inspect(subject: str) -> Inspection:
 
 
 def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> int:
-    """Give what was found; fail where a protocol is malformed, unread, or contradicts the other."""
+    """Report what was found; fail if a protocol is malformed, unreadable or contradicted."""
     from cai_bridge.testing import simulated_cuda
 
     output.check_asked(path)
-    # Races are not the question here, and the array's maker need not have waited.
+    # Races do not matter here, and the array's maker need not have waited.
     with simulated_cuda(check=False) if simulated else contextlib.nullcontext():
         found = inspect(subject)
     text = escaped(str(found))

@@ -1,8 +1,8 @@
-"""The array libraries that are installed, and which doors each speaks.
+"""The installed array libraries, and the doors that each speaks.
 
-What a version speaks is a table, since importing some of the libraries takes seconds and starts a
-CUDA context. Where a library is imported, its array type is asked instead, for all but the version
-of its dicts, which only an array says.
+A table says what each version speaks, since importing some libraries takes seconds and starts a
+CUDA context. If a library is already imported, its array type is asked instead, except for the
+version of its dicts, which only an array knows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Doors:
-    """What the arrays of a library speak."""
+    """What a library's arrays speak."""
 
     exchange: bool = False
     """Whether the type has ``__dlpack_c_exchange_api__``."""
     dlpack: bool = False
-    """Whether there is ``__dlpack__``."""
+    """Whether the type has ``__dlpack__``."""
     cai: int | None = None
-    """The version of ``__cuda_array_interface__``; None where there is none."""
+    """The version of ``__cuda_array_interface__``; None if there is none."""
     stream: bool = False
     """Whether the dict names a stream."""
 
@@ -45,16 +45,15 @@ class Known:
     """A library that the command knows."""
 
     name: str
-    """What it is called."""
+    """Its name."""
     distributions: tuple[str, ...]
-    """The names that it is installed by; the first that is found counts."""
+    """The names of its distributions; the first one that is installed counts."""
     array: str
-    """Its array type, as ``module:attribute``; empty where it has none."""
+    """Its array type, as ``module:attribute``; empty if it has none."""
     spoken: tuple[tuple[Version, Doors], ...] = ()
-    """From which version on its arrays speak what, oldest first. A version before the first is
-    not known."""
+    """What its arrays speak from which version on, oldest first. Earlier versions are unknown."""
     measured: str = ""
-    """The newest version that this was seen of."""
+    """The newest version in which this was seen."""
 
 
 _DLPACK_AND_V2 = Doors(dlpack=True, cai=2)
@@ -113,20 +112,20 @@ class Found:
     """A library that is installed."""
 
     name: str
-    """What it is called."""
+    """Its name."""
     distribution: str
-    """The name that it is installed by."""
+    """The name of its distribution."""
     version: str
     """Its version."""
     doors: Doors | None = None
-    """What its arrays speak; None where it has none, or where that is not known."""
+    """What its arrays speak; None if it has no arrays, or if that is unknown."""
     seen: bool = False
-    """Whether the array type was asked, rather than the table."""
+    """Whether the array type was asked, and not the table."""
     error: str = ""
-    """What its import raised; empty where it did not, or was not tried."""
+    """The exception of its import; empty if there was none, or no attempt."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
+        """Return it as data for JSON."""
         doors = None if self.doors is None else vars(self.doors)
         return {**vars(self), "doors": doors}
 
@@ -149,7 +148,7 @@ def find_libraries(*, imported: bool = False) -> tuple[Found, ...]:
     Parameters
     ----------
     imported : bool
-        Whether they are imported, and their array types asked. Those that are imported already are
+        Whether to import them and ask their array types. Libraries that are already imported are
         asked anyway.
     """
     return tuple(_installed(imported))
@@ -174,13 +173,13 @@ def _asked(known: Known, found: Found) -> Found:
         array = getattr(importlib.import_module(module), attribute)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a library that does not import may raise anything, or leave
+    except BaseException as error:  # the import may raise anything, or even exit
         return replace(found, error=said(error))
     table = found.doors or Doors()
     doors = Doors(
         exchange=hasattr(array, "__dlpack_c_exchange_api__"),
         dlpack=hasattr(array, "__dlpack__"),
-        # Of a property that only arrays of a GPU have the type tells nothing.
+        # For a property that only GPU arrays have, the type tells nothing.
         cai=table.cai,
         stream=table.stream,
     )

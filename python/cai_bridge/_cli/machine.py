@@ -13,14 +13,14 @@ LIBRARY = "libcuda.so.1"
 
 @dataclass(frozen=True)
 class Driver:
-    """The CUDA driver, or why there is none."""
+    """The CUDA driver, or the reason why there is none."""
 
     version: str = ""
-    """The CUDA version that it serves, such as ``"13.0"``; empty where there is none."""
+    """The CUDA version that it supports, such as ``"13.0"``; empty without a driver."""
     devices: tuple[str, ...] = ()
     """The devices' names, by ordinal."""
     missing: str = ""
-    """Why there is no driver, or no device; empty where there is one."""
+    """Why there is no driver, or no device; empty if there is one."""
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class _CallError(Exception):
 
 
 class _Library:
-    """Calls of the driver that raise for their result."""
+    """Driver calls that raise if their result is an error."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(LIBRARY)
@@ -52,7 +52,7 @@ class _Library:
 
 
 def find_driver() -> Driver:
-    """Ask the driver for its version and devices; no context is made."""
+    """Ask the driver for its version and devices, without making a context."""
     try:
         call = _Library()
     except OSError as error:
@@ -90,12 +90,12 @@ class Interpreter:
         return f"{self.implementation} {self.version}{kind} on {self.platform}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
+        """Return it as data for JSON."""
         return asdict(self)
 
 
 def this_interpreter() -> Interpreter:
-    """Tell which Python this is."""
+    """Return which Python this is."""
     free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
     return Interpreter(
         platform.python_version(), platform.python_implementation(), free_threaded, _system()

@@ -1,4 +1,4 @@
-"""The letters of outcomes, which need no colour to be told apart."""
+"""The letters of outcomes, which can be told apart without colour."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ class Mark:
     """How an outcome is shown."""
 
     letter: str
-    """What stands in its place."""
+    """The letter that stands for it."""
     word: str
-    """What it is called."""
+    """Its name."""
     meaning: str
-    """What it means, for a legend."""
+    """Its meaning, for a legend."""
     style: str
-    """The class of the style sheet, and the colour on a terminal."""
+    """Its class in the style sheet, and its colour on a terminal."""
 
 
 DASH = "\u2013"
@@ -57,5 +57,5 @@ COLOURS = {
 
 
 def worst(outcomes: list[str]) -> str:
-    """Tell the gravest of outcomes; ``"none"`` of none."""
+    """Return the gravest of the outcomes; ``"none"`` if there are none."""
     return min(outcomes, key=list(OUTCOMES).index, default="none")

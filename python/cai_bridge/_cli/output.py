@@ -1,4 +1,4 @@
-"""Where what a command prints goes: the standard output, or a file."""
+"""The destination of a command's output: the standard output, or a file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .exits import UsageError
 
 
 def check_asked(path: str | None) -> None:
-    """Refuse a file that cannot be written before a run of minutes starts.
+    """Refuse an unwritable file before a run of minutes starts.
 
     Raises
     ------
     UsageError
-        It cannot be written.
+        The file cannot be written.
     """
     page.check_path("--output", path)
 
@@ -24,20 +24,20 @@ def check_asked(path: str | None) -> None:
 def as_json(data: Any, *, to_file: bool) -> str:
     """Write data as JSON.
 
-    To the standard output it is in ASCII: who reads it need not know the terminal's encoding.
+    To the standard output it is in ASCII, so that its reader need not know the terminal's encoding.
     """
     return json.dumps(data, indent=1, ensure_ascii=not to_file)
 
 
 def give(text: str, path: str | None, pages: Mapping[str, str] | None = None) -> None:
-    """Print a text, or write it to a file; and write pages behind it.
+    """Print a text, or write it to a file; then write the pages.
 
-    What was found may have taken minutes: the text is printed where its file cannot be written.
+    The results may have taken minutes, so the text is printed if its file cannot be written.
 
     Raises
     ------
     UsageError
-        A file cannot be written; all that can be are.
+        A file cannot be written. All other files are written.
     """
     with page.written(pages or {}):
         if path is None:

@@ -1,4 +1,4 @@
-"""Pages that need nothing but themselves: no script, no font, no address that is fetched."""
+"""Self-contained pages: no script, no font, nothing fetched."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def write(path: str, text: str) -> None:
     Raises
     ------
     UsageError
-        It cannot be written.
+        The file cannot be written.
     """
     try:
         Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
-    except (OSError, ValueError) as error:  # a path with a zero byte is the latter
+    except (OSError, ValueError) as error:  # ValueError if the path contains a NUL
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def check_asked(html: str | None) -> None:
-    """Refuse a page that cannot be made before a run of minutes starts.
+    """Refuse a page that cannot be made, before a run of minutes starts.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def check_asked(html: str | None) -> None:
 
 
 def check_path(option: str, path: str | None) -> None:
-    """Refuse a file that cannot be written before a run of minutes starts; leave it as it is.
+    """Refuse an unwritable file before a run of minutes starts; leave it as it is.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def rendered(
 
 
 def now() -> str:
-    """Tell the time, in UTC and to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

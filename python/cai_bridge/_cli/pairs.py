@@ -26,12 +26,12 @@ def run(
     ways: Sequence[str] = (),
     jobs: int = 1,
 ) -> int:
-    """Run all pairs, or read what a run wrote, and show it.
+    """Run all pairs, or read the results of a run, and show them.
 
     Raises
     ------
     UsageError
-        What was asked for cannot be done.
+        The command cannot do what was asked.
     """
     page.check_asked(html)
     output.check_asked(path)
@@ -71,7 +71,7 @@ def _run(subjects: Sequence[str], ways: Sequence[str], jobs: int) -> Table:
 
 
 def _found() -> list[str]:
-    """List the libraries that are installed and that the kit has adapters for."""
+    """List the installed libraries for which the kit has adapters."""
     from cai_bridge.conformance.lab.cuda import why_no_gpu
     from cai_bridge.conformance.named import LIBRARIES
 
@@ -99,13 +99,13 @@ def _roles(subjects: Sequence[str]) -> tuple[list[str], list[str]]:
 # --- as text --------------------------------------------------------------------------------------
 
 Span = tuple[str, str]
-"""Text, and the style that it has on a terminal."""
+"""A text with its style on a terminal."""
 
 _PLAIN = ""
 
 
 def show(table: Table) -> None:
-    """Print the matrix, in colour where the terminal has it."""
+    """Print the matrix, in colour if the terminal has colours."""
     try:
         from rich.console import Console
         from rich.text import Text
@@ -113,7 +113,7 @@ def show(table: Table) -> None:
         print(plain(table))
         return
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    # Printed at once: rich itself ends a program whose reader has enough, as if the answer were no.
+    # Printed at once, since rich ends a program whose reader has enough, as if the answer were no.
     with console.capture() as shown:
         for spans in _lines(table):
             row = Text()
@@ -130,7 +130,7 @@ def plain(table: Table) -> str:
 
 
 def _lines(table: Table) -> Iterator[list[Span]]:
-    """Write the device, grids of all pairs, and for each pair what was seen on each route."""
+    """Write the device, grids of all pairs, and what was seen for each pair on each route."""
     yield [(line(table.matrix.place), _PLAIN)]
     if table.pairs:
         for side in table.sides:
@@ -145,7 +145,7 @@ def _lines(table: Table) -> Iterator[list[Span]]:
 
 
 def _grid(table: Table, side: str) -> Iterator[list[Span]]:
-    """Tell how all pairs are on one of `SIDES`."""
+    """Write the grid of all pairs for one of `SIDES`."""
     consumers = [line(one) for one in table.matrix.consumers]
     producers = [line(one) for one in table.matrix.producers]
     first = max(len(_TO), *map(len, producers))
@@ -170,7 +170,7 @@ def _shown(table: Table, pair: Pair, side: str) -> str:
 
 
 def _routes(table: Table) -> Iterator[list[Span]]:
-    """Tell of each pair, route by route, what each aspect came to."""
+    """Write for each pair, route by route, the outcome of each aspect."""
     width = max(len(route.name) for route in table.routes) + len(_ADVISED) + 4
     heads = "".join(f"{aspect:{_CELL}}" for aspect in ASPECTS)
     for pair in table.pairs:

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, for what takes longer than a second."""
+"""A progress bar on a terminal, for work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import threading
 from typing import Any, Self
 
 DELAY = 1.0
-"""Seconds before a bar is shown: most of what is quick is done by then."""
+"""Seconds before a bar is shown. Quick work is done by then."""
 
 
 class Progress:
-    """Counts steps, and shows a bar on stderr where that is a terminal and ``rich`` is there.
+    """Counts steps, and shows a bar on stderr if stderr is a terminal and ``rich`` is installed.
 
     Parameters
     ----------
     total : int or None
-        How many steps there are; None if it is not known.
+        The number of steps; None if unknown.
     """
 
     def __init__(self, total: int | None) -> None:
@@ -44,11 +44,11 @@ class Progress:
 
     @property
     def label(self) -> str:
-        """What was said last."""
+        """The latest step's label."""
         return self._label
 
     def step(self, label: str) -> None:
-        """Say what is done next; what was said before is done."""
+        """Begin the next step, and so end the previous one."""
         with self._lock:
             self._done += bool(self._label)
             self._label = label
@@ -56,7 +56,7 @@ class Progress:
                 self._bar.update(self._task, completed=self._done, description=label)
 
     def done(self, count: int, total: int, label: str) -> None:
-        """Say how many steps are done of how many, and what was done last."""
+        """Report how many of `total` steps are done, and the latest one."""
         with self._lock:
             self._done, self._total, self._label = count, total, label
             if self._bar is not None:

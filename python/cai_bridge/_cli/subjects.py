@@ -1,4 +1,4 @@
-"""What the command is asked about: modules, expressions in them, and adapters of libraries."""
+"""The subjects of a command: modules, expressions in them, and adapters of libraries."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .theirs import guarded
 
 
 def module_named(name: str, subject: str) -> ModuleType:
-    """Import a module, from the working directory, too.
+    """Import a module, also from the working directory.
 
     Raises
     ------
     UsageError
-        It does not import.
+        The import fails.
     """
     file = Path(name)
     if file.suffix == ".py" or file.name != name:
@@ -36,31 +36,31 @@ def module_named(name: str, subject: str) -> ModuleType:
 def _look_here() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
-        # An installed script has its own directory there, where `python -m` has the working one.
+        # An installed script has its own folder there; `python -m` has the working directory.
         sys.path.insert(0, here)
 
 
 def value_of(subject: str) -> Any:
-    """Evaluate ``module:expression``, the expression in the module's namespace.
+    """Evaluate ``module:expression`` in the module's namespace.
 
     Raises
     ------
     UsageError
-        It is not of this form, does not import, or raises.
+        The subject does not have this form, or the import or the expression fails.
     """
     module, _, expression = subject.partition(":")
     if not module or not expression.strip():
         raise UsageError(f"got {subject!r}; allowed: module:expression, such as mymodule:make()")
     found = module_named(module, subject)
     with guarded(f"{expression!r} raised "):
-        # It is the user's own command line, as for `python -c`.
+        # The user typed this expression, as with `python -c`.
         return eval(expression, dict(vars(found)))  # noqa: S307
 
 
 def roles_of(source: Any) -> tuple[str, ...]:
-    """Tell which roles an adapter, a subclass or a function has.
+    """Return the roles of an adapter, a subclass or a function.
 
-    A function that takes one argument takes arrays in, and one that takes two makes them.
+    A function with one argument imports arrays, and one with two arguments makes them.
     """
     from cai_bridge.conformance import ConsumerAdapter, ProducerAdapter
 
@@ -85,9 +85,9 @@ def adapters_named(subject: str, role: str) -> dict[str, Any]:
     Parameters
     ----------
     subject : str
-        A library that the kit has an adapter for, or ``module:factory``.
+        A library with an adapter in the kit, or ``module:factory``.
     role : str
-        ``"producer"``, ``"consumer"`` or ``"both"``; empty for those that it has.
+        ``"producer"``, ``"consumer"`` or ``"both"``; empty for the roles that the subject has.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def _roles_asked(subject: str, role: str) -> tuple[str, ...]:
     asked = ("producer", "consumer") if role in ("", "both") else (role,)
     module, colon, path = subject.partition(":")
     if not colon or subject.endswith(")"):
-        # A library, or a view of the bridge over one: the kit knows what they are.
+        # A library, or the bridge's view of a library: the kit knows both.
         return asked
     source: Any = module_named(module, subject)
     for part in path.split("."):

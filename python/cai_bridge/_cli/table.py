@@ -23,27 +23,27 @@ ASPECTS: dict[str, str] = {
     "dtypes": "all element types that both libraries have arrive",
     "lazy": "values that are recorded but not computed, such as a conjugate's, arrive",
 }
-"""What is looked at on every route, in the order that it is shown in."""
+"""The aspects judged on every route, in the order in which they are shown."""
 
 DOORS: dict[str, str] = {"cai": "CAI", "dlpack": "DLPack"}
 
 CONVERT = "convert"
-"""The door of the routes on which the bridge makes the consumer's array."""
+"""The door of routes on which the bridge makes the consumer's array."""
 
 SIDES: dict[str, str] = {
     "native": "by themselves",
     "views": "by the bridge's views",
     "convert": "by convert()",
 }
-"""The ways between two libraries, by the names that the engine has for them."""
+"""The ways between two libraries, by their names in the matrix."""
 
 FIRST_ASPECT = "values"
-"""Where this is refused there is no route."""
+"""The first aspect. If it is refused, there is no route."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A way from a producer to a consumer, by the names that cells have for it."""
+    """A way from a producer to a consumer, as the matrix's cells name it."""
 
     name: str
     door: str
@@ -59,7 +59,7 @@ Pair = tuple[str, str]
 
 
 class Table:
-    """What was seen of every pair.
+    """What was seen for every pair.
 
     Parameters
     ----------
@@ -79,17 +79,17 @@ class Table:
         self.pairs: list[Pair] = list(dict.fromkeys(pair for pair, _ in self._cells))
 
     def seen(self, pair: Pair, route: Route, aspect: str) -> Aspect | None:
-        """Find what one aspect came to; None where it was not judged."""
+        """Return the result of one aspect; None if it was not judged."""
         cell = self._cells.get((pair, route.name))
         return None if cell is None else cell.aspects.get(aspect)
 
     def outcome(self, pair: Pair, route: Route, aspect: str) -> str:
-        """Tell the outcome of one aspect; ``"none"`` where it was not judged."""
+        """Return the outcome of one aspect; ``"none"`` if it was not judged."""
         found = self.seen(pair, route, aspect)
         return "none" if found is None else found.outcome
 
     def worst(self, pair: Pair, route: Route) -> str:
-        """Tell the gravest outcome of a pair on a route.
+        """Return the gravest outcome of a pair on a route.
 
         What is refused counts only where it is the array itself: a route that refuses some element
         type, say, is as good as the rest of it.
@@ -103,7 +103,7 @@ class Table:
         return worst(rest)
 
     def best(self, pair: Pair, *, door: str | None = None, bridged: bool) -> str:
-        """Tell how the best route is, each taken by its worst."""
+        """Return the outcome of the best route, each judged by its gravest."""
         found = [
             self.worst(pair, route)
             for route in self.routes
@@ -113,17 +113,17 @@ class Table:
         return max(there, key=list(OUTCOMES).index, default="none")
 
     def advised(self, pair: Pair) -> Route | None:
-        """Find the route by the bridge's views that is advised for the consumer."""
+        """Return the route by the bridge's views that is advised for the consumer."""
         cell = self.matrix.advised(*pair)
         return None if cell is None else Route(cell.route, cell.door, cell.bridged)
 
     def with_bridge(self, pair: Pair) -> str:
-        """Tell how the advised route is, by its worst."""
+        """Return the gravest outcome of the advised route."""
         route = self.advised(pair)
         return "none" if route is None else self.worst(pair, route)
 
     def by_convert(self, pair: Pair) -> str:
-        """Tell how `convert` is, by its worst."""
+        """Return the gravest outcome of `convert`."""
         found = [self.worst(pair, route) for route in self.routes if route.side == CONVERT]
         return worst(found)
 
@@ -171,7 +171,7 @@ def read(path: str) -> Table:
 
 
 def _check(matrix: Matrix) -> None:
-    """Refuse what pages and tables would trip over: a file may hold anything."""
+    """Refuse a matrix that pages and tables cannot show: a file may hold anything."""
     for one in matrix.cells:
         if one.door not in {*DOORS, CONVERT}:
             got = f"{one.door!r:.80}"

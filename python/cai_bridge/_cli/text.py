@@ -1,4 +1,4 @@
-"""Foreign text: it must not end the command, nor steer the terminal."""
+"""Foreign text, which must neither end the command nor control the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def said(error: BaseException) -> str:
 
 
 def escaped(text: str, kept: str = _KEPT) -> str:
-    """Write what would steer a terminal, or cannot be encoded, as Python writes it."""
+    """Escape what would control a terminal, or cannot be encoded, as Python does."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -38,7 +38,7 @@ def line(text: str) -> str:
 
 
 def prepare_streams() -> None:
-    """Open the standard streams that are closed, and let all escape what they cannot encode."""
+    """Open closed standard streams, and let all escape what they cannot encode."""
     for number in range(3):
         try:
             os.fstat(number)

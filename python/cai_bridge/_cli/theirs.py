@@ -15,7 +15,7 @@ from .text import said
 def guarded(what: str) -> Iterator[None]:
     """Turn any exception into a `UsageError`, ``SystemExit`` included.
 
-    An exit status that the user's code chose would be taken for the answer.
+    An exit status of the user's code would look like the command's answer.
 
     Raises
     ------
@@ -33,9 +33,9 @@ def guarded(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_stdout() -> Iterator[None]:
-    """Send what is printed meanwhile to stderr, native code's included.
+    """Send everything printed meanwhile to stderr, even by native code.
 
-    What the command prints may be read by a program, which wants it alone.
+    A program may read the command's output, and must get nothing else.
     """
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:

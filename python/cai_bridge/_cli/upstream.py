@@ -1,4 +1,4 @@
-"""Pages of Markdown about what a library does not meet, for its own issue tracker."""
+"""Markdown pages about requirements that a library fails, for its issue tracker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from cai_bridge.conformance import Report, Verdict
 
 LINES = 25
-"""How many lines a program on a page may have."""
+"""The most lines of a program on a page."""
 
 
 def write_pages(reports: Sequence[Report], folder: str) -> Iterator[str]:
-    """Write a page for each demand that failed by a cause of its own; tell the files.
+    """Write a page for each demand that failed for a cause of its own; yield the files.
 
     Raises
     ------
