@@ -56,8 +56,8 @@ The bridge reads other spellings of a typestr by their meaning: {spellings}. As 
 
 Other types, which one protocol alone can name, stay in that protocol. Between the two they are [refused](refusals.md):
 
-- `fp4`, `fp6`, `int4`, lanes of them, long doubles and opaque handles go from DLPack to DLPack: by `to_dlpack`, and by `convert` to a library that takes DLPack. A copy of packed items needs them side by side.
-- Dates, structured types, text, long doubles, the other byte order, a `<V2` or `|V1` without a name go from CAI to CAI: by `to_cai`, and by `convert` and `adapt` to a library that takes CAI, or to NumPy. The new dict has the same `typestr`, `descr` and `strides`. The view's `dtype` is the object's own, or made of `descr`: gaps, titles and arrays in records come back. A copy for a library on the GPU is refused.
+- `fp4`, `fp6`, `int4`, their lanes, long doubles and opaque handles go from DLPack to DLPack. Use `to_dlpack`, or `convert` to a library that takes DLPack. A copy of packed items needs them side by side.
+- Dates, structured types, text, long doubles, the other byte order, and a `<V2` or `|V1` without a name go from CAI to CAI. Use `to_cai`, or `convert` and `adapt` to a library that takes CAI, or to NumPy. The new dict has the same `typestr`, `descr` and `strides`. The view's `dtype` is the object's own, or made of `descr`: gaps, titles and arrays in records come back. A copy for a library on the GPU is refused.
 
 A GPU reads a type of 2, 4, 8 or 16 bytes at multiples of its size, complex numbers as a whole; another address ends the context. So addresses and strides that are none are refused, but for `convert(x, "numpy")`, which copies the bytes.
 
