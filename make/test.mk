@@ -6,7 +6,7 @@ UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
 # Some images forbid Python to keep what it compiles: each worker would rewrite all tests anew. And the threads that
 # OpenBLAS starts when NumPy is imported spin for a while: a tenth of a second in each child.
 QUICK := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
-.PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
+.PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu style
 
 CORE := --features arrays,half,num-complex,float8,$(CUDARC)
 IN_PERTURB := --manifest-path perturb/Cargo.toml --target-dir target/perturb
@@ -47,6 +47,9 @@ lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/mypy --follow-imports silent --disallow-any-expr tests/typing/public.py
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
+
+style: $(BIN)/python  ## List comments and sentences that a reader may not follow; FILES="..." lists those of some
+	$(BIN)/python make/style.py $(FILES)
 
 lint-commits: $(BIN)/python
 	$(BIN)/python make/commits.py

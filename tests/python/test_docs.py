@@ -256,6 +256,31 @@ def test_each_question_of_a_tracker_has_a_thread_of_its_own_and_a_page() -> None
     assert all(found[2].endswith(f"/{found[1]}") for found in rows if found)
 
 
+WORDS = runpy.run_path(str(ROOT / "make" / "style.py"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "listed"),
+    [
+        (".rs", "/// That, if it is such an array.\nfn f() {}", ["no noun"]),
+        (
+            ".rs",
+            "/// Runs an end, of which a panic\n/// leaves what is left.\nfn f() {}",
+            ["'of which'"],
+        ),
+        (".rs", f"//! Says {'word ' * 31}more.", ["33 words"]),
+        (".rs", "/// The dict's entries.\n///\n/// ```\n/// // That\n/// ```\nfn f() {}", []),
+        (".py", 'def f():\n    """The same for those that go."""', ["no noun"]),
+        (".py", "# Whom the memory was for.\nx = 1", ["no noun"]),
+        (".md", "| a | What one declined lets go of it |", ["'lets go of'"]),
+        (".md", "```text\nThat is\n```\nA wait. It is made.", []),
+    ],
+)
+def test_what_a_reader_may_not_follow_is_listed(kind: str, text: str, listed: list[str]) -> None:
+    found = [why for _, part in WORDS["READERS"][kind](text) for why, _ in WORDS["doubtful"](part)]
+    assert found == listed
+
+
 LIBRARIES = {*_libraries.FILES} - {"cai", "dlpack", "jaxlib"}
 
 
