@@ -35,8 +35,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An argument of a [launch](crate::Scope::launch) in the scope `'id`: a [`View`] or [`ViewMut`] of that scope, which
-/// reaches the kernel as an address, a [`Scalar`], or a value of another type ([`ByValue`]).
+/// An argument of a [launch](crate::Scope::launch) in the scope `'id`. It is a [`View`] or [`ViewMut`] of that scope,
+/// which reaches the kernel as an address, a [`Scalar`], or a value of another type ([`ByValue`]).
 ///
 /// # Examples
 ///

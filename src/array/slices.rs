@@ -109,7 +109,7 @@ impl Array {
     }
 
     /// A read-only array of a slice that others share, ready on the slice's stream. After the array's last use cudarc
-    /// learns about the reads. Then whoever holds the only reference to the slice may write it on any stream.
+    /// learns about the reads. Then the holder of the only reference to the slice may write it on any stream.
     ///
     /// # Errors
     ///

@@ -144,7 +144,7 @@ impl Array {
     }
 
     /// An array of `tensor`. The memory is ready on `stream` and goes back in the order of `stream`: the stream of
-    /// the tensor's producer, or the one that it was exported for.
+    /// the tensor's producer, or the stream that it was exported for.
     ///
     /// # Safety
     ///
@@ -163,8 +163,8 @@ impl Array {
         Self::of_tensor(descriptor, tensor, stream)
     }
 
-    /// An array of a legacy tensor, as [`from_dlpack`](Array::from_dlpack) makes one. The structure has no read-only flag,
-    /// so the array may be written.
+    /// An array of a legacy tensor, as [`from_dlpack`](Array::from_dlpack) makes one. The structure has no read-only
+    /// flag, so the array may be written.
     ///
     /// # Safety
     ///

@@ -131,7 +131,7 @@ pub fn check_own(flags: DlpackFlags) -> Result<()> {
 ///
 /// # Safety
 ///
-/// Those of [`legacy`]. A structure of another major version needs only its version field.
+/// The contract of [`legacy`]. A structure of another major version needs only its version field.
 pub unsafe fn versioned(
     managed: *const DLManagedTensorVersioned,
 ) -> Result<(Descriptor, DlpackFlags)> {
@@ -155,7 +155,7 @@ pub unsafe fn versioned(
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: whoever made the handle vouched for a valid tensor (`Managed::from_raw`), whose shape and strides hold
+    // SAFETY: the handle's maker vouched for a valid tensor (`Managed::from_raw`), whose shape and strides hold
     // `ndim` integers while it lives.
     unsafe { descriptor(managed.tensor(), header) }
 }
@@ -163,7 +163,7 @@ pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor
 /// The address in the tensor's `manager_ctx`.
 #[doc(hidden)]
 pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
-    // SAFETY: whoever made the handle vouched for an initialised structure that lives as long as the handle.
+    // SAFETY: the handle's maker vouched for an initialised structure that lives as long as the handle.
     unsafe { (*managed.as_ptr()).manager_ctx }.addr()
 }
 
@@ -197,7 +197,7 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
 ///
 /// # Safety
 ///
-/// Those of [`descriptor`].
+/// The contract of [`descriptor`].
 #[inline(always)]
 pub(super) unsafe fn read_into(
     array: &mut Descriptor,

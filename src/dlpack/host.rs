@@ -72,7 +72,7 @@ impl HostTensor {
         decode::check_own(header.flags)?;
         let device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 0 };
         let tensor = DLTensor { device, ..tensor };
-        // SAFETY: whoever made the tensor vouched for its shape and strides (`Managed::from_raw`), and `managed`
+        // SAFETY: the tensor's maker vouched for its shape and strides (`Managed::from_raw`), and `managed`
         // keeps them.
         let array = unsafe { decode::descriptor(&tensor, header) }?;
         let says_readonly = header.version.is_some();

@@ -183,7 +183,7 @@ impl Typestr {
 
 /// The parts of a well-formed typestr, as NumPy's array interface defines it.
 ///
-/// NumPy and CuPy accept three more spellings. The bridge accepts them where the meaning is certain: `=` for this
+/// NumPy and CuPy accept three more spellings. The bridge accepts them if the meaning is certain: `=` for this
 /// machine's byte order, no byte order with the same meaning, and a single type character in place of letter and
 /// size, such as DALI's `=f` and `=B`. It refuses characters whose size depends on the compiler, such as `l`.
 struct Spelling<'a> {

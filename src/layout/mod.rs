@@ -112,7 +112,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout by the one that [`Self::from_elements`] would make. After an error the layout is
+    /// Replaces this layout as [`Self::from_elements`] would make it. After an error the layout is
     /// unusable.
     #[inline(always)]
     pub(crate) fn set_elements(
@@ -171,7 +171,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout by the one that [`Self::from_bytes`] would make.
+    /// Replaces this layout as [`Self::from_bytes`] would make it.
     #[inline]
     pub(crate) fn set_bytes(
         &mut self,

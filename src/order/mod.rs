@@ -96,8 +96,8 @@ fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Re
     }
 }
 
-/// The same, while the stream's own context is current. This is the first driver call on a stream, so it refuses a
-/// stream that does not exist, by name.
+/// The state of `stream`, while the stream's own context is current. This is the first driver call on a stream, so it
+/// refuses a stream that does not exist, by name.
 #[inline]
 fn part_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<Part> {
     driver.part(stream).map_err(|error| error.of_stream(stream.stream()))

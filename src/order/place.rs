@@ -61,7 +61,7 @@ pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     in_context(driver, context, || call(context))
 }
 
-/// The same for a context that is already known.
+/// Runs `call` as [`within`] does, with a context that is already known.
 #[inline]
 pub(super) fn in_context<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,

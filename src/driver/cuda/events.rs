@@ -25,7 +25,7 @@ struct Spare {
     events: Vec<usize>,
 }
 
-/// The spare events of `context` in this life. Those of earlier lives are forgotten.
+/// The spare events of `context` in this life. Events of earlier lives are forgotten.
 fn spare_of(all: &mut Vec<Spare>, context: Context, life: u64) -> &mut Vec<usize> {
     let at = all.iter().position(|spare| spare.context == context).unwrap_or_else(|| {
         all.push(Spare { context, life, events: Vec::new() });

@@ -49,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The spare module of `context` in this life. Those of earlier lives are forgotten, since the driver unloaded them.
+/// The spare module of `context` in this life. Modules of earlier lives are forgotten, since the driver unloaded them.
 fn spare(context: Context, life: u64) -> Arc<Spare> {
     let mut all = lock(&SPARE);
     all.retain(|spare| spare.context != context || spare.life == life);

@@ -32,7 +32,7 @@ pub struct Work {
     pub name: *const u8,
     /// The length of the name in bytes.
     pub name_length: usize,
-    /// The bytes that the work reads, then those that it writes, as pairs of an address and a length.
+    /// The bytes that the work reads, then the bytes that it writes, as pairs of an address and a length.
     pub spans: *const [u64; 2],
     /// The number of pairs that the work reads.
     pub reads: usize,
@@ -46,7 +46,7 @@ pub struct Work {
     pub end: End,
 }
 
-/// The functions. Those that return a number return a `CUresult`.
+/// The functions. A returned number is a `CUresult`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Table {

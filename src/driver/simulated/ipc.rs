@@ -1,4 +1,4 @@
-//! Memory and events shared with other processes, each of which has its own simulated device.
+//! Memory and events shared with other processes. Each process has its own simulated device.
 //!
 //! A wait for another process's record is queued work that may not run before that process reaches the record. The
 //! wait asks the other process to run the work before it. As in the real driver, memory and events cannot be opened

@@ -145,7 +145,7 @@ mod linux {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
-    /// The same for a mapping.
+    /// The size of a mapping.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "2^30 fits the 64 bits of each platform of CUDA's"

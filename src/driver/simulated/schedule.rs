@@ -1,6 +1,6 @@
 //! The queued work, and which of it runs next.
 //!
-//! Only work that the forced point follows runs, and among the pieces that are ready the one that was launched last.
+//! Only work that the forced point follows runs, and of the pieces that are ready always the last launched.
 //! This is the least helpful legal order, so a missing wait shows in the values.
 
 use std::collections::{BTreeSet, VecDeque};

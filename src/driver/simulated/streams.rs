@@ -18,7 +18,7 @@ use crate::stream::{Stream, Thread};
 
 impl State {
     /// The stream with this name, for the simulated device's own calls. The name of a per-thread default stream
-    /// includes its thread, whoever calls.
+    /// includes its thread, whichever thread calls.
     pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
         match stream {
             Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
