@@ -73,8 +73,8 @@ class Call:
 class Now:
     """One call: its arguments, which are handed out once, and the conversion of its result.
 
-    Only the function holds the arguments: those that it drops have ended when it returns. The end
-    of the ``with`` block gives the rest back.
+    Only the function holds the arguments. An argument that it drops has ended when it returns. The
+    end of the ``with`` block gives the rest back.
     """
 
     def __init__(self, stream: Any) -> None:

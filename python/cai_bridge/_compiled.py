@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
     writes: bool = False
     """Whether the function writes its arguments and returns nothing."""
     is_gradient: bool = False
-    """Whether the function computes gradients, each of which may be None."""
+    """Whether the function computes gradients. Any gradient may be None."""
 
     @property
     def library(self) -> _libraries.Library:
@@ -60,7 +60,7 @@ def check_writes(library: _libraries.Library, field: str, got: str) -> None:
 
 
 def check_takes(function: Callable[..., Any], field: str, takes: list[str], hint: str = "") -> None:
-    """Refuse a function that cannot take so many arguments, as far as its signature tells."""
+    """Refuse a function that cannot take this number of arguments, if its signature tells."""
     if (binds := binder(function, 0)) is None:
         return
     try:

@@ -2,8 +2,8 @@
 
 The dispatcher reports a call to everything that follows calls: autograd, transforms, modes, a
 trace, a profiler. If nothing follows, and all tensors are of the usual kind, it only looks up the
-operator's function. That takes 4 to 5 us, and 1.5 us to ask for (PyTorch 2.11 and 2.15, a CPU,
-2026-11-28).
+operator's function. The dispatcher takes 4 to 5 us, and the question whether anything follows takes
+1.5 us (PyTorch 2.11 and 2.15, a CPU, 2026-11-28).
 """
 
 from __future__ import annotations

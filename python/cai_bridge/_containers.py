@@ -221,7 +221,7 @@ _ITERATORS: tuple[type, ...] = (
 
 
 def _held_by(x: Any) -> list[Any] | dict[str, Any] | None:
-    """Return the parts of a container that is not taken apart, as far as it claims to be one.
+    """Return the parts of a container that is not taken apart, if it claims to be one.
 
     For any other object return its own attributes.
     """

@@ -1,7 +1,7 @@
 """Tells Dask where the serializers of views are, if Dask was imported before the bridge.
 
-That is the case in Dask's workers. When a view arrives, its class is imported, and Dask asks for
-the serializer. Nothing of Dask is imported for this, and no preload is needed.
+In Dask's workers Dask is imported first. When a view arrives, its class is imported, and Dask asks
+for the serializer. Nothing of Dask is imported for this, and no preload is needed.
 """
 
 from __future__ import annotations

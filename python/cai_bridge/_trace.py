@@ -51,8 +51,8 @@ def trace(
     OSError
         The file cannot be opened, or cannot be written at the end; then it holds no trace.
     RuntimeError
-        A trace is open already, in this process or in the one that it was forked from; or this
-        trace's block was entered before.
+        A trace is open already, in this process or in the process that it was forked from; or
+        this trace's block was entered before.
     TypeError, ValueError
         An argument of another type, or a limit below 1.
 

@@ -1,1 +1,1 @@
-"""The parts of the conformance kit; what is public of them is in `cai_bridge.testing`."""
+"""The parts of the conformance kit. `cai_bridge.testing` has the public ones."""

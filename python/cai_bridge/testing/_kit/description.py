@@ -22,16 +22,16 @@ _SPOKEN = (DUNDER, "__dlpack__", "__dlpack_c_exchange_api__")
 class Description:
     """What each protocol of an object says of it; made by `describe`.
 
-    ``description["CAI"]`` is what one door says, ``"CAI" in description`` whether there is one,
-    and ``print(description)`` shows a table with a column for each.
+    ``description["CAI"]`` is what one door says, and ``"CAI" in description`` tells whether the
+    object has that door. ``print(description)`` shows a table with a column for each door.
 
     Attributes
     ----------
     kind : str
         The name of the object's type.
     said : tuple of Said
-        What it says, a door each: of ``"CAI"``, ``"exchange API"`` and ``"__dlpack__"`` those that
-        it has; ``"capsule"`` for a bare capsule.
+        What the object says, one `Said` for each of its doors: ``"CAI"``, ``"exchange API"``,
+        ``"__dlpack__"``; or ``"capsule"`` for a bare capsule.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Description:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Tell it all in dicts, lists and plain values, as JSON has them."""
+        """Return the description as dicts, lists and plain values, as JSON has them."""
         return {"kind": self.kind, "said": [_plain(said) for said in self.said]}
 
 
@@ -86,7 +86,7 @@ def cell(name: str, value: object) -> str:
 def _cell(said: Said, name: str) -> str:
     value = getattr(said, name)
     if name == "stream" and value is None and said.door == DOOR and not said.error:
-        # A dict says by its None that nothing is pending; the others say nothing by it.
+        # None in a dict says that nothing is pending; in the other protocols it says nothing.
         return "None"
     return cell(name, value)
 
@@ -101,18 +101,18 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 def describe(x: object) -> Description:
     """Tell what each protocol says of an object, field by field in one form.
 
-    Nothing of the object is kept, and it is left as it was so far as the protocols allow:
+    Nothing of the object is kept, and it stays as it was, as far as the protocols allow:
 
-    - ``__cuda_array_interface__`` is read once;
-    - by the exchange API a managed tensor is exported, read, and deleted at once: a borrowed one
-      says neither version nor flags. The API has no argument for an order, so producers make only
-      those that their own current work stream needs;
-    - ``__dlpack__`` is asked with ``stream=-1``; a producer that refuses this is asked with 1,
-      and makes the legacy default stream wait for what is pending. For an array of the CPU it is
-      None. The capsule is read, not consumed, and let go;
-    - a capsule is read, and stays usable.
+    - ``__cuda_array_interface__`` is read once.
+    - By the exchange API a managed tensor is exported, read, and deleted at once, since a borrowed
+      tensor has neither version nor flags. The API has no argument for an order, so producers order
+      what their own current work stream needs, and nothing else.
+    - ``__dlpack__`` is asked with ``stream=-1``. A producer that refuses -1 is asked with 1, and
+      makes the legacy default stream wait for what is pending. For an array of the CPU the stream
+      is None. The capsule is read, not consumed, and dropped.
+    - A capsule is read, and stays usable.
 
-    A view of `cai_bridge` also makes the orders that it makes at the end of each export.
+    A view of `cai_bridge` also orders what it orders at the end of each export.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""DLPack 1.3's C structures, by `ctypes`: read, taken over, and made by hand."""
+"""DLPack 1.3's C structures, by `ctypes`: to read, to take over, and to make by hand."""
 
 from .dlpack_capsule import Taken, capsule_name, read_capsule, take
 from .dlpack_exchange import (

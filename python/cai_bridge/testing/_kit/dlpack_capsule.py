@@ -1,6 +1,6 @@
-"""Capsules of DLPack's structures: what they say, and taking them over.
+"""Capsules of DLPack's structures: to read them, and to take them over.
 
-Everything is read by `ctypes` alone, so that what is found does not depend on the code under test.
+Everything is read by `ctypes` alone, so the results do not depend on the code under test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _keep = python_call("Py_IncRef", None, ctypes.py_object)
 
 
 def never_freed(kept: Any) -> Any:
-    """Keep an object beyond the end of the interpreter, for those who have its address."""
+    """Keep an object alive beyond the end of the interpreter, for C code that has its address."""
     _keep(kept)
     return kept
 
@@ -53,7 +53,7 @@ Capsule: type = type(new_capsule(1, None, None))
 
 
 def capsule_name(capsule: object) -> str | None:
-    """Tell a capsule's name; None for a capsule without one, and for what is no capsule."""
+    """Return a capsule's name; None for a capsule without a name, and for any other object."""
     if not isinstance(capsule, Capsule):
         return None
     name: bytes | None = _name(capsule)
@@ -61,7 +61,7 @@ def capsule_name(capsule: object) -> str | None:
 
 
 def capsule_pointer(capsule: object, name: str) -> int:
-    """Tell the address in a capsule of that name."""
+    """Return the address in a capsule of that name."""
     address: int = _pointer(capsule, name.encode())
     return address
 
@@ -79,12 +79,12 @@ def _struct_in(capsule: object) -> tuple[str, Managed]:
 def read_capsule(capsule: object) -> TensorFields:
     """Read a capsule, used or not, without consuming it.
 
-    The tensor of a used one belongs to its consumer, and has to be alive still.
+    The consumer of a used capsule has its tensor, which must still be alive.
 
     Raises
     ------
     ValueError
-        It is no capsule, or has another name.
+        The object is no capsule, or the capsule has another name.
     BufferError
         The tensor is of another major version of DLPack.
     """
@@ -95,12 +95,12 @@ def read_capsule(capsule: object) -> TensorFields:
 class Taken:
     """A managed tensor that a producer gave away, as its consumer has it.
 
-    It is deleted by `delete`, or at the latest when this object goes.
+    `delete` deletes the tensor; else it is deleted when this object is destroyed.
 
     Attributes
     ----------
     struct : ctypes.Structure
-        The structure itself, which is gone once it was deleted.
+        The structure itself. It no longer exists once it was deleted.
     """
 
     def __init__(self, struct: Managed, name: str | None = None) -> None:
@@ -115,12 +115,12 @@ class Taken:
 
     @property
     def fields(self) -> TensorFields:
-        """What it says; the name is the one that its capsule had.
+        """What the structure says. The name is that of its capsule.
 
         Raises
         ------
         BufferError
-            It is of another major version of DLPack.
+            The tensor is of another major version of DLPack.
         """
         if self._refused is not None:
             raise BufferError(self._refused)
@@ -142,12 +142,12 @@ class Taken:
 
 
 def take(capsule: object) -> Taken:
-    """Consume a capsule, as a good consumer does: it is renamed, and its tensor is the caller's.
+    """Consume a capsule as a good consumer does: rename it, and take its tensor.
 
     Raises
     ------
     ValueError
-        It is no capsule of DLPack, or used already.
+        The object is no capsule of DLPack, or the capsule was used already.
     """
     name, struct = _struct_in(capsule)
     if name.startswith("used_"):

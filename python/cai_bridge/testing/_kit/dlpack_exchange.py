@@ -1,4 +1,4 @@
-"""Types' tables of DLPack's C exchange API, called by `ctypes`."""
+"""The tables of DLPack's C exchange API that types have, called by `ctypes`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .dlpack_structures import DLManagedTensorVersioned, DLTensor
 CAPSULE = "dlpack_exchange_api"
 
 _OUT = ctypes.POINTER(c_void_p)
-# Called with the lock held; `ctypes` raises the exceptions that they set.
+# Called with the lock held. `ctypes` raises the exceptions that the functions set.
 _EXPORT = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, _OUT)
 _BORROW = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
 _STREAM = ctypes.PYFUNCTYPE(c_int, c_int32, c_int32, _OUT)
@@ -24,15 +24,15 @@ _let_go = ctypes.PYFUNCTYPE(None, c_void_p)(("Py_DecRef", ctypes.pythonapi))
 
 
 class SilentError(ValueError):
-    """A function of a table failed, and said nothing."""
+    """A function of a table failed, and set no exception."""
 
 
 class NullError(ValueError):
-    """A function of a table gave NULL, and said that it had not failed."""
+    """A function of a table returned NULL, and said that it had not failed."""
 
 
 class DLPackExchangeAPI(ctypes.Structure):
-    """The table, its header written out."""
+    """The table. The fields of its header come first."""
 
     major: int
     minor: int
@@ -63,14 +63,14 @@ MANDATORY = (
 
 
 class ExchangeTable:
-    """A type's table of major version 1.
+    """The table of major version 1 that a type has.
 
-    What its functions raise is raised.
+    Methods raise what the table's functions raise.
 
     Attributes
     ----------
     kind : type
-        The type that it was found on: it is for objects of that type.
+        The type that has the table. The table is for objects of this type.
     struct : DLPackExchangeAPI
         The table itself, which lives as long as the process.
     """
@@ -86,12 +86,12 @@ class ExchangeTable:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The names of entries that are NULL and must not be."""
+        """The names of entries that are NULL though they must not be."""
         return tuple(name for name in MANDATORY if not getattr(self.struct, name))
 
     @property
     def can_borrow(self) -> bool:
-        """Whether the one entry that may be NULL is there."""
+        """Whether the table has the one entry that may be NULL."""
         return bool(self.struct.dltensor_from_py_object_no_sync)
 
     def borrow(self, x: Any) -> TensorFields:
@@ -102,7 +102,7 @@ class ExchangeTable:
         return fields_of(self.lend(x))
 
     def lend(self, x: Any) -> DLTensor:
-        """Have ``dltensor_from_py_object_no_sync`` lend a tensor; read none of it."""
+        """Have ``dltensor_from_py_object_no_sync`` lend a tensor, and read nothing of it."""
         out = DLTensor()
         self._call("dltensor_from_py_object_no_sync", _BORROW, self._own(x), ctypes.byref(out))
         return out
@@ -112,7 +112,7 @@ class ExchangeTable:
         return self.export_any(self._own(x))
 
     def export_any(self, x: Any) -> Taken:
-        """Do so of any object, of which producers in C need not check the type."""
+        """Export any object. Producers in C need not check its type."""
         entry, out = "managed_tensor_from_py_object_no_sync", c_void_p()
         self._call(entry, _EXPORT, x, ctypes.byref(out))
         if out.value is None:
@@ -120,27 +120,27 @@ class ExchangeTable:
         return Taken(DLManagedTensorVersioned.from_address(out.value))
 
     def to_object(self, address: int) -> Any:
-        """Have ``managed_tensor_to_py_object_no_sync`` make an array, which takes a tensor over."""
+        """Have ``managed_tensor_to_py_object_no_sync`` take a tensor over, and return the array."""
         entry, out = "managed_tensor_to_py_object_no_sync", c_void_p()
         self._call(entry, _IMPORT, address, ctypes.byref(out))
         if out.value is None:
             raise NullError(f"{entry}: got NULL and no failure; allowed: an object, or -1")
         made = ctypes.cast(out, ctypes.py_object).value
-        # The function gave a reference of its own away; `value` took another.
+        # The function gave a reference away; `value` took another one.
         _let_go(out)
         return made
 
     def allocate(
         self, like: Taken, device: tuple[int, int] | None = None, code: int | None = None
     ) -> Taken:
-        """Have ``managed_tensor_allocator`` make a tensor like another, on a device or of a type.
+        """Have ``managed_tensor_allocator`` make a tensor like another one, with a device or type.
 
         Raises
         ------
         RuntimeError
-            It failed, with the kind and text that it gave to ``SetError``.
+            The function failed, and gave this kind and text to ``SetError``.
         SilentError
-            It failed without.
+            The function failed, and did not call ``SetError``.
         """
         entry, out, said = "managed_tensor_allocator", c_void_p(), []
         prototype = DLTensor.from_buffer_copy(like.struct.dl_tensor)
@@ -161,12 +161,12 @@ class ExchangeTable:
         return Taken(DLManagedTensorVersioned.from_address(out.value))
 
     def work_stream(self, device_type: int, device_id: int) -> int:
-        """Tell the stream that the producer works on, as ``current_work_stream`` says it.
+        """Return the producer's current work stream, as ``current_work_stream`` gives it.
 
-        0 is what the C API calls the default stream; the array API and CAI call it 1.
+        The C API calls the default stream 0; the array API and CAI call it 1.
         """
         entry, out = "current_work_stream", c_void_p()
-        # No stream is at the answer's own address, so one that is not written shows.
+        # No stream is at the answer's own address: an answer that was not written is noticed.
         out.value = ctypes.addressof(out)
         self._call(entry, _STREAM, device_type, device_id, ctypes.byref(out))
         if out.value == ctypes.addressof(out):
@@ -174,7 +174,7 @@ class ExchangeTable:
         return out.value or 0
 
     def _own(self, x: Any) -> Any:
-        # Producers need not check, and read the object's memory as that of their own type.
+        # Producers need not check the type, and would read any object as one of their own.
         if not isinstance(x, self.kind):
             raise TypeError(f"x: got {type(x).__name__}; allowed: {self.kind.__name__}")
         return x
@@ -194,8 +194,8 @@ def exchange_table(kind: type) -> ExchangeTable | None:
     Returns
     -------
     ExchangeTable or None
-        None where the type has no ``__dlpack_c_exchange_api__``, where that is no capsule named
-        ``dlpack_exchange_api`` (drafts had an integer), and where all tables are of other versions.
+        None if the type has no ``__dlpack_c_exchange_api__``; if that is no capsule named
+        ``dlpack_exchange_api`` (drafts had an integer); or if all tables are of other versions.
     """
     capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
     if capsule_name(capsule) != CAPSULE:
@@ -204,7 +204,7 @@ def exchange_table(kind: type) -> ExchangeTable | None:
     passed: set[int] = set()
     while address and address not in passed:
         passed.add(address)
-        # Of other versions only the header can be read, which all of them have.
+        # All versions have the same header, so it can be read; nothing else can.
         major, _minor = (c_uint32 * 2).from_address(address)
         if major == 1:
             return ExchangeTable(kind, DLPackExchangeAPI.from_address(address))

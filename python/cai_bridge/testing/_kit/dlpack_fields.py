@@ -1,4 +1,4 @@
-"""What DLPack's structures say, read field by field."""
+"""The fields of DLPack's structures, read one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TensorFields:
     Attributes
     ----------
     name : str or None
-        The name of the capsule that it was in; None for a tensor without one.
+        The name of its capsule; None for a tensor without a capsule.
     version : tuple of int or None
         ``(major, minor)``; None where the form has no version.
     flags : int or None
@@ -34,15 +34,15 @@ class TensorFields:
     dtype : tuple of int
         ``(code, bits, lanes)``.
     ndim : int
-        The number of dimensions, as it is said.
+        The number of dimensions, as the structure has it.
     shape : tuple of int or None
-        The extents; None where they are NULL, or `ndim` is negative or beyond 64.
+        The extents; None if the pointer is NULL, or `ndim` is negative or greater than 64.
     strides : tuple of int or None
-        The strides in elements; None where they are NULL, as shape.
+        The strides in elements; None in the same cases as `shape`.
     byte_offset : int
         The bytes from `data` to the first item.
     has_deleter : bool
-        Whether there is a deleter: a managed tensor may have none.
+        Whether the tensor has a deleter. A managed tensor may have none.
     """
 
     name: str | None
@@ -82,8 +82,8 @@ def fields_of(struct: DLTensor | Managed, name: str | None = None) -> TensorFiel
     Raises
     ------
     BufferError
-        The structure is of another major version, which may have laid the tensor out in another
-        way: only its version and its deleter may be touched.
+        The structure is of another major version, which may place the tensor's fields elsewhere.
+        Only its version and its deleter may be touched.
     """
     versioned = struct if isinstance(struct, DLManagedTensorVersioned) else None
     if versioned and versioned.major != 1:

@@ -1,4 +1,4 @@
-"""Managed tensors made by hand, so that every field can be anything."""
+"""Managed tensors made by hand, in which every field can be anything."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .dlpack_capsule import NAMES, never_freed, new_capsule, python_call
 from .dlpack_structures import DELETER, DLManagedTensor, DLManagedTensorVersioned, Managed
 
 strays: list[int] = []
-"""Addresses that a deleter was called for while no tensor was there."""
+"""Addresses for which a deleter was called while no tensor was there."""
 
 _given: dict[int, ManagedTensor] = {}
-"""The structures that others must delete, by address: their memory stays."""
+"""The structures that consumers must delete, by address. Their memory stays until then."""
 _known: WeakValueDictionary[int, ManagedTensor] = WeakValueDictionary()
-"""All that are alive, so that a second call of a deleter is counted while its tensor is held."""
+"""All living tensors: a second call of a deleter is counted while its tensor is alive."""
 
 
 def _callbacks() -> tuple[Any, Any]:
     """Make the deleter and the capsules' destructor.
 
-    Both may be called when this module has been taken apart, so they refer to none of its names.
+    Both may be called when the names of this module are gone, so they use none of them.
     """
     given, known, lost = _given, _known, strays
-    # A dying capsule has no references left, which `py_object` would count up and down.
+    # A dying capsule has no references left, and `py_object` would count them up and down.
     is_valid = python_call("PyCapsule_IsValid", c_int, c_void_p, c_char_p)
     pointer = python_call("PyCapsule_GetPointer", c_void_p, c_void_p, c_char_p)
 
@@ -58,10 +58,11 @@ def _address_of(function: Callable[..., Any]) -> int:
 
 @atexit.register
 def _leak() -> None:
-    """Leak what is not deleted by the end: Python code must not be called once Python is gone.
+    """Leak each tensor that is not deleted by the end of the interpreter.
 
-    A consumer may have a tensor for longer, so it keeps its memory, and gets a deleter that does
-    nothing: any function that needs neither the interpreter nor its lock.
+    No Python code may be called once Python is gone. A consumer may have a tensor for longer, so
+    the tensor keeps its memory. Its deleter becomes a function that does nothing and needs neither
+    the interpreter nor its lock.
     """
     nothing = _address_of(ctypes.pythonapi.Py_IsInitialized)
     for tensor in list(_given.values()):
@@ -71,10 +72,10 @@ def _leak() -> None:
 
 
 class ManagedTensor:
-    """A managed tensor made by hand, of which every field may be anything.
+    """A managed tensor made by hand. Every field may be anything.
 
-    Once it was handed out it lives, with its `owner`, until its deleter is called, which may be
-    from any thread and without the interpreter's lock. One that is not deleted by the end of the
+    Once handed out, the tensor and its `owner` live until its deleter is called, from any thread
+    and perhaps without the interpreter's lock. A tensor that is not deleted by the end of the
     interpreter is leaked.
 
     Parameters
@@ -88,7 +89,7 @@ class ManagedTensor:
     shape : sequence of int
         The extents.
     strides : sequence of int, optional
-        The strides in elements; those of a C-contiguous array where not given.
+        The strides in elements; by default those of a C-contiguous array.
     dtype : tuple of int
         ``(code, bits, lanes)``.
     device : tuple of int
@@ -96,9 +97,9 @@ class ManagedTensor:
     byte_offset : int
         The bytes from `ptr` to the first item.
     flags : int
-        The flags, which a legacy tensor has no place for.
+        The flags. A legacy tensor has no place for them.
     owner : object
-        What to keep alive until the deleter is called.
+        An object to keep alive until the deleter is called.
     **fields : int
         Further fields of `DLTensor`, such as ``ndim``.
 
@@ -109,7 +110,7 @@ class ManagedTensor:
     deleted : int
         How often the deleter was called.
     handed_out : bool
-        Whether a consumer has to delete it, or had to.
+        Whether a consumer must delete the tensor, or has done so.
     """
 
     def __init__(
@@ -149,16 +150,16 @@ class ManagedTensor:
 
     @property
     def legacy(self) -> bool:
-        """Whether it is of the form without a version."""
+        """Whether the tensor is of the form without a version."""
         return isinstance(self.struct, DLManagedTensor)
 
     @property
     def address(self) -> int:
-        """Where the structure is."""
+        """The address of the structure."""
         return ctypes.addressof(self.struct)
 
     def hand_out(self) -> int:
-        """Give the structure away, and return its address: the caller must delete it."""
+        """Give the structure away, and return its address. The caller must delete the tensor."""
         if self.handed_out:
             raise ValueError("tensor: got one that was handed out; allowed: one owner each")
         self.handed_out = True
@@ -166,10 +167,10 @@ class ManagedTensor:
         return self.address
 
     def capsule(self, *, destructor: bool = True) -> Any:
-        """Hand it out in a capsule, which deletes the tensor unless it is consumed.
+        """Hand the tensor out in a capsule, which deletes the tensor unless it is consumed.
 
-        A destructor in Python loses an exception that is pending: without one it is for the caller
-        to delete the tensor when the capsule is gone.
+        A destructor in Python loses an exception that is pending. Without a destructor the caller
+        must delete the tensor when the capsule is gone.
         """
         name = NAMES["dltensor" if self.legacy else "dltensor_versioned"]
         wanted = destructor and self.struct.deleter

@@ -1,6 +1,6 @@
 """DLPack 1.3's C structures: the layouts of ``dlpack.h``, by `ctypes` alone.
 
-The small structures within them (version, device and element type) are written out.
+The small structures in them (version, device and element type) are flattened into their fields.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 READ_ONLY, IS_COPIED, IS_SUBBYTE_TYPE_PADDED = 1, 2, 4
 MAX_NDIM = 64
-"""The most dimensions that are read: a count beyond NumPy's limit is taken for garbage."""
+"""The most dimensions that are read. A greater count than NumPy's limit is taken for garbage."""
 
 
 class DLTensor(ctypes.Structure):
-    """Memory, and the array in it; owns nothing."""
+    """A tensor that is not owned: a pointer, a shape, strides and a type."""
 
     data: int | None
     device_type: int
@@ -42,7 +42,7 @@ class DLTensor(ctypes.Structure):
 
 
 class DLManagedTensor(ctypes.Structure):
-    """A tensor that is owned, in the form before versions."""
+    """An owned tensor, in the form that DLPack had before versions."""
 
     dl_tensor: DLTensor
     manager_ctx: int | None
@@ -51,7 +51,7 @@ class DLManagedTensor(ctypes.Structure):
 
 
 class DLManagedTensorVersioned(ctypes.Structure):
-    """A tensor that is owned, with a version and flags."""
+    """An owned tensor, with a version and flags."""
 
     major: int
     minor: int
@@ -71,5 +71,5 @@ class DLManagedTensorVersioned(ctypes.Structure):
 
 Managed = DLManagedTensor | DLManagedTensorVersioned
 
-# Called without the interpreter's lock, as consumers may: `ctypes` lets go of it for the call.
+# Called without the interpreter's lock, as a consumer may do: `ctypes` releases it for the call.
 DELETER = ctypes.CFUNCTYPE(None, c_void_p)

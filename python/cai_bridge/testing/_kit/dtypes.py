@@ -1,6 +1,6 @@
-"""Element types' names, from DLPack's numbers and from typestrs.
+"""Names of element types, from DLPack's numbers and from typestrs.
 
-Names are those of NumPy and ``ml_dtypes`` where these have the type, and DLPack's own otherwise.
+A type has the name that NumPy or ``ml_dtypes`` gives it, else DLPack's name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAMED = {pair: name for name, pair in CODES.items()} | {
 }
 _SIZES = {dtype.itemsize for dtype in DTYPES.values() if dtype.typestr[1] == "V"}
 _EXACT = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr[1] != "V"}
-# The sizes that a letter's numbers have in NumPy, or in a compiler.
+# The sizes in bytes that types of a letter may have, in NumPy or in C.
 _NUMBERS = {
     "b": (1,),
     **dict.fromkeys("iu", (1, 2, 4, 8, 16)),
@@ -25,7 +25,7 @@ _NUMBERS = {
     "c": (4, 8, 16, 24, 32),
     **dict.fromkeys("mM", (8,)),
 }
-# Leading zeros are no part of a size.
+# A size has no leading zeros.
 _TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])(?:0+(?=[1-9]))?([0-9]{0,9})(\[.*\])?", re.ASCII)
 
 
@@ -36,12 +36,12 @@ def dlpack_name(code: int, bits: int) -> str | None:
 
 
 def typestr_of(name: str | None) -> str | None:
-    """Tell the typestr of a named type; None where CAI has none for it."""
+    """Return the typestr of a named type; None where CAI has none for the type."""
     return DTYPES[name].typestr if name in DTYPES else None
 
 
 def typestr_size(typestr: str) -> int | None:
-    """Tell the size of an item in bytes; None where it is no typestr."""
+    """Return the size of an item in bytes; None where the text is no typestr."""
     found = _TYPESTR.fullmatch(typestr)
     if found is None:
         return None
@@ -54,7 +54,7 @@ def typestr_size(typestr: str) -> int | None:
 
 
 def is_opaque(typestr: str) -> bool:
-    """Tell whether a typestr leaves open which type of its size it is."""
+    """Tell whether a typestr does not say which type of its size it means."""
     found = _TYPESTR.fullmatch(typestr)
     if found is None or found[4]:
         return False
@@ -77,7 +77,7 @@ def typestr_name(typestr: str, dtype: object = None) -> str:
     Returns
     -------
     str
-        The typestr itself where nothing names the type.
+        The type's name, or the typestr itself where nothing names the type.
     """
     if is_opaque(typestr):
         named = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
@@ -88,6 +88,6 @@ def typestr_name(typestr: str, dtype: object = None) -> str:
     if found is None or found[4]:
         return typestr
     order, kind = found[1], found[2] + found[3]
-    # The order of a single byte is no matter.
+    # A single byte has no byte order.
     order = "|" if kind in {"b1", "i1", "u1"} else order
     return _EXACT.get(order + kind, typestr)

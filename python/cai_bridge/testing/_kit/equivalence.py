@@ -1,4 +1,4 @@
-"""Whether the protocols of an array say the same of it."""
+"""Compare what the protocols say of an array."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ WHY = {
     "masked": "only CAI has masks: a consumer of DLPack takes items for valid that are not",
     "stream": "a consumer cannot know what to wait for, and may work before the data is there",
 }
-"""Every field of a `Difference`, in the order they are reported in, and why it matters."""
+"""The fields of a `Difference`, in the order of the report, with why each matters."""
 
 FIELDS = tuple(WHY)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A field that two doors state differently.
+    """A field of which two doors say different things.
 
     Attributes
     ----------
     field : str
         ``"shape"``, ``"ptr"``, ``"strides"``, ``"dtype"``, ``"itemsize"``, ``"readonly"``,
-        ``"device"``, ``"masked"`` or ``"stream"``, as in `Said`; ``"error"`` for a door that cannot
-        be read, and ``"malformed"`` for one of its `problems`.
+        ``"device"``, ``"masked"`` or ``"stream"``, as in `Said`; ``"error"`` if a door cannot be
+        read; ``"malformed"`` for one of a door's `problems`.
     left_door, right_door : str
-        The doors, such as ``"CAI"``; of two objects ``"a: CAI"`` and ``"b: CAI"``. The right one of
-        what is malformed is ``"specification"``.
+        The doors, such as ``"CAI"``; of two objects ``"a: CAI"`` and ``"b: CAI"``. Where something
+        is malformed, the right door is ``"specification"``.
     left, right : object
-        What they say.
+        What each of the two doors says.
     why : str
-        What comes of it.
+        Why the difference matters.
     """
 
     field: str
@@ -86,7 +86,7 @@ class NotEquivalentError(AssertionError):
         super().__init__("\n".join([title, *aligned(rows), "why it matters", *reasons]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions are made anew from their message alone otherwise.
+        # By default an exception is unpickled from its message alone.
         return _remade, (self.differences, str(self))
 
 
@@ -104,7 +104,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _same_strides(shape: tuple[int, ...]) -> Callable[[Any, Any], bool]:
-    """Make the comparison of strides that reach another item: those of one extent never do."""
+    """Make the comparison of strides. In a dimension of extent 1 any stride is right."""
     far = [axis for axis, extent in enumerate(shape) if extent > 1]
 
     def same(left: Any, right: Any) -> bool:
@@ -121,7 +121,7 @@ def _compare(
     said: Callable[[Said], Any],
     same: Callable[[Any, Any], bool] = _same,
 ) -> Iterator[Difference]:
-    """Compare each door that says a field with the first that does."""
+    """Compare each door that says a field with the first door that says it."""
     saying = [(door, said(one)) for door, one in doors if said(one) is not None]
     for door, value in saying[1:]:
         first, reference = saying[0]
@@ -142,19 +142,19 @@ def _unreadable(doors: list[Door]) -> Iterator[Difference]:
 
 
 def _dtypes(doors: list[Door]) -> Iterator[Difference]:
-    """Compare the types' names; where a dict leaves its type open, the typestrs."""
+    """Compare the types' names, or the typestrs if a dict does not say which type it has."""
     named = [(door, one) for door, one in doors if one.dtype and not is_opaque(one.dtype)]
     yield from _compare(named, "dtype", lambda one: one.dtype)
     for door, one in doors:
         if one.dtype and is_opaque(one.dtype):
             for other, another in named[:1]:
-                # Spellings differ: |V2 is <V2.
+                # |V2 is another spelling of <V2.
                 if not is_opaque(another.typestr or "") or one.itemsize != another.itemsize:
                     yield Difference("dtype", door, one.dtype, other, another.dtype, WHY["dtype"])
 
 
 def _layouts(doors: list[Door]) -> Iterator[Difference]:
-    """Compare where the items are. Of no items the pointer and the strides are no matter."""
+    """Compare where the items are. An array without items may have any pointer and strides."""
     yield from _compare(doors, "shape", lambda one: one.shape)
     filled = [(door, one) for door, one in doors if one.size != 0]
     yield from _compare(filled, "ptr", lambda one: one.ptr)
@@ -177,12 +177,12 @@ def _waits(said: Said) -> bool:
 
 
 def _streams(doors: list[Door]) -> Iterator[Difference]:
-    """Find a door that leaves open what another says.
+    """Find a door that does not say whether work is pending, where another door does.
 
-    Different streams are no contradiction: a producer may have ordered one after the other before
-    it named it. Nor is a stream beside None: the one is where work would go, the other says that
-    none is pending. ``__dlpack__`` names none, and has the consumer's wait. Nothing is ever pending
-    on no items.
+    Different streams are no contradiction: the producer may have ordered one after the other before
+    it named a stream. A stream beside None is no contradiction either: the stream says where work
+    would go, and None says that no work is pending. ``__dlpack__`` names no stream, and makes the
+    consumer's stream wait. An array without items never has pending work.
     """
     ordered: list[tuple[str, object]]
     ordered = [(door, one.stream) for door, one in doors if isinstance(one.stream, int)]
@@ -218,20 +218,21 @@ _ALONE: Any = object()
 def assert_equivalent(a: object, b: object = _ALONE, *, ignore: Collection[str] = ()) -> None:
     """Assert that an array's protocols say the same of it, or that two objects are one array.
 
-    Every door is compared with the first that says the field; a door that cannot say it (CAI its
-    device, a legacy capsule whether it is read-only) contradicts nothing. Of an array without items
-    pointer and strides are not compared, and neither is the stride of an extent of one.
+    Every door is compared with the first door that says the field. A door that cannot say a field
+    contradicts nothing: CAI cannot say the device, nor a legacy capsule whether it is read-only.
+    For an array without items, pointer and strides are not compared; nor is the stride of an extent
+    of 1.
 
-    A stream is compared within each object, since a hand-over may order a stream of its own: a
-    difference is where one door names a stream, or orders the consumer's, and another leaves open
-    whether work is pending, as CAI does before version 3.
+    Streams are compared within each object only, since two objects may be ordered on different
+    streams. A difference is reported if one door names a stream, or orders the consumer's, and
+    another door does not say whether work is pending. CAI before version 3 does not say it.
 
     Parameters
     ----------
     a : object
         Anything that `describe` takes, or a `Description`.
     b : object, optional
-        Another; without it the doors of `a` are compared among themselves.
+        Another object. Without it the doors of `a` are compared with each other.
     ignore : collection of str
         Fields to leave out, as in `Difference`, such as ``("stream",)`` for a library whose CAI is
         known to say nothing of streams.
@@ -241,9 +242,10 @@ def assert_equivalent(a: object, b: object = _ALONE, *, ignore: Collection[str] 
     NotEquivalentError
         Something differs, is malformed, or cannot be read by one of the protocols.
     TypeError
-        There is nothing to compare: an object speaks neither protocol, or only one and is alone.
+        There is nothing to compare: an object speaks neither protocol, or `a` is alone and
+        speaks only one.
     ValueError
-        `ignore` names what is no field.
+        `ignore` has a name that is no field.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""What one protocol says of an array, in the form that all of them are brought to."""
+"""What one protocol says of an array, in a form that is the same for all protocols."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ from dataclasses import dataclass
 from typing import Any
 
 UNSAID = "unsaid"
-"""The stream of a door that leaves open whether work is pending."""
+"""The `stream` of a door that does not say whether work is pending."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What an array says through one door. A field that the door cannot say, or did not, is None.
+    """What an array says through one door. A field is None if the door cannot say it, or did not.
 
     Attributes
     ----------
     door : str
         ``"CAI"``, ``"exchange API"``, ``"__dlpack__"``, or ``"capsule"`` for a bare one.
     version : str or None
-        Of the form that it came in: ``"3"`` for CAI, ``"1.3"`` or ``"legacy"`` for DLPack.
+        The version of the protocol: ``"3"`` for CAI, ``"1.3"`` or ``"legacy"`` for DLPack.
     ptr : int or None
-        The address of the first item, DLPack's ``byte_offset`` added; as it is said for an array
-        without items.
+        The address of the first item, with DLPack's ``byte_offset`` added. For an array without
+        items, the address that the door gives.
     shape : tuple of int or None
         The extents, in items. DLPack's lanes are a trailing dimension.
     strides : tuple of int or None
-        The strides in bytes; those of a C-contiguous array where the door leaves them out. None for
-        items that do not begin at a byte.
+        The strides in bytes; those of a C-contiguous array if the door leaves them out. None if
+        items do not begin at whole bytes.
     dtype : str or None
-        The type's name, such as ``"bfloat16"``; the typestr itself where a dict does not say which
-        type it is and the array has no ``dtype`` that does.
+        The type's name, such as ``"bfloat16"``; the typestr itself if a dict does not say which
+        type it means, and the array has no ``dtype`` that says it.
     typestr : str or None
-        The typestr: as the dict says it, or CAI's for a type of DLPack.
+        The dict's typestr, or the typestr that CAI has for a type of DLPack.
     itemsize : int or None
         The size of an item in bytes.
     device : tuple of int or None
-        DLPack's ``(device_type, device_id)``. CAI does not say.
+        DLPack's ``(device_type, device_id)``. CAI cannot say it.
     readonly : bool or None
-        Whether consumers must not write. A legacy capsule cannot say.
+        Whether consumers must not write. A legacy capsule cannot say it.
     stream : int, str or None
-        The stream that the array is ready on: an integer as in CAI (1 the legacy default stream);
-        None where nothing is pending, and for a capsule, which is ready on the stream that it was
-        asked for; ``"unsaid"`` where nothing is said, as in CAI before version 3. From the exchange
-        API it is the producer's current work stream.
+        The stream on which the array is ready, an integer as in CAI: 1 is the legacy default
+        stream. None if nothing is pending; also for a capsule, which is ready on the stream that it
+        was asked for. ``"unsaid"`` if the door does not say it, as CAI before version 3. For the
+        exchange API, the producer's current work stream.
     masked : bool
         Whether a mask of CAI says that some items are not valid.
     error : str or None
-        Why the door could not be read at all: an exception's type and message.
+        Why the door could not be read at all: the type and the message of the exception.
     problems : tuple of str
-        What of it is malformed: field, what it is, and what is allowed.
+        What is malformed: the field, what was found, and what is allowed.
     notes : tuple of str
-        What else is worth knowing, such as how a producer was asked.
+        Further remarks, such as how a producer was asked.
     """
 
     door: str
@@ -81,12 +81,12 @@ class Said:
 
 
 def malformed(field: str, got: str, allowed: str) -> str:
-    """Say what is wrong with a field, in the words of the package's exceptions."""
+    """Say what is wrong with a field, as the package's exceptions say it."""
     return f"{field}: got {got}; allowed: {allowed}"
 
 
 def why(error: Exception) -> str:
-    """Say which exception it was; the exception itself would keep frames, and so the array."""
+    """Return an exception's type and text. The exception would keep frames, and so the array."""
     try:
         text = str(error)
     except Exception:  # a producer's own class may raise anything
@@ -98,7 +98,7 @@ _PLAIN = (int, float, str, bytes, bool, type(None))
 
 
 def shown(value: Any) -> str:
-    """Show a value in few words. Only plain ones are: an array's own words may read its memory."""
+    """Show a plain value in few words. An array is not shown: its `repr` may read its memory."""
     plain = type(value) in _PLAIN or (
         type(value) in {tuple, list} and len(value) <= 8 and all(type(v) in _PLAIN for v in value)
     )

@@ -1,4 +1,4 @@
-"""What a dict of the CUDA Array Interface says: all of it that can be read, and what is wrong.
+"""What a dict of the CUDA Array Interface says, and what is wrong with it.
 
 The rules are those of "CUDA Array Interface (Version 3)", section "Python Interface Specification".
 """
@@ -31,7 +31,7 @@ class _Entries:
         self.notes: list[str] = []
 
     def __getitem__(self, key: str) -> Any:
-        # Not by a subclass's own methods: consumers in C do not call these either.
+        # A subclass's own methods are not called: consumers in C do not call them either.
         return dict.get(self._interface, key, _ABSENT)
 
     def refuse(self, field: str, value: Any, allowed: str) -> None:
@@ -39,7 +39,7 @@ class _Entries:
         self.problems.append(malformed(field, got, allowed))
 
     def integer(self, field: str, value: Any, allowed: str) -> int | None:
-        """Read an integer; one of NumPy's is good enough, and True is none."""
+        """Read an integer. One of NumPy's is accepted; True is not."""
         try:
             number = int(operator.index(value))
         except Exception:  # it may be of any class
@@ -50,10 +50,10 @@ class _Entries:
         return number
 
     def integers(self, field: str, value: Any) -> tuple[int, ...] | None:
-        """Read a tuple of integers; a list is read as well, and is wrong."""
+        """Read a tuple of integers. A list is read as well, and reported."""
         if not isinstance(value, tuple):
             self.refuse(field, value, "a tuple of integers")
-        # Not by a subclass's own methods.
+        # A subclass's own methods are not called.
         if isinstance(value, tuple):
             items = list(tuple.__iter__(value))
         elif isinstance(value, list):
@@ -142,7 +142,7 @@ def _mask(entries: _Entries) -> bool:
     mask = entries["mask"]
     if mask is None or mask is _ABSENT:
         return False
-    # Without running what is the mask's own.
+    # No code of the mask is run.
     if inspect.getattr_static(mask, DUNDER, None) is None:
         entries.refuse("mask", mask, f"None, or an object with {DUNDER}")
     return True
@@ -170,14 +170,14 @@ def _stream(entries: _Entries, version: int | None) -> int | str | None:
 
 
 def said_by_dict(interface: object, dtype: Callable[[], object] = lambda: None) -> Said:
-    """Read a dict. Nothing in it makes this raise.
+    """Read a dict. No content of the dict makes this raise.
 
     Parameters
     ----------
     interface : object
-        The dict, or what stands in its place.
+        The dict, or another object in its place.
     dtype : callable
-        Tells the array's own ``dtype``; called where the typestr leaves the type open.
+        Returns the array's own ``dtype``; called if the typestr does not say which type it means.
     """
     if not isinstance(interface, dict):
         return Said(DOOR, error=malformed(DUNDER, shown(interface), "a dict"))

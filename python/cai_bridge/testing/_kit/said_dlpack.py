@@ -1,7 +1,7 @@
 """What an array says by DLPack: by its method, by its type's table, and in a capsule.
 
-Producers are asked for as little as the protocols have: what they hand out is read and given back
-at once, and they are asked not to order streams.
+Producers are asked for as little as the protocols allow: an export is read and given back at once,
+and no stream is ordered.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def said_by_tensor(
         ptr=fields.ptr,
         shape=shape,
         strides=strides,
-        # Types narrower than a byte come in bundles that are types of their own elsewhere.
+        # Other libraries have a type of its own for some lanes of a type narrower than a byte.
         dtype=f"{name}_x{lanes}" if name and bits % 8 and lanes > 1 else name,
         typestr=typestr_of(name),
         itemsize=itemsize,
@@ -57,7 +57,7 @@ def said_by_tensor(
 def _layout(
     fields: TensorFields,
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None, int | None, tuple[str, ...]]:
-    """Tell shape, strides in bytes, the size of an item, and what is worth a note."""
+    """Return the shape, the strides in bytes, the size of an item, and notes."""
     _code, bits, lanes = fields.dtype
     shape, strides = fields.shape, fields.strides
     if strides is None and shape is not None and min(shape, default=0) >= 0:
@@ -83,7 +83,7 @@ def _layout(
 
 
 def _problems(fields: TensorFields, name: str | None) -> list[str]:
-    """Tell what of a tensor is malformed, by dlpack.h 1.3."""
+    """List what is malformed in a tensor, by dlpack.h 1.3."""
     shape, problems = fields.shape, []
     if not 0 <= fields.ndim <= MAX_NDIM:
         problems.append(malformed("ndim", str(fields.ndim), f"0 to {MAX_NDIM}"))
@@ -118,19 +118,19 @@ def _device(x: Any) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
 
 
 class _RefusedError(Exception):
-    """What a producer's exception says; itself it would keep frames, and so the array."""
+    """The text of a producer's exception. The exception would keep frames, and so the array."""
 
 
 def _ask(method: Callable[..., Any], *, cpu: bool) -> tuple[Any, str]:
-    """Ask for a capsule, and tell how it was asked for. Older producers take fewer arguments."""
+    """Ask for a capsule, and tell how. Older producers take fewer arguments."""
     refusal, arguments = "", False
-    # The array API knows no other stream than None for the CPU.
+    # For the CPU the array API allows None as the only stream.
     for stream in (None,) if cpu else (-1, 1):
         for wishes in ({"stream": stream, "max_version": NEWEST}, {"stream": stream}):
             try:
                 return method(**wishes), f"stream={stream}"
             except BufferError:
-                # That is no matter of how it was asked.
+                # A BufferError does not depend on how the producer was asked.
                 raise
             except TypeError as error:
                 refusal, arguments = why(error), True
@@ -157,7 +157,7 @@ _HOW = {
 
 
 def said_by_method(x: Any) -> Said | None:
-    """Tell what ``__dlpack__`` says; None where there is none."""
+    """Read what ``__dlpack__`` says; None if the object has no such method."""
     try:
         method = getattr(x, "__dlpack__", None)
         if method is None:
@@ -184,7 +184,7 @@ def said_by_capsule(
 ) -> Said:
     """Read a capsule without consuming it.
 
-    A used capsule is an error: its tensor belongs to its consumer, and may be gone.
+    A used capsule is an error: its tensor belongs to its consumer, and may have been deleted.
     """
     name = capsule_name(capsule)
     if name not in {"dltensor", "dltensor_versioned"}:
@@ -199,7 +199,7 @@ def said_by_capsule(
 
 
 def said_by_table(x: Any) -> Said | None:
-    """Tell what the exchange API says; None where the type has no table of major version 1."""
+    """Read what the exchange API says; None if the type has no table of major version 1."""
     version = None
     try:
         table = exchange_table(type(x))
