@@ -57,7 +57,9 @@ def python(text: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(text)):
         constant = node.value if isinstance(node, ast.Expr) else None
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
-            for paragraph in re.split(r"\n\s*\n", constant.value):
+            # Also where numpydoc writes `name : type` or underlines a heading.
+            parts = r"\n\s*\n|\n *-{3,}\n|\n(?= *[\w*, ]+ : )|(?<= : )[^\n]*\n(?= {4})"
+            for paragraph in re.split(parts, constant.value):
                 yield constant.lineno, " ".join(paragraph.split())
 
 

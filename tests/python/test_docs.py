@@ -272,6 +272,11 @@ WORDS = runpy.run_path(str(ROOT / "make" / "style.py"))
         (".rs", "/// The dict's entries.\n///\n/// ```\n/// // That\n/// ```\nfn f() {}", []),
         (".py", 'def f():\n    """The same for those that go."""', ["no noun"]),
         (".py", "# Whom the memory was for.\nx = 1", ["no noun"]),
+        (
+            ".py",
+            f'"""Make.\n\nParameters\n----------\nx : int\n    {"word " * 25}more.\ny : int\n    Two.\n"""',
+            [],
+        ),
         (".md", "| a | What one declined lets go of it |", ["'lets go of'"]),
         (".md", "```text\nThat is\n```\nA wait. It is made.", []),
     ],
