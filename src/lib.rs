@@ -1,6 +1,7 @@
-//! **CUDA kernels in Rust, called from Python with the arrays of any library.** Arrays of PyTorch, CuPy, JAX, Numba and
-//! every other library that speaks DLPack or the CUDA Array Interface come in; arrays that speak both go out. Nothing
-//! is copied, the host does not wait, and work on either side waits for work on the other where it has to.
+//! **CUDA kernels in Rust, called from Python with the arrays of any library.** Functions take arrays of PyTorch,
+//! CuPy, JAX, Numba and every other library that speaks DLPack or the CUDA Array Interface, and return arrays that
+//! speak both. Nothing is copied, the host does not wait, and the work of either side waits for the work of the other
+//! one.
 //!
 //! # The protocols by themselves
 //!
@@ -12,7 +13,7 @@
 //! - [`layout`]: shapes and strides, checked, contiguity, and the bytes that they reach;
 //! - [`stream`]: the integers that name streams.
 //!
-//! A [`Descriptor`] is what a dict and a tensor have in common.
+//! A [`Descriptor`] has what a dict and a tensor have in common.
 //!
 #![cfg_attr(feature = "python", doc = include_str!("front_kernel.md"))]
 //!
@@ -20,9 +21,9 @@
 //!
 //! # Errors
 //!
-//! An [`Error`] says what was wrong, what it was and what is allowed, and its [`ErrorKind`] which Python exception it is:
-//! `TypeError` for another element type, `BufferError` for strides or read-only memory that a function does not take,
-//! `ValueError` for a stream of another device, `DriverError` where the driver failed.
+//! An [`Error`] says what was wrong, what the value was, and what is allowed. Its [`ErrorKind`] says which Python
+//! exception it becomes: `TypeError` for another element type; `BufferError` for strides or read-only memory that a
+//! function does not take; `ValueError` for a stream of another device; `DriverError` if the driver failed.
 //!
 //! # Features
 //!
@@ -40,10 +41,10 @@
 //!
 //! # What stays
 //!
-//! This page and what it links follows semantic versioning; the minimum Rust version is 1.88, and a new one is a minor
-//! version. So do the crates that it names types of: `cudarc` 0.19, `dlpark` 0.10, `pyo3` 0.30, and with their features
-//! `half` 2, `num-complex` 0.4 and `float8` 0.7. Another major version of one of them is one of this crate. The modules that
-//! the page does not list are for the project's own tests.
+//! This page and what it links follow semantic versioning. The minimum Rust version is 1.88; a newer one comes with a
+//! minor version. The types of these crates are part of the page: `cudarc` 0.19, `dlpark` 0.10, `pyo3` 0.30, and with
+//! their features `half` 2, `num-complex` 0.4 and `float8` 0.7. Another major version of one of them means another
+//! major version of this crate. Modules that the page does not list are for the project's own tests.
 //!
 //! # For developers
 //!

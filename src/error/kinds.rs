@@ -1,4 +1,4 @@
-//! What each refusal says: the Python exception, the field that is named, and what is allowed there.
+//! The kinds of refusal. Each row has the Python exception, the field that is named, and what is allowed there.
 
 /// Which Python exception an error becomes.
 ///
@@ -24,7 +24,7 @@ pub enum Class {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident: $class:ident, $field:literal, $allowed:literal;)+) => {
-        /// What kind of thing was refused.
+        /// What was refused, and why.
         ///
         /// # Examples
         ///
@@ -43,7 +43,7 @@ macro_rules! kinds {
         }
 
         impl ErrorKind {
-            /// Every kind, for the test that each has a row in the contract tables.
+            /// Every kind. A test asserts that each has a row in the contract tables.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
             /// The kind's name, as the contract tables write it.
@@ -51,17 +51,17 @@ macro_rules! kinds {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// Which exception it becomes.
+            /// Which Python exception an error of this kind becomes.
             pub const fn class(self) -> Class {
                 match self { $(Self::$name => Class::$class,)+ }
             }
 
-            /// The field that it names unless the caller names a nearer one.
+            /// The field that an error of this kind names, unless the caller names a nearer one.
             pub const fn field(self) -> &'static str {
                 match self { $(Self::$name => $field,)+ }
             }
 
-            /// What is allowed there.
+            /// What is allowed in that field.
             pub const fn allowed(self) -> &'static str {
                 match self { $(Self::$name => $allowed,)+ }
             }
@@ -74,11 +74,11 @@ kinds! {
     Protocol: Type, "object", "an object that speaks DLPack or the CUDA Array Interface";
     /// The object does not speak the CUDA Array Interface, which is all that `from_cai` takes.
     NotCai: Type, "object", "an object with __cuda_array_interface__, or such a dict with owner=";
-    /// NumPy asked for the values.
+    /// NumPy asked the object for its values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
-    /// Numbers, in place of an array or a tree with one.
+    /// Numbers were given in place of an array or of a tree with an array.
     Numbers: Type, "object", "an array, or a tree with one; a library makes an array of numbers itself, as torch.tensor(x) does";
-    /// A class, in place of one of its objects.
+    /// A class was given in place of one of its objects.
     Class: Type, "object", "an array, not its type";
     /// A CAI dict was given without the object that owns the memory.
     OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
@@ -89,7 +89,7 @@ kinds! {
 
     /// Memory that only the CPU can reach.
     CpuMemory: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
-    /// The same, for a library whose arrays are on GPUs.
+    /// Memory that only the CPU can reach, for a library whose arrays are on GPUs.
     CpuConverted: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13); pass copy=True to copy to the GPU";
     /// Memory of another kind of accelerator.
     DeviceKind: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
@@ -99,7 +99,8 @@ kinds! {
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// A device that this machine does not have.
     DeviceMissing: Value, "device", "a GPU of this machine";
-    /// Memory of a GPU that its producer does not say: of another one, or called pinned or managed.
+    /// The memory is on another GPU than its producer says; or it is on a GPU, and the producer calls it pinned or
+    /// managed.
     DeviceElsewhere: Value, "device", "the GPU that the memory is on";
     /// `dl_device=` asks for a device on which the array cannot be handed out.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
@@ -108,21 +109,21 @@ kinds! {
 
     /// A typestr that does not parse.
     Typestr: Value, "typestr", "a NumPy typestr such as '<f4'";
-    /// Fields, or a type, that are not the typestr's.
+    /// The fields, or the type, are not those of the typestr.
     Descr: Value, "descr", "None, [('', typestr)], or a list of fields that have the typestr's bytes";
-    /// The other byte order, for DLPack.
+    /// A type in the other byte order, for DLPack.
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
-    /// A type that DLPack does not have, for DLPack: structured, object, string, datetime, long double.
+    /// A type that DLPack does not have: structured, object, string, datetime, long double.
     Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
     /// A type that a library does not have.
     DtypeConverted: Buffer, "dtype", "a type that the library has, or a view of the bits: x.view('uint8')";
     /// An element narrower than a byte.
     SubByte: Buffer, "dtype", "elements of whole bytes";
-    /// `<V2` or `|V1`, and nothing says which type that is, for DLPack.
+    /// `<V2` or `|V1`, for DLPack, and nothing says which type the bytes are.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or from_cai(..., dtype='bfloat16') for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
     /// The `dtype=` argument does not fit the typestr.
     DtypeArgument: Value, "dtype", "a type of the bytes that the typestr has";
-    /// The object's `dtype` is another type than its dict says, of as many bytes.
+    /// The object's `dtype` names another type of the same size than its dict does.
     DtypeDiffers: Value, "dtype", "one type in both; or from_cai(..., dtype=) with the right one";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
@@ -133,7 +134,7 @@ kinds! {
     ShapeOverflow: Value, "shape", "at most 2**63 - 1 bytes in all";
     /// The extents and strides reach past the address space.
     ExtentOverflow: Value, "strides", "an array that lies inside the 64-bit address space";
-    /// Not a tuple of integers.
+    /// The shape is not a tuple of integers.
     ShapeMalformed: Value, "shape", "a tuple of integers";
     /// More dimensions than any consumer takes, or a negative count.
     Ndim: Value, "ndim", "0 to 64 dimensions";
@@ -141,15 +142,15 @@ kinds! {
     NullShape: Value, "shape", "a pointer to ndim extents";
     /// `strides` is NULL in DLPack 1.2 or later.
     NullStrides: Value, "strides", "explicit strides, which DLPack requires since 1.2";
-    /// Not a tuple of integers, or not one for each dimension.
+    /// The strides are not a tuple of integers, or not one for each dimension.
     StridesMalformed: Value, "strides", "None, or a tuple with one integer for each dimension";
-    /// An item or an element of no bytes, or a layout of elements of another size than the type's.
+    /// An item or an element has no bytes, or the layout is for elements of another size than the type's.
     ItemSize: Value, "itemsize", "1 or more bytes, as many for the layout as for the element type";
     /// Strides in bytes that are not a whole number of elements, for DLPack.
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
     /// Negative strides, for a library without them.
     StrideNegative: Buffer, "strides", "strides of 0 or more, or convert(..., copy=True)";
-    /// Strides with gaps, or of 0, for a library without them.
+    /// Strides with gaps, or a stride of 0, for a library without them.
     StridesNotCompact: Buffer, "strides", "a compact array, in whatever order of its axes, or convert(..., copy=True)";
     /// A NULL pointer, though the array has elements.
     NullData: Value, "data", "a pointer, unless the array has no elements";
@@ -160,7 +161,7 @@ kinds! {
 
     /// A key is missing from the dict.
     DictKey: Value, "__cuda_array_interface__", "a dict with 'shape', 'typestr', 'data' and 'version'";
-    /// Not a dict.
+    /// `__cuda_array_interface__` is not a dict.
     DictType: Value, "__cuda_array_interface__", "a dict";
     /// The `data` entry is malformed.
     DataMalformed: Value, "data", "a tuple (pointer as int, read-only as bool)";
@@ -180,15 +181,15 @@ kinds! {
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, None, or as stream= the library's own stream object; 0 is ambiguous";
     /// A stream integer below -1.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
-    /// `-1` in a dict, which must name a stream or none; or a number there that is no stream's.
+    /// A dict's stream is `-1`, or another number that names no stream.
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
-    /// Not a stream at all; `bool` is refused here too.
+    /// `stream=` is not a stream. A `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
     /// A dict's stream that is not an integer.
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
-    /// A handle that is no stream's.
+    /// A handle that belongs to no stream.
     StreamUnknown: Driver, "stream", "a stream that exists";
-    /// `__cuda_stream__` is no method, or returned something else than its protocol says.
+    /// `__cuda_stream__` is not a method, or returned something else than its protocol says.
     StreamProtocol: Value, "__cuda_stream__", "a method that returns a tuple (0, handle)";
 
     /// A stream of another device than the array's.
@@ -197,7 +198,7 @@ kinds! {
     CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
     /// A wait between the streams of two captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy during a capture of its stream or its source's.
+    /// A copy while its own stream, or the source's stream, is captured.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// A wait of the host for work that is being captured.
     CaptureWait: Driver, "graph capture", "a wait before the capture begins or after it ends";
@@ -206,7 +207,7 @@ kinds! {
 
     /// A consumed capsule.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
-    /// An array's dict differs from its DLPack in shape or strides.
+    /// An array's dict says another shape or other strides than its DLPack does.
     SaidTwice: Value, "__cuda_array_interface__", "what DLPack says of the same memory: mend the one that is wrong, or hand over the other alone, a dict by from_cai(dict, owner=x)";
     /// `__dlpack_device__` did not return a device.
     DlpackDevice: Value, "__dlpack_device__", "a tuple (device_type, device_id) of integers";
@@ -218,11 +219,11 @@ kinds! {
     CapsuleType: Value, "__dlpack__", "a PyCapsule";
     /// The producer handed out a copy instead of its own memory.
     Copied: Buffer, "flags", "the producer's own memory; if you asked for a copy, pass the capsule that holds it";
-    /// `copy=False`, and the consumer cannot share the array's memory.
+    /// `copy=False` was given, but the consumer cannot share the array's memory.
     CopyNeeded: Buffer, "copy", "None or True: the consumer cannot share the array's memory";
-    /// Not enough memory of the GPU's for a copy.
+    /// The GPU has not enough memory for a copy.
     DeviceMemory: Driver, "memory", "what the GPU has left";
-    /// Not enough host memory for a copy.
+    /// The host has not enough memory for a copy.
     HostMemory: Buffer, "copy", "a copy that fits in host memory";
 
     /// A tensor that requires a gradient.
@@ -243,9 +244,9 @@ kinds! {
     ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, which has a read-only flag; or readonly=False, if you vouch that nobody writes";
     /// Read-only memory, for a library that may write to it.
     ReadOnlyConverted: Buffer, "readonly", "a library that only reads; convert(..., copy=True); or readonly=False, if you vouch that nobody writes";
-    /// `readonly=True` for a library that cannot be told.
+    /// `readonly=True` for a library whose arrays cannot be marked read-only.
     ReadOnlyAsked: Buffer, "readonly", "a library that only reads, or None";
-    /// A function takes another element type.
+    /// An array whose element type is not the one that a function takes.
     ElementType: Type, "dtype", "the element type that the function takes";
     /// An array that is not C-contiguous, for a function without strides.
     NotContiguous: Buffer, "strides", "a C-contiguous array";
@@ -253,16 +254,16 @@ kinds! {
     NotWritable: Buffer, "readonly", "memory that may be written";
     /// A shape or strides that do not fit in an array's memory.
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
-    /// Work on memory of which cudarc has a view, and whose work the crate does not see.
+    /// Work on memory of which cudarc has a view: the crate cannot see what is done through that view.
     Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";
-    /// What stands in for a kernel takes an argument as something else than the launch gave.
+    /// The Rust function in a kernel's place takes an argument as another type than the launch gave.
     StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";
-    /// A kernel's code is none, or was not made.
+    /// The kernel has no code, or its code could not be made.
     KernelCode: Driver, "kernel", "PTX, a cubin or a fatbin as a compiler writes it";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
 
-    /// The stream's runtime cannot do this: a feature of the crate, or the kernel's `on_host`, is missing.
+    /// The stream's runtime cannot do this: a feature of the crate is missing, or the kernel's `on_host`.
     NoBackend: Driver, "stream", "a cudarc stream with the feature \"cudarc\"; for Scope::launch also a simulated stream and a kernel with on_host";
     /// The simulated device found an error.
     Misuse: Driver, "simulated device", "work that waits for the work it depends on";

@@ -1,8 +1,8 @@
-//! The one error of the crate: what was wrong, what it was, and what is allowed.
+//! The crate's error type: it says what was wrong, what the value was, and what is allowed.
 //!
-//! Errors are data. Each has a [`Kind`], which fixes the class of the Python exception, the field
-//! that is named and the values that are allowed; the producer's value is added where it is seen.
-//! The mapping to Python exceptions is in one place, `py::errors`.
+//! Errors are data. Each has a [`Kind`], which fixes the class of the Python exception, the field that is named, and
+//! the values that are allowed. The producer's value is added where it is seen. One module, `py::errors`, maps errors
+//! to Python exceptions.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ pub use kinds::{Class, ErrorKind};
 #[cfg(feature = "arrays")]
 pub(crate) use panics::{caught, said};
 
-/// An error: what was wrong, what it was, what is allowed.
+/// An error: what was wrong, what the value was, and what is allowed.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ struct Inner {
     raised: Option<Raised>,
 }
 
-/// The error of other code that caused this one.
+/// Another library's error that caused this one.
 #[derive(Clone)]
 struct Raised(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -84,7 +84,7 @@ pub struct DriverCode {
     pub code: u32,
 }
 
-/// The crate's result.
+/// A `Result` whose error is the crate's.
 ///
 /// # Examples
 ///
@@ -97,13 +97,13 @@ pub struct DriverCode {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of `kind` about the field that the kind names.
+    /// Makes an error of `kind` about the field that the kind names.
     #[cold]
     pub fn new(kind: ErrorKind, got: impl Into<String>) -> Self {
         Self::at(kind, kind.field(), got)
     }
 
-    /// An error of `kind` about a nearer field, such as `strides[1]`.
+    /// Makes an error of `kind` about a nearer field, such as `strides[1]`.
     #[cold]
     pub fn at(
         kind: ErrorKind,
@@ -119,7 +119,7 @@ impl Error {
         }))
     }
 
-    /// A driver call that failed with `code`, which CUDA names `name`.
+    /// Makes the error for a driver call that failed with `code`, which CUDA names `name`.
     #[cold]
     pub fn driver(call: &'static str, code: u32, name: &str) -> Self {
         Self(Box::new(Inner {
@@ -131,7 +131,7 @@ impl Error {
         }))
     }
 
-    /// What a kernel has for code. It stays whole: it may be a compiler's log.
+    /// Makes the error for a kernel's code. `got` is not shortened: it may be a compiler's log.
     #[cfg(feature = "cudarc")]
     #[cold]
     pub(crate) fn kernel_code(kernel: &str, got: String) -> Self {
@@ -140,28 +140,28 @@ impl Error {
         error
     }
 
-    /// The error with `raised` as its [source](std::error::Error::source).
+    /// Returns the error with `raised` as its [source](std::error::Error::source).
     #[cfg(feature = "python")]
     pub(crate) fn with_source(mut self, raised: Arc<dyn std::error::Error + Send + Sync>) -> Self {
         self.0.raised = Some(Raised(raised));
         self
     }
 
-    /// The error of a call that does not know `stream`, about the argument that named it.
+    /// Returns the error about the argument that named `stream`, if the driver does not know that stream.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
         self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
-    /// The error of a call that cannot allocate that many bytes.
+    /// Returns the error about the memory, if the driver could not allocate this many bytes.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_memory(self, bytes: u64) -> Self {
         self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
     }
 
-    /// The error of a call that failed with `code`, about the argument at fault.
+    /// Returns the error as one of `as_kind`, if the driver's call failed with `code`.
     #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {
@@ -196,7 +196,7 @@ impl Error {
         }
     }
 
-    /// The driver's call and code, where the driver is what failed.
+    /// The driver's call and code, if the driver failed.
     pub fn driver_code(&self) -> Option<&DriverCode> {
         self.0.driver.as_ref()
     }
@@ -233,7 +233,7 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {
-    /// The exception that Python raised, if that is the cause.
+    /// The exception that Python raised, if it is the cause.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let raised = self.0.raised.as_ref()?;
         Some(&*raised.0)

@@ -9,16 +9,16 @@ use crate::driver::simulated::{CaptureMode, Graph, Simulated};
 use crate::error::{Error, Kind, Result};
 use crate::stream::{Stream, Thread};
 
-/// A simulated machine with GPUs: memory, streams, and work that runs late.
+/// A simulated machine with GPUs. It has memory, streams, and work that runs late.
 ///
-/// Queued work runs as late as is legal, so that a missing wait shows in the values; and every access is checked
-/// against every other one, so that [`check`](SimulatedCuda::check) names each pair that nothing orders, and each
-/// use of freed memory.
+/// Queued work runs as late as is legal, so that a missing wait shows in the values. Every access is compared with
+/// every other one: [`check`](SimulatedCuda::check) names each pair that nothing orders, and each use of freed
+/// memory.
 ///
-/// Arrays and streams are of the machine that they were made on; several machines do not meet.
+/// Arrays and streams belong to the machine that they were made on. They cannot be used on another machine.
 ///
-/// A test that forgets [`check`](SimulatedCuda::check) fails all the same: with the last clone of this goes a check, which
-/// panics with what it finds, unless the test panics already.
+/// A test that forgets [`check`](SimulatedCuda::check) fails all the same. When the last clone of the machine is
+/// dropped, it checks, and panics with what it finds unless the test panics already.
 ///
 /// ```should_panic
 /// # use cai_bridge::Array;
@@ -49,7 +49,7 @@ use crate::stream::{Stream, Thread};
 #[derive(Debug, Clone)]
 pub struct SimulatedCuda(Arc<Checked>);
 
-/// A machine whose reports have to be read.
+/// The machine, which panics on drop if its reports were not read.
 #[derive(Debug)]
 struct Checked(Arc<Simulated>);
 
@@ -73,7 +73,7 @@ impl Drop for Checked {
 }
 
 impl SimulatedCuda {
-    /// A machine with that many GPUs.
+    /// Makes a machine with that many GPUs.
     ///
     /// # Examples
     ///
@@ -83,7 +83,7 @@ impl SimulatedCuda {
         Self(Arc::new(Checked(Simulated::new(devices))))
     }
 
-    /// A new non-blocking stream of the GPU `ordinal`.
+    /// Makes a non-blocking stream on the GPU `ordinal`.
     ///
     /// # Errors
     ///
@@ -101,11 +101,11 @@ impl SimulatedCuda {
         SimulatedStream::new(&self.handle(), ordinal).map(DeviceStream::Simulated)
     }
 
-    /// Runs what is queued, and answers the first thing that the program got wrong, if any.
+    /// Runs the queued work, and returns the first error of the program, if any.
     ///
     /// # Errors
     ///
-    /// [`Misuse`](Kind::Misuse): what it was, by both sides.
+    /// [`Misuse`](Kind::Misuse): the text names both accesses.
     ///
     /// # Examples
     ///
@@ -117,10 +117,10 @@ impl SimulatedCuda {
         }
     }
 
-    /// Runs what is queued, and answers everything that the program got wrong since it was asked last.
+    /// Runs the queued work, and returns every error of the program since the last call.
     ///
-    /// A test that expects a race asks for it after it has dropped its arrays: freeing memory is an access too, and one
-    /// without an order is reported, at the latest by the check with which the last clone of this goes.
+    /// A test that expects a race calls this after it has dropped its arrays. Freeing memory is an access, too: a
+    /// free that nothing orders is reported, at the latest when the last clone of the machine is dropped.
     ///
     /// # Errors
     ///
@@ -135,11 +135,12 @@ impl SimulatedCuda {
         Ok(found.chain(self.0.0.take_unused()).collect())
     }
 
-    /// Has the `nth` next call of the driver's entry point `call` fail with `code`, a `CUresult`; the first is 1.
+    /// Makes the `nth` next call of the driver's entry point `call` fail with `code`, a `CUresult`. The first call is
+    /// 1.
     ///
     /// # Errors
     ///
-    /// [`Misuse`](Kind::Misuse): there is no such call, or code.
+    /// [`Misuse`](Kind::Misuse): the driver has no such call, or no such code.
     ///
     /// # Examples
     ///
@@ -160,13 +161,13 @@ impl SimulatedCuda {
         made.map_err(|error| Error::new(Kind::Misuse, error.to_string()))
     }
 
-    /// Has the `nth` next call of the driver's entry point `call` do nothing, and say that it succeeded; the first is 1. With
-    /// a wait (`cuStreamWaitEvent`) left out, a test shows that the wait is needed. If the call has not come by then, the
-    /// next [`reports`](SimulatedCuda::reports) say so, and it is left out no more.
+    /// Makes the `nth` next call of the driver's entry point `call` do nothing and report success. The first call is
+    /// 1. A test that leaves a wait (`cuStreamWaitEvent`) out shows that the wait is needed. If the call has not come
+    /// by the next [`reports`](SimulatedCuda::reports), the reports say so, and no later call is left out.
     ///
     /// # Errors
     ///
-    /// [`Misuse`](Kind::Misuse): there is no such call, or its caller uses what it answers.
+    /// [`Misuse`](Kind::Misuse): the driver has no such call, or its caller uses what the call returns.
     ///
     /// # Examples
     ///
@@ -190,12 +191,12 @@ impl SimulatedCuda {
         made.map_err(|error| Error::new(Kind::Misuse, error.to_string()))
     }
 
-    /// Captures what `work` queues on `stream` into a graph, in the global mode, which is the strictest. None of it runs
-    /// before the graph is [launched](SimulatedGraph::launch).
+    /// Captures what `work` queues on `stream` into a graph, in the global mode, which is the strictest. Nothing of
+    /// it runs before the graph is [launched](SimulatedGraph::launch).
     ///
     /// # Errors
     ///
-    /// What `work` returns; or it did what no capture allows, or left a stream in it.
+    /// The error that `work` returns; or `work` did what no capture allows, or left another stream in the capture.
     ///
     /// # Examples
     ///
@@ -237,7 +238,7 @@ impl SimulatedCuda {
         Ok(SimulatedGraph { cuda: self.clone(), graph: graph? })
     }
 
-    /// How many bytes of memory are in use: allocated and not freed.
+    /// The number of bytes that are allocated and not freed.
     ///
     /// # Examples
     ///
@@ -256,7 +257,7 @@ impl SimulatedCuda {
         self.0.0.bytes_in_use()
     }
 
-    /// The machine itself, to make its calls fail.
+    /// The simulated machine itself, whose calls can be made to fail.
     #[doc(hidden)]
     pub fn machine(&self) -> &Simulated {
         &self.0.0
@@ -267,7 +268,7 @@ impl SimulatedCuda {
     }
 }
 
-/// A graph of work that a [capture](SimulatedCuda::capture) took.
+/// A graph of the work that a [capture](SimulatedCuda::capture) took.
 ///
 /// # Examples
 ///
@@ -279,11 +280,12 @@ pub struct SimulatedGraph {
 }
 
 impl SimulatedGraph {
-    /// Queues its work on `stream`, after that of the launch before. The memory that it works on has to be there still.
+    /// Queues the graph's work on `stream`, after the work of the launch before. The memory of that work must still
+    /// exist.
     ///
     /// # Errors
     ///
-    /// `stream` cannot take it.
+    /// `stream` cannot take the work.
     ///
     /// # Examples
     ///
