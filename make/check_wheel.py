@@ -42,7 +42,7 @@ NEEDED = (
 )
 
 # Every process of a perturbed program loads it.
-PRELOADED = 300_000
+PRELOADED = 350_000
 
 
 def complaints(wheel: Path, *, published: bool) -> list[str]:

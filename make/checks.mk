@@ -2,10 +2,10 @@
 
 # A new seed each time, said first, so that the run can be repeated: make nightly NIGHT=...
 NIGHT := $(shell date +%s)
-NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak soak-perturb fuzz docs asan loom mutants-py-layer mutants-layer mutants-python mutants
+NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak soak-perturb soak-races fuzz docs asan loom mutants-py-layer mutants-layer mutants-python mutants
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
-.PHONY: golden soak soak-perturb counts growth flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer mutants-layer msrv
+.PHONY: golden soak soak-perturb soak-races counts growth flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer mutants-layer msrv
 .PHONY: test-serial test-shuffled test-no-habits test-clients link
 
 # pytest freezes what is there before each test, so that collections are quick.
@@ -39,6 +39,9 @@ golden: $(IMPORTABLE) $(VENV)/.tools  ## Compare all that happens in 4000 random
 
 soak-perturb: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random programs under perturb, over a driver in software, from SEED=0
 	$(BIN)/python -m tests.soak_perturb --seed $(SEED)
+
+soak-races: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random programs under races, over a driver in software, from SEED=0
+	$(BIN)/python -m tests.soak_races --seed $(SEED)
 
 counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
 	$(BIN)/python make/pgo.py missing $(COUNTED)/said

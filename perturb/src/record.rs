@@ -44,9 +44,8 @@ pub(crate) enum Kind {
 
 /// Where the words begin: the line before them is shorter.
 pub(crate) const AT: usize = 8192;
-/// So many words are kept before they are written, and so few if the host waits anyway.
+/// So many words are kept before they are written.
 const ROOM: usize = 1 << 16;
-const FEW: usize = 1 << 9;
 /// So many words of a copy's structure are read.
 const WORDS_2D: usize = 16;
 const WORDS_3D: usize = 25;
@@ -361,7 +360,8 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
         words.extend_from_slice(arguments);
         let mut log = LOG.lock();
         log.put(Kind::Begin, &words);
-        if !asks && log.words.len() > FEW {
+        if !asks {
+            // The host waits anyway; what ends the process later does not lose it.
             log.flush();
         }
     }

@@ -21,7 +21,13 @@ LONG = (
     *("test_perturb_named", "test_planted", "test_cli_hostile", "test_perturb_races"),
     *("test_pytest_plugin", "test_cuda_door", "test_perturb_gates", "test_perturb_handed_over"),
     *("test_perturb_compared", "test_perturb_seen", "test_forks", "test_pytest_plugin_adapters"),
-    *("test_soak_perturb", "test_pytest_plugin_mistakes", "test_foreign_state"),
+    *(
+        "test_soak_perturb",
+        "test_soak_races",
+        "test_races_named",
+        "test_pytest_plugin_mistakes",
+        "test_foreign_state",
+    ),
     *("test_matrix_processes", "test_flat", "test_isolated"),
 )
 

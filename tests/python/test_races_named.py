@@ -219,3 +219,73 @@ def test_only_pairs_with_the_line_are_told(run: Races) -> None:
     assert run(text, "--match", r"program\.py:5\b")[0] == 1
     status, found = run(text, "--match", r"program\.py:1\b")
     assert (status, found["pairs"]) == (0, [])
+
+
+def test_a_launch_that_ends_the_process_when_it_is_made_again_is_left_alone(run: Races) -> None:
+    """It follows a pointer that it reads: with other bytes it goes anywhere."""
+    text = f"""
+        {TWO}
+        p, q = word(), word()
+        c_uint64.from_address(q).value = x
+        c_uint64.from_address(p).value = y
+        launch("copy", a, p, q)
+        launch("follow", b, y, p)
+        call("cuCtxSynchronize")
+        launch("fill", a, x, 5)
+        launch("copy", b, y, x)
+        """
+    status, found = run(text)
+    assert (status, len(found["seconds"])) == (1, 3), found
+    lines = {'launch("fill", a, x, 5)', 'launch("copy", b, y, x)'}
+    assert [set(one) for one in named(found, "proven")] == [lines], found
+    assert [set(one) for one in named(found, "suspect")] == [
+        {'launch("copy", a, p, q)', 'launch("follow", b, y, p)'}
+    ], found
+
+
+def test_confirming_shows_a_suspect_in_what_is_printed(run: Races) -> None:
+    """Another process may have the memory, so its bytes are not compared."""
+    text = f"""
+        {TWO}
+        handle = (c_uint64 * 8)()
+        assert cuda.cuIpcGetMemHandle(handle, c_uint64(x)) == 0
+        launch("fill", a, x, 7)
+        {{wait}}
+        launch("copy", b, y, x)
+        print("VALUE", read(y, b))
+        """
+    racy = text.format(wait="pass")
+    status, found = run(racy)
+    assert (status, [one["verdict"] for one in found["pairs"]]) == (0, ["suspect"]), found
+    status, found = run(racy, "--confirm")
+    assert (status, [one["verdict"] for one in found["pairs"]]) == (1, ["race"]), found
+    status, found = run(text.format(wait="order(a, b)"), "--confirm")
+    assert (status, found["pairs"]) == (0, []), found
+
+
+def test_the_text_has_both_sides_and_the_hand_over(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("PYTHONPATH", str(DRIVER))
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from soft import *\n"
+        f"{TWO}\n"
+        "cupy = type('cupy', (), {'asarray': staticmethod(lambda x: x)})\n"
+        "launch('fill', a, x, 7)  # the write\n"
+        "z = cupy.asarray(x)\n"
+        "launch('copy', b, y, z)  # the read\n"
+    )
+    command = [sys.executable, "-m", "cai_bridge", "races", "--", sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 1, done.stderr
+    text = done.stdout.splitlines()
+    assert text[0] == "proven: nothing orders these two"
+    assert text[1].startswith("  first:  fill on non-blocking stream 0x")
+    assert text[1].endswith(", writes there")
+    assert f"    {program}:4 in <module>: launch('fill', a, x, 7)  # the write" in done.stdout
+    assert f"    {program}:6 in <module>: launch('copy', b, y, z)  # the read" in done.stdout
+    assert "  between them: z = cupy.asarray(x)" in text
+    assert "cai_bridge.convert(x, library)" in done.stdout
+    assert text[-1].startswith("1 race; 2 operations with 3 addresses seen; not seen: ")

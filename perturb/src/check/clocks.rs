@@ -13,6 +13,10 @@ use super::found::{Found, Hit};
 use crate::memory::{Memory, Place};
 use crate::streams::LEGACY;
 
+/// So many accesses of a cell are kept in mind: the oldest of a stream goes for a new one of its own. What is dropped is
+/// not compared any longer, which accuses less.
+const MOST: usize = 64;
+
 /// The rules, so that tests can leave one out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
@@ -338,6 +342,14 @@ impl Checker {
                 }
                 true
             });
+            if !every && list.len() >= MOST {
+                let is_same = |old: &Access| {
+                    operations
+                        .get(old.operation as usize)
+                        .is_some_and(|by| by.stream == operation.stream)
+                };
+                list.remove(list.iter().position(is_same).unwrap_or(0));
+            }
             list.push(new);
         });
     }

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import output, perturbed, recorded, showing
@@ -97,16 +97,17 @@ def judge(
     suspects = [one for one in pairs if one.verdict == "suspect"]
     runs = [first]
     if wanted := _wanted(suspects):
+        limited = replace(program, timeout=perturbed.limit(program, first))
         for again in range(_CRASHES):
             step("serial, with bytes compared" + (", again" if again else ""), 2)
-            second = recorded.run(program, compared=wanted)
+            second = recorded.run(limited, compared=wanted)
             seconds.append(second.seconds)
             runs.append(second)
             ended = {one["trying"] for one in second.looked if one["trying"]}
             if not ended:
                 break
             # A launch that was made again with other bytes has ended the process.
-            wanted = [one for one in wanted if not any(one.startswith(by) for by in ended)]
+            wanted = [one for one in wanted if not any(one.startswith(f"{by} ") for by in ended)]
         pairs = _merged(runs, match)
     verdict = Verdict(OK, "", pairs, _seen(runs), seconds)
     if confirm and pairs:
