@@ -23,6 +23,7 @@
 //! before. Until then the holder stays, for threads that release at the same time. They do not wait for each other,
 //! since making an order may run anything, too: each makes the orders, and the first to finish ends the lease.
 
+mod decide;
 mod ending;
 mod parked;
 mod parties;

@@ -9,7 +9,9 @@ mod outline;
 
 use cai_bridge::device::Place;
 use cai_bridge::lease::Parties;
-use cai_bridge::lease::plan::{Consumer, Facts, Found, Lost, Plan, Role, decide};
+use cai_bridge::lease::plan::{
+    Answers, Consumer, Found, Known, Lost, Next, Outline, Plan, Question, Role, next,
+};
 use cai_bridge::stream::{Alive, Stream};
 use toml::{Table, Value};
 
@@ -64,10 +66,109 @@ fn spelled_all(streams: &[Alive<'_>]) -> String {
     streams.iter().map(|stream| spelled(*stream)).collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn outcome(plan: &Plan<'_>) -> String {
+/// A consumer's stream, and whether something keeps it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named {
+    is_kept: bool,
+}
+
+pub(crate) const KEPT: Named = Named { is_kept: true };
+pub(crate) const UNKEPT: Named = Named { is_kept: false };
+
+impl Known for Named {
+    fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+}
+
+/// What an end is decided by, once its streams are found.
+#[derive(Debug)]
+pub(crate) struct Facts<'f, 'a> {
+    consumer: &'f Consumer<Named>,
+    at: Place,
+    home: Place,
+    streams: &'f [(Role, Found<'a>)],
+    libraries: Option<&'f [Alive<'a>]>,
+    in_call: bool,
+    collected: bool,
+}
+
+impl Facts<'_, '_> {
+    /// Whether the consumer named no stream.
+    fn is_unnamed(&self) -> bool {
+        matches!(self.consumer, Consumer::Unnamed(_))
+    }
+}
+
+/// What is not asked once the streams are found is answered as it would mislead most.
+impl Outline for Facts<'_, '_> {
+    type Stream = Named;
+
+    fn consumer(&self) -> &Consumer<Named> {
+        self.consumer
+    }
+
+    fn at(&self) -> Place {
+        self.at
+    }
+
+    fn has_others(&self) -> bool {
+        false
+    }
+
+    fn has_upstream(&self) -> bool {
+        false
+    }
+
+    fn lent(&self) -> Option<Place> {
+        None
+    }
+
+    fn has_producer(&self) -> bool {
+        true
+    }
+
+    fn is_producer(&self, _: Alive<'_>) -> bool {
+        true
+    }
+
+    fn may_change(&self) -> bool {
+        false
+    }
+
+    fn may_move(&self) -> bool {
+        false
+    }
+
+    fn in_call(&self) -> bool {
+        self.in_call
+    }
+
+    fn home(&self) -> Place {
+        self.home
+    }
+
+    fn is_collected(&self) -> bool {
+        !self.collected
+    }
+}
+
+/// What comes of the streams.
+pub(crate) fn decide<'a>(facts: &Facts<'_, 'a>) -> Next<'a> {
+    let (streams, libraries) = (Some(facts.streams), facts.libraries);
+    let collected = facts.collected;
+    next(facts, &Answers { streams, libraries, collected, ..Answers::default() })
+}
+
+pub(crate) fn outcome(next: &Next<'_>) -> String {
+    let plan = match next {
+        Next::Ask(Question::Libraries) => return "ask".into(),
+        Next::Ask(other) => return format!("ask: {other:?}"),
+        Next::Do(plan) => plan,
+    };
     match plan {
-        Plan::Ask => "ask".into(),
         Plan::Nothing(why) => format!("nothing: {}", why.as_str()),
+        Plan::Edge(user, producer) => format!("{} -> {}", spelled(*user), spelled(*producer)),
         Plan::Order(Parties { users, producers, known }) => {
             let keep = if *known { "" } else { ", kept" };
             format!("{} -> {}{keep}", spelled_all(users), spelled_all(producers))
@@ -103,11 +204,11 @@ fn the_plan_of_an_end_is_the_table() {
             .collect();
         let libraries = row.get("libraries").map(streams);
         let facts = Facts {
-            consumer: match text(&row, "consumer") {
+            consumer: &match text(&row, "consumer") {
                 "nobody" => Consumer::Nobody,
                 "declined" => Consumer::Declined,
-                "named" => Consumer::Named,
-                _ => Consumer::Unnamed,
+                "named" => Consumer::On(KEPT),
+                _ => Consumer::Unnamed(vec![]),
             },
             at: Place::gpu(row.get("at").map_or(0, |at| at.as_integer().unwrap() as i32)),
             home: Place::gpu(0),
@@ -186,7 +287,9 @@ impl Checked {
 
 fn check(streams: &[(Role, Found<'static>)], libraries: Option<&[Alive<'static>]>) -> Checked {
     let mut checked = Checked::default();
-    for consumer in [Consumer::Nobody, Consumer::Declined, Consumer::Named, Consumer::Unnamed] {
+    let consumers =
+        [Consumer::Nobody, Consumer::Declined, Consumer::On(KEPT), Consumer::Unnamed(vec![])];
+    for consumer in &consumers {
         for (at, home) in [(0, 0), (1, 0)] {
             for (in_call, collected) in [(false, false), (true, false), (false, true)] {
                 let facts = Facts {
@@ -262,7 +365,7 @@ fn of_hundreds_of_streams_upstream_each_waits_once() {
         vec![(Role::User, Found::Alive(handle(1))), (Role::Producer, Found::Alive(handle(2)))];
     known.extend(upstream.chain(others).map(|alive| (Role::Upstream, Found::Alive(alive))));
     let facts = Facts {
-        consumer: Consumer::Named,
+        consumer: &Consumer::On(KEPT),
         at: here,
         home: here,
         streams: &known,
@@ -270,7 +373,7 @@ fn of_hundreds_of_streams_upstream_each_waits_once() {
         in_call: false,
         collected: false,
     };
-    let Plan::Order(Parties { users, producers, known: true }) = decide(&facts) else {
+    let Next::Do(Plan::Order(Parties { users, producers, known: true })) = decide(&facts) else {
         panic!("{:?}", decide(&facts))
     };
     let told = |streams: &[Alive<'_>]| streams.iter().map(|one| spelled(*one)).collect::<Vec<_>>();

@@ -76,15 +76,14 @@ pub(super) fn gather<'a>(
             (None, None) => all.add_where_dropped(home),
             (producer, None) => all.add(Role::User, producer),
         },
-        Consumer::On(kept) => all.add_kept(py, used, kept)?,
+        Consumer::On(known) => {
+            all.line = used.line.as_deref();
+            all.add_user(py, used, known)?;
+        }
         Consumer::Unnamed(seen) => {
             for known in seen {
                 all.add_user(py, used, known)?;
             }
-        }
-        Consumer::Unkept(name, line) => {
-            all.line = line.as_deref();
-            all.add_lost(*name);
         }
     }
     for known in used.also.iter() {

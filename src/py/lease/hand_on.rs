@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use super::holding::Holding;
 use super::used::Consumer;
+use super::warned;
 use crate::device::Place;
 use crate::py::streams::{Argument, KnownStream, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
@@ -18,6 +19,7 @@ impl Holding {
         at: Place,
     ) -> PyResult<()> {
         self.used.at = at;
+        let mut line = None;
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
@@ -26,14 +28,15 @@ impl Holding {
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }
             _ => match argument.keep(py, &self.driver, at)? {
-                Some(kept) => match kept.works_on(py, &self.driver)? {
-                    Some(other) => Consumer::on(py, other)?,
-                    None => Consumer::on(py, kept)?,
-                },
+                Some(named) => {
+                    let known = named.works_on(py, &self.driver)?.unwrap_or(named);
+                    line = line_of(py, &known)?;
+                    Consumer::On(known)
+                }
                 None => Consumer::Nobody,
             },
         };
-        self.hand_on(consumer);
+        self.hand_on(consumer, line);
         self.note_use(py);
         Ok(())
     }
@@ -51,7 +54,7 @@ impl Holding {
     #[inline]
     pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
         self.used.at = self.home.place;
-        self.hand_on(Consumer::OnProducer(None));
+        self.hand_on(Consumer::OnProducer(None), None);
         self.note_use(py);
     }
 
@@ -70,17 +73,18 @@ impl Holding {
         kept: Option<&KnownStream>,
         on: Alive<'_>,
     ) -> PyResult<()> {
-        let consumer = match kept {
-            Some(kept) => Consumer::on(py, kept.clone_ref(py))?,
-            None => match self.home.keeper_of(on.stream()) {
-                Some(kept) => Consumer::On(kept.clone_ref(py)),
-                None => StreamRef::vouched(py, &self.driver, (on.stream(), on.place()))?.map_or(
-                    Consumer::Unkept(StreamName::of(&self.driver, on)?, None),
-                    Consumer::On,
-                ),
-            },
+        let mut line = None;
+        let known = if let Some(kept) = kept {
+            line = line_of(py, kept)?;
+            kept.clone_ref(py)
+        } else if let Some(kept) = self.home.keeper_of(on.stream()) {
+            KnownStream::Kept(kept.clone_ref(py))
+        } else {
+            let vouched = StreamRef::vouched(py, &self.driver, (on.stream(), on.place()))?;
+            let name = StreamName::of(&self.driver, on)?;
+            vouched.map_or(KnownStream::Lost(name), KnownStream::Kept)
         };
-        self.hand_on(consumer);
+        self.hand_on(Consumer::On(known), line);
         Ok(())
     }
 
@@ -91,10 +95,12 @@ impl Holding {
         self.used.also.add(known)
     }
 
-    /// The memory goes on to `next`. Its consumer so far is upstream from here on.
+    /// The memory goes on to `next`, whose stream `line` of the program named, where nothing keeps it. The consumer so far
+    /// is upstream from here on.
     #[inline]
-    pub(super) fn hand_on(&mut self, next: Consumer) {
+    pub(super) fn hand_on(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.used.consumer, next);
+        self.used.line = line;
         self.put_behind(before);
     }
 
@@ -102,14 +108,14 @@ impl Holding {
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
-            Consumer::On(kept) => self.home.put_upstream(KnownStream::Kept(kept)),
             Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
                 // By its name, which matters only if the producer has left it.
                 let named = self.home.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
                 self.home.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
             }
-            Consumer::OnProducer(Some(known)) => self.home.put_upstream(known),
-            Consumer::Unkept(name, _) => self.home.put_upstream(KnownStream::Lost(name)),
+            Consumer::On(known) | Consumer::OnProducer(Some(known)) => {
+                self.home.put_upstream(known);
+            }
             Consumer::Unnamed(seen) => {
                 for known in seen {
                     self.home.put_upstream(known);
@@ -168,15 +174,20 @@ impl Holding {
 
     /// Consumers that are not named work at `at`.
     pub(crate) fn hand_out_at(&mut self, at: Place) {
-        let is_named = matches!(
-            self.used.consumer,
-            Consumer::On(_) | Consumer::OnProducer(_) | Consumer::Unkept(..)
-        );
+        let is_named = matches!(self.used.consumer, Consumer::On(_) | Consumer::OnProducer(_));
         if !is_named {
             self.used.at = at;
             if self.conversion.is_some() {
                 self.note_place();
             }
         }
+    }
+}
+
+/// The line of the program that names a stream, where nothing keeps it.
+fn line_of(py: Python<'_>, known: &KnownStream) -> PyResult<Option<Box<warned::Line>>> {
+    match known {
+        KnownStream::Kept(_) => Ok(None),
+        KnownStream::Lost(_) => Ok(warned::here(py)?.map(Box::new)),
     }
 }

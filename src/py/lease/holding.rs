@@ -197,9 +197,10 @@ impl Holding {
     /// The same for the consumer that this is for, until another is named.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.used.consumer.clone_ref(py))?;
+        shared.used.line.clone_from(&self.used.line);
         // What one consumer declined is another's to have.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.used.consumer {
-            shared.hand_on(Consumer::Unread);
+            shared.hand_on(Consumer::Unread, None);
         }
         if self.conversion.is_some() {
             self.bring(py, &mut shared);
@@ -282,7 +283,7 @@ impl Holding {
     /// The array is ready on its consumer's stream: its work is there, wherever the producer goes.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.home.ready_on = match &self.used.consumer {
-            Consumer::On(kept) => Some(kept.clone_ref(py)),
+            Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
             Consumer::OnProducer(Some(KnownStream::Kept(kept))) if !kept.stands_in() => {
                 Some(kept.clone_ref(py))
             }
@@ -346,7 +347,7 @@ impl Holding {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.used.consumer {
-            Consumer::On(kept) => Some(clone(kept)),
+            Consumer::On(known) => known.kept().map(clone),
             Consumer::OnProducer(_) => self.home.producer.as_ref().map(clone),
             // Nothing was ordered for it.
             Consumer::Declined => self.ready.stream().and_then(|ready| {

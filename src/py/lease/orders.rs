@@ -7,7 +7,7 @@ use super::home::Home;
 use super::settle::{End, settle};
 use super::used::Use;
 use crate::driver::fork::Process;
-use crate::lease::plan::{self, First};
+use crate::lease::plan::{self, Answers, Next, Plan};
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
 use crate::py::streams::KnownStream;
@@ -31,18 +31,14 @@ impl Orders {
     pub(crate) fn of(holding: &mut Holding, py: Python<'_>, also: bool) -> Option<Self> {
         holding.find_users();
         match &holding.held {
-            Owner::Array(object, _)
-                if also || !matches!(plan::first(&holding.sides()), First::Nothing(_)) =>
-            {
-                Some(Self {
-                    end: End { in_call: false, ..holding.end() },
-                    process: holding.process,
-                    home: holding.home.clone_ref(py),
-                    used: holding.used.clone_ref(py),
-                    found: Vec::new(),
-                    _object: object.clone_ref(py),
-                })
-            }
+            Owner::Array(object, _) if also || !has_nothing_to_do(holding) => Some(Self {
+                end: End { in_call: false, ..holding.end() },
+                process: holding.process,
+                home: holding.home.clone_ref(py),
+                used: holding.used.clone_ref(py),
+                found: Vec::new(),
+                _object: object.clone_ref(py),
+            }),
             _ => None,
         }
     }
@@ -72,4 +68,10 @@ impl Orders {
             drop(holding.note(py, known));
         }
     }
+}
+
+/// Whether no stream waits at the end of `holding`, as is known without a question.
+fn has_nothing_to_do(holding: &Holding) -> bool {
+    let next = plan::next(&holding.sides(), &Answers::default());
+    matches!(next, Next::Do(Plan::Nothing(_)))
 }

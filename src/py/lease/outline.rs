@@ -3,29 +3,27 @@
 use super::home::Home;
 use super::used::{Consumer, Use};
 use crate::device::Place;
-use crate::lease::plan::{Outline, Works};
+use crate::lease::plan::Outline;
+use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
 /// Both sides, as the outline of an end.
 pub(super) struct Sides<'a> {
     pub(super) home: &'a Home,
     pub(super) used: &'a Use,
+    /// Whether there is another user, whom the call names.
+    pub(super) also: bool,
     pub(super) in_call: bool,
     /// Of an owner that the garbage collector found, unless its stream's keeper tells.
     pub(super) collected: bool,
 }
 
 impl Outline for Sides<'_> {
+    type Stream = KnownStream;
+
     #[inline(always)]
-    fn consumer(&self) -> Works {
-        match &self.used.consumer {
-            Consumer::Nobody | Consumer::Unread => Works::Nobody,
-            Consumer::Declined => Works::Declined,
-            Consumer::OnProducer(_) => Works::OnProducer,
-            Consumer::On(_) => Works::OnOne,
-            Consumer::Unnamed(seen) if seen.is_empty() => Works::Unnamed,
-            Consumer::Unnamed(_) | Consumer::Unkept(..) => Works::OnOthers,
-        }
+    fn consumer(&self) -> &Consumer {
+        &self.used.consumer
     }
 
     fn at(&self) -> Place {
@@ -34,7 +32,7 @@ impl Outline for Sides<'_> {
 
     #[inline(always)]
     fn has_others(&self) -> bool {
-        !self.used.also.is_empty()
+        self.also || !self.used.also.is_empty()
     }
 
     #[inline(always)]

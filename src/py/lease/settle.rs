@@ -1,8 +1,8 @@
-//! An end: [`gather`], [`decide`], and what is decided is done. [`crate::lease::plan`] says how it is decided.
+//! An end: what [`plan::next`] asks is asked, and what it decides is done.
 
 use pyo3::prelude::*;
 
-use super::gather::gather;
+use super::gather::{Gathered, gather};
 use super::holding::{Holding, Owner};
 use super::home::Home;
 use super::known::Known;
@@ -12,8 +12,8 @@ use super::warned;
 use crate::buffer::Buffer;
 use crate::driver::Handle;
 use crate::error::{Kind, Result};
-use crate::lease::plan::{self, Facts, First, Lost, Plan, decide};
-use crate::lease::{Failure, Holder, Parties, Settlement};
+use crate::lease::plan::{self, Answers, Lost, Next, Plan, Question};
+use crate::lease::{Failure, Holder, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::observe;
@@ -56,41 +56,51 @@ fn order(
     also: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    if also.is_none()
-        && let Some(settled) = at_first(py, end, (home, used))?
-    {
-        return Ok(settled);
-    }
-    let objects = Objects::default();
-    let mut known = gather(py, &end.driver, home, used, also)?;
-    let mut libraries = None;
+    let (driver, objects) = (&end.driver, Objects::default());
+    let collected = end.by_object && end.collected;
+    let sides = Sides { home, used, also: also.is_some(), in_call: end.in_call, collected };
+    let (mut answers, mut known, mut libraries) = (Answers::default(), None::<Gathered<'_>>, None);
     let plan = loop {
-        let plan = decide(&Facts {
-            consumer: used.consumer.asked(),
-            at: used.at,
-            home: home.place,
-            streams: &known.streams,
+        let now = Answers {
+            streams: known.as_ref().map(|known| &*known.streams),
+            collected: known.is_some() && end.by_object && is_of_garbage(py, end, home),
             libraries: libraries.as_deref(),
-            in_call: end.in_call,
-            collected: end.by_object && is_of_garbage(py, end, home),
-        });
-        match plan {
-            Plan::Ask => libraries = Some(known.ask(py, used, &objects, found)?),
-            plan => break plan,
+            ..answers
+        };
+        match plan::next(&sides, &now) {
+            Next::Do(plan) => break plan,
+            Next::Ask(Question::ProducerStays) => {
+                answers.producer_stays = Some(home.stays(py, driver)?);
+            }
+            // A view that ends has asked; for others the streams tell.
+            Next::Ask(Question::AllOnLegacy) => answers.all_on_legacy = Some(false),
+            Next::Ask(Question::OneMarkDoes) => {
+                let all = current::are_all_on_legacy(py, driver, used.at.ordinal)?;
+                answers.all_on_legacy = Some(all == Some(true));
+            }
+            Next::Ask(Question::BothLive) => answers.both_live = Some(pair(py, end, home, used)?),
+            Next::Ask(Question::Streams) => known = Some(gather(py, driver, home, used, also)?),
+            Next::Ask(Question::Libraries) => {
+                let asked = known.as_mut().map(|known| known.ask(py, used, &objects, found));
+                libraries = Some(asked.transpose()?.unwrap_or_default());
+            }
         }
     };
-    let driver = &end.driver;
     match plan {
-        // Not again: they are known.
-        Plan::Ask => Ok(Settlement::Later),
         Plan::Nothing(why) => {
             tell_elided(home, why);
             Ok(Settlement::Done)
         }
+        Plan::Edge(user, producer) => {
+            let door = Purpose::give_back("release");
+            order::connect(door, driver, (user, producer), |call| detach(py, call))?;
+            Ok(Settlement::Done)
+        }
         Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
         Plan::Wait(lost, parties) => {
+            let dropped = known.as_ref().map_or(&[][..], |known| &known.dropped);
             let reason = match lost {
-                Lost::Stream(handle) if known.dropped.contains(&handle) => WaitReason::StreamGone,
+                Lost::Stream(handle) if dropped.contains(&handle) => WaitReason::StreamGone,
                 Lost::Stream(_) => WaitReason::ConsumerUnknown,
                 Lost::Owner => WaitReason::OwnerCollected,
             };
@@ -99,56 +109,30 @@ fn order(
             }
             parties.join(driver, |call| detach(py, call))?;
             if let Lost::Stream(handle) = lost
-                && !known.dropped.contains(&handle)
+                && !dropped.contains(&handle)
             {
-                warned::uncovered(py, used.at, handle, known.line)?;
+                let line = known.as_ref().and_then(|known| known.line);
+                warned::uncovered(py, used.at, handle, line)?;
             }
             Ok(Settlement::Done)
         }
     }
 }
 
-/// Does what the outline of an end and one question tell, where that is all.
-fn at_first(
-    py: Python<'_>,
-    end: &End,
-    (home, used): (&Home, &Use),
-) -> Result<Option<Settlement<Vec<Mark>>>, Failure<PyErr>> {
-    let driver = &end.driver;
-    let collected = end.by_object && end.collected;
-    match plan::first(&Sides { home, used, in_call: end.in_call, collected }) {
-        First::Nothing(why) => tell_elided(home, why),
-        First::WhetherProducerStays if home.stays(py, driver)? => {
-            tell_elided(home, Elided::SameStream);
-        }
-        First::WhetherBothLive => {
-            let Some(streams) = pair(py, driver, home, used)? else { return Ok(None) };
-            let door = Purpose::give_back("release");
-            order::connect(door, driver, streams, |call| detach(py, call))?;
-        }
-        First::WhetherOneMarkDoes
-            if current::are_all_on_legacy(py, driver, used.at.ordinal)? == Some(true) =>
-        {
-            let parties = Parties::one(Alive::standing_in(used.at));
-            return Ok(Some(parties.settle(driver, |call| detach(py, call))?));
-        }
-        _ => return Ok(None),
-    }
-    Ok(Some(Settlement::Done))
-}
-
 /// The one consumer's stream and the producer's, where both are alive.
 fn pair<'a>(
     py: Python<'_>,
-    driver: &Handle,
+    end: &End,
     home: &'a Home,
     used: &'a Use,
 ) -> Result<Option<(Alive<'a>, Alive<'a>)>, Failure<PyErr>> {
-    let (Consumer::On(consumer), Some(producer)) = (&used.consumer, &home.producer) else {
+    let (Consumer::On(KnownStream::Kept(consumer)), Some(producer)) =
+        (&used.consumer, &home.producer)
+    else {
         return Ok(None);
     };
-    let Some(to) = producer.confirm(py, driver)? else { return Ok(None) };
-    Ok(consumer.confirm(py, driver)?.map(|from| (from, to)))
+    let Some(to) = producer.confirm(py, &end.driver)? else { return Ok(None) };
+    Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
 /// Whether the garbage collector ends the memory's owner, too.
@@ -185,18 +169,20 @@ impl Holding {
         if !is_plain || self.known.as_ref().is_some_and(Known::may_have_later) {
             return false;
         }
-        let why = match plan::first(&self.sides()) {
-            First::Nothing(why) => Some(why),
-            First::WhetherAllOnLegacy => {
-                match current::are_all_on_legacy(py, &self.driver, self.used.at.ordinal) {
-                    Ok(all) => (all == Some(true)).then_some(Elided::SameStream),
-                    Err(interrupt) => {
+        let (sides, mut answers) = (self.sides(), Answers::default());
+        let why = loop {
+            match plan::next(&sides, &answers) {
+                Next::Do(Plan::Nothing(why)) => break Some(why),
+                Next::Ask(Question::AllOnLegacy) => {
+                    let all = current::are_all_on_legacy(py, &self.driver, self.used.at.ordinal);
+                    let all = all.unwrap_or_else(|interrupt| {
                         interrupt.write_unraisable(py, None);
                         None
-                    }
+                    });
+                    answers.all_on_legacy = Some(all == Some(true));
                 }
+                _ => break None,
             }
-            _ => None,
         };
         why.inspect(|why| tell_elided(&self.home, *why)).is_some()
     }
@@ -205,7 +191,7 @@ impl Holding {
     pub(super) const fn sides(&self) -> Sides<'_> {
         let collected = self.is_by_object() && matches!(self.tag.0, observe::End::Collected);
         let in_call = self.conversion.is_some();
-        Sides { home: &self.home, used: &self.used, in_call, collected }
+        Sides { home: &self.home, used: &self.used, also: false, in_call, collected }
     }
 
     /// Makes the orders for work on the memory on `user`, as at an end.

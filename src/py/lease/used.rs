@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::warned;
 use crate::device::Place;
 use crate::lease::plan;
-use crate::py::streams::{KnownStream, KnownStreams, StreamName, StreamRef};
+use crate::py::streams::{KnownStream, KnownStreams};
 
 /// Who works on the memory by one holder, and where; and where that holder lent it.
 #[derive(Debug)]
@@ -16,39 +16,30 @@ pub(super) struct Use {
     /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
     pub(super) consumer: Consumer,
+    /// The line that named the consumer's stream, where nothing keeps that.
+    pub(super) line: Option<Box<warned::Line>>,
     /// Where others work who were handed the memory on.
     pub(super) also: KnownStreams,
 }
 
 /// Who works on the memory.
-#[derive(Debug)]
-pub(super) enum Consumer {
-    /// No consumer: it is only passed on.
-    Nobody,
-    /// A consumer that wants no order (-1).
-    Declined,
-    /// A consumer on the producer's own stream; and who keeps that one, if it may be closed, or the producer move.
-    OnProducer(Option<KnownStream>),
-    /// A reader of the dict, which was not read yet.
-    Unread,
-    /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
-    Unnamed(Vec<KnownStream>),
-    /// A consumer on that stream.
-    On(StreamRef),
-    /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.
-    Unkept(StreamName, Option<Box<warned::Line>>),
-}
+pub(super) type Consumer = plan::Consumer<KnownStream>;
 
 impl Use {
     /// No one works on it, at `place`.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
-        Self { at, lent: None, consumer: Consumer::Nobody, also: KnownStreams::NONE }
+        Self { at, lent: None, consumer: Consumer::Nobody, line: None, also: KnownStreams::NONE }
     }
 
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
-        let also = self.also.clone_ref(py);
-        Self { at: self.at, lent: self.lent, consumer: self.consumer.clone_ref(py), also }
+        Self {
+            at: self.at,
+            lent: self.lent,
+            consumer: self.consumer.clone_ref(py),
+            line: self.line.clone(),
+            also: self.also.clone_ref(py),
+        }
     }
 
     /// Takes `other` in if one order covers both.
@@ -63,8 +54,7 @@ impl Use {
                 }
                 None
             }
-            (Consumer::On(kept), Consumer::On(other)) if kept.is_same(&other) => None,
-            (Consumer::Unkept(name, _), Consumer::Unkept(other, _)) if *name == other => None,
+            (Consumer::On(known), Consumer::On(other)) if known.is_same(&other) => None,
             (Consumer::Nobody, Consumer::Nobody)
             | (Consumer::Declined, Consumer::Declined)
             | (Consumer::OnProducer(_), Consumer::OnProducer(_))
@@ -74,38 +64,25 @@ impl Use {
     }
 }
 
+impl plan::Known for KnownStream {
+    #[inline]
+    fn is_kept(&self) -> bool {
+        self.kept().is_some()
+    }
+}
+
 impl Consumer {
-    /// The consumer on a stream that was named just now, and that is kept so.
-    pub(super) fn on(py: Python<'_>, kept: KnownStream) -> PyResult<Self> {
-        Ok(match kept {
-            KnownStream::Kept(kept) => Self::On(kept),
-            KnownStream::Lost(name) => Self::Unkept(name, warned::here(py)?.map(Box::new)),
-        })
-    }
-
-    /// What the plan of an end knows of it.
-    pub(super) const fn asked(&self) -> plan::Consumer {
-        match self {
-            Self::Nobody | Self::Unread => plan::Consumer::Nobody,
-            Self::Declined => plan::Consumer::Declined,
-            Self::OnProducer(_) | Self::On(_) | Self::Unkept(..) => plan::Consumer::Named,
-            Self::Unnamed(_) => plan::Consumer::Unnamed,
-        }
-    }
-
+    /// The same consumer for another holder.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Nobody => Self::Nobody,
-            Self::Declined => Self::Declined,
-            Self::OnProducer(kept) => {
-                Self::OnProducer(kept.as_ref().map(|kept| kept.clone_ref(py)))
-            }
             Self::Unread => Self::Unread,
+            Self::Declined => Self::Declined,
+            Self::OnProducer(own) => Self::OnProducer(own.as_ref().map(|own| own.clone_ref(py))),
             Self::Unnamed(seen) => {
-                Self::Unnamed(seen.iter().map(|kept| kept.clone_ref(py)).collect())
+                Self::Unnamed(seen.iter().map(|known| known.clone_ref(py)).collect())
             }
-            Self::On(kept) => Self::On(kept.clone_ref(py)),
-            Self::Unkept(name, line) => Self::Unkept(*name, line.clone()),
+            Self::On(known) => Self::On(known.clone_ref(py)),
         }
     }
 
@@ -113,8 +90,7 @@ impl Consumer {
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let known = |known: &KnownStream| known.kept().map_or(Ok(()), |kept| kept.visit(visit));
         match self {
-            Self::On(kept) => kept.visit(visit),
-            Self::OnProducer(Some(kept)) => known(kept),
+            Self::On(stream) | Self::OnProducer(Some(stream)) => known(stream),
             Self::Unnamed(seen) => seen.iter().try_for_each(known),
             _ => Ok(()),
         }

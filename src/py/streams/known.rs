@@ -114,6 +114,15 @@ impl KnownStream {
         }
     }
 
+    /// Whether both name the same stream, and the same keeps them.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Kept(kept), Self::Kept(other)) => kept.is_same(other),
+            (Self::Lost(name), Self::Lost(other)) => name == other,
+            _ => false,
+        }
+    }
+
     /// The stream, or what stands in for it, and where it is, as far as that is known.
     pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
         match self {

@@ -2,8 +2,10 @@
 
 use cai_bridge::capture::{Direction, Part, Route, route};
 use cai_bridge::lease::Parties;
-use cai_bridge::lease::plan::{Consumer, Facts, Found, Lost, Plan, Role};
+use cai_bridge::lease::plan::{Found, Lost, Next, Plan, Role};
 use cai_bridge::stream::{Alive, Stream, between};
+
+use super::Facts;
 
 /// A stream of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,7 +204,7 @@ fn carried_out(
 
 /// Where somebody may have worked on the memory.
 fn possible_users(facts: &Facts<'_, '_>) -> Nodes {
-    let (mut all, mut elsewhere) = (Nodes::default(), facts.consumer == Consumer::Unnamed);
+    let (mut all, mut elsewhere) = (Nodes::default(), facts.is_unnamed());
     for (role, found) in facts.streams {
         if *role == Role::User {
             let user = match found {
@@ -277,7 +279,7 @@ fn is_left(facts: &Facts<'_, '_>, user: Node, (next, passed_on): (Node, bool)) -
         Found::Lost(_) | Found::Met(_) => false,
     };
     let met = |(_, found): &(Role, Found<'_>)| matches!(found, Found::Met(_));
-    let unknown = facts.consumer == Consumer::Unnamed || facts.streams.iter().any(met);
+    let unknown = facts.is_unnamed() || facts.streams.iter().any(met);
     unknown
         && !facts.in_call
         && passed_on
@@ -334,19 +336,23 @@ fn unordered(
 }
 
 /// What is wrong with a plan, if anything is.
-pub fn breaks(facts: &Facts<'_, '_>, plan: &Plan<'_>, captures: Captures) -> Option<String> {
+pub fn breaks(facts: &Facts<'_, '_>, next: &Next<'_>, captures: Captures) -> Option<String> {
     let known = is_known(facts);
     let any_user = !possible_users(facts).is_empty();
-    match plan {
-        Plan::Ask if facts.libraries.is_some() => Some("asks again".into()),
-        Plan::Ask => {
+    let plan = match next {
+        Next::Ask(_) if facts.libraries.is_some() => return Some("asks again".into()),
+        Next::Ask(_) => {
             // Not for nothing: somebody is not known, or a stream is lost.
             let lost = facts.streams.iter().any(|(_, found)| matches!(found, Found::Lost(_)));
             let met = |(_, found): &(Role, Found<'_>)| matches!(found, Found::Met(_));
             let lost = lost || facts.streams.iter().any(met);
-            let asks = any_user && (facts.consumer == Consumer::Unnamed || lost);
-            (!asks).then(|| "asks for nothing".into())
+            let asks = any_user && (facts.is_unnamed() || lost);
+            return (!asks).then(|| "asks for nothing".into());
         }
+        Next::Do(plan) => plan,
+    };
+    match plan {
+        Plan::Edge(..) => Some("an edge by itself, of streams that were found".into()),
         Plan::Nothing(_) => {
             let world = World::new();
             if !known && any_user {
