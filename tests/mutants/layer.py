@@ -42,8 +42,8 @@ ROOT = HERE.parents[1]
 COPY = ROOT / "target" / "mutants_layer"
 NOT_CORE = re.compile(
     r"test_(adapters|cli|commits|conformance|counts|describe|docs|doctor|examples|flat|fuzz|gpu_runs"
-    r"|imports|isolated|lab|matrix|mutants|nanobind|package|page|perturb|planted|program|pytest_plugin"
-    r"|reports|rust|memory_class|c_interface|said|simulated|soak|stand_ins|systems|equivalence)"
+    r"|imports|isolated|lab|matrix|mutants|nanobind|package|page|perturb|planted|program|warp_program"
+    r"|pytest_plugin|reports|rust|memory_class|c_interface|said|simulated|soak|stand_ins|systems|equivalence)"
 )
 """The tests of other things than the core, or that build it for themselves."""
 Reached = dict[str, dict[str, Any]]
@@ -52,7 +52,7 @@ Choose = Callable[[Site], tuple[list[str], float]]
 
 def core_tests() -> list[str]:
     """List the files of the core's tests."""
-    found = sorted((ROOT / "tests" / "python").glob("test_*.py"))
+    found = sorted((ROOT / "tests" / "python").rglob("test_*.py"))
     return [str(one) for one in found if not NOT_CORE.match(one.name)]
 
 

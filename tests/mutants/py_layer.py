@@ -87,12 +87,18 @@ def built() -> bool:
     return True
 
 
+def file_of(name: str) -> str:
+    """Give the file of a test that a row names, as ``limits`` or ``libraries/cupy``."""
+    folder, slash, name = name.rpartition("/")
+    return f"tests/python/{folder}{slash}test_{name}.py"
+
+
 def pass_(tests: list[str], jobs: int) -> tuple[bool, str]:
     """Run tests of the copy until one fails, and name it."""
     path = os.pathsep.join([str(COPY / "python"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     command += ["-n", str(jobs), "--dist", "loadfile"] if jobs else []
-    command += [f"tests/python/test_{name}.py" for name in tests]
+    command += map(file_of, tests)
     env = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=COPY, env=env, check=False, capture_output=True, text=True)
     if done.returncode not in {0, 1, 2}:

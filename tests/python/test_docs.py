@@ -336,6 +336,18 @@ def test_each_file_of_a_library_is_found_by_a_name() -> None:
     assert files_there == {one.partition(":")[0] for one in _libraries.FILES.values()}
 
 
+def test_a_library_has_one_name_in_rust_in_python_and_in_the_tests() -> None:
+    def files(folder: str, pattern: str) -> set[str]:
+        return {one.stem for one in (ROOT / folder).glob(pattern)}
+
+    python = {one.removeprefix("_") for one in files("python/cai_bridge/_libraries", "_[!_]*.py")}
+    python -= {"library", "views"}
+    rust = files("src/py/libraries", "*.rs") - {"mod", "peculiar", "registered", "simulated"}
+    assert rust - python == set()
+    tests = files("tests/python/libraries", "test_*.py")
+    assert {f"test_{one}" for one in python} - tests == set()
+
+
 def test_each_file_of_adapters_is_found_by_a_name() -> None:
     folder = Path(named.__file__).parent / "libraries"
     files_there = {one.stem for one in folder.glob("[!_]*.py")} - {"bridged"}

@@ -69,4 +69,4 @@ def test_what_is_argued_is_a_change_that_can_be_made():
 def test_each_mistake_of_the_list_can_be_made(mutant):
     source = (ROOT / mutant.file).read_text()
     assert mutant.made(source) != source
-    assert all((ROOT / f"tests/python/test_{name}.py").exists() for name in mutant.tests)
+    assert all((ROOT / py_layer.file_of(name)).exists() for name in mutant.tests)

@@ -1,5 +1,6 @@
 //! The libraries that the bridge knows, a file each. Nothing else names one.
 
+mod cuda_core;
 mod cupy;
 mod jax;
 mod numba;
@@ -26,6 +27,7 @@ static ALL: &[&dyn Library] = &[
     &numba::MLIR,
     &tvm_ffi::TvmFfi,
     &warp::Warp,
+    &cuda_core::CudaCore,
     &simulated::Simulated,
     &registered::Registered,
     &peculiar::Peculiar,

@@ -45,7 +45,7 @@ pub(super) static MLIR: Numba = Numba {
     settings: |py| intern!(py, "numba_cuda_mlir.numba_cuda.core"),
 };
 
-const TEST: &str = "python/test_numba_arrays.py";
+const TEST: &str = "python/libraries/test_numba.py";
 
 impl Library for Numba {
     fn name(&self) -> &'static str {

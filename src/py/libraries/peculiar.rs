@@ -7,9 +7,9 @@ use crate::py::library::Library;
 pub(super) struct Peculiar;
 
 impl Library for Peculiar {
-    // No module has that name.
+    // No module has it.
     fn name(&self) -> &'static str {
-        ""
+        "<peculiar>"
     }
 
     fn habits(&self) -> &'static [HabitRow] {
@@ -18,7 +18,7 @@ impl Library for Peculiar {
 }
 
 const HABITS: &[HabitRow] = &[
-    known("nanobind", Habit::OrdersNothing, "2.9", "python/test_nanobind.py"),
+    known("nanobind", Habit::OrdersNothing, "2.9", "python/libraries/test_nanobind.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "python/test_systems.py"),
     known("pylibraft", Habit::NeverNamesStream, "26.10", "gpu/test_systems.py"),
@@ -32,13 +32,6 @@ const HABITS: &[HabitRow] = &[
     known("pycuda", Habit::AlwaysNamesNone, "2026.1", "python/test_systems.py"),
     known("nvcv", Habit::OrdersNothing, "0.15", "python/test_systems.py"),
     known("cvcuda", Habit::OrdersNothing, "0.15", "python/test_systems.py"),
-    known("cuda.core._memory", Habit::OrdersNothing, "1.0", "python/test_producers_known.py"),
-    known(
-        "cuda.core.experimental._memory",
-        Habit::OrdersNothing,
-        "0.4",
-        "python/test_producers_known.py",
-    ),
     known("cuml", Habit::StoresDict, "26.10", "python/test_systems.py"),
     known("pylibcudf", Habit::StoresDict, "26.10", "python/test_producers_known.py"),
     known("amrex", Habit::AlwaysNamesNone, "26.10", "python/test_producers_known.py"),

@@ -12,8 +12,8 @@ use crate::py::library::Library;
 pub(super) struct TvmFfi;
 
 const HABITS: &[HabitRow] = &[
-    known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/test_tvm_ffi.py"),
-    known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/test_tvm_ffi.py"),
+    known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "python/libraries/test_tvm_ffi.py"),
+    known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "python/libraries/test_tvm_ffi.py"),
 ];
 
 impl Library for TvmFfi {

@@ -76,7 +76,7 @@ def run(entry: str, steps: str) -> list[str]:
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert (done.stderr, done.returncode) == ("", 0)
     return done.stdout.splitlines()

@@ -147,7 +147,7 @@ def test_cupy_takes_what_its_dict_alone_has_a_word_for(row: Any, cuda: Any, cupy
 def test_cupys_quick_route_is_left_for_them_once_the_core_goes_by_it() -> None:
     assert_quiet("""
         import numpy as np
-        import test_convert_cupy as stand_in
+        from libraries import test_cupy as stand_in
         from cai_bridge import convert
         with simulated_cuda() as cuda:
             sys.modules.update(stand_in.modules(cuda.stream("CuPy's")))

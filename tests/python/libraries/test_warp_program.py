@@ -24,7 +24,7 @@ from cai_bridge.testing._region import Region
 
 __all__ = ["no_libraries"]
 
-PROGRAM = Path(__file__).parents[2] / "docs" / "programs" / "torch_to_warp.py"
+PROGRAM = Path(__file__).parents[3] / "docs" / "programs" / "torch_to_warp.py"
 
 
 class array:

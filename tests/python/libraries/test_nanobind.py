@@ -44,7 +44,7 @@ NB_MODULE(made_by_nanobind, m) {
 """
 
 
-PROGRAMS = Path(__file__).parents[2] / "docs" / "programs"
+PROGRAMS = Path(__file__).parents[3] / "docs" / "programs"
 
 
 def compiled(target: Path, sources: list[Path], includes: list[Path]) -> Path:
