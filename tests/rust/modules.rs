@@ -241,7 +241,8 @@ fn no_files_use_each_other_in_a_circle() {
 /// The names of libraries, as their files in `src/py/libraries` have them: of the files, and of the modules that have habits.
 fn libraries() -> HashSet<String> {
     // Names that say more than a library's.
-    let general = ["cai_bridge", "cuda", "nvidia", "peculiar", "registered", "simulated"];
+    let general =
+        ["cai_bridge", "cuda", "nvidia", "ordinary", "peculiar", "registered", "simulated"];
     let mut files = Vec::new();
     sources(&root().join("py/libraries"), &mut files);
     let stem = |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().to_owned();

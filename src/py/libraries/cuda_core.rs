@@ -1,10 +1,9 @@
 //! cuda.core: its `__dlpack__` orders nothing.
 
+use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};
-use crate::py::library::Library;
 
-#[derive(Debug)]
-pub(super) struct CudaCore;
+pub(super) static CUDA_CORE: Ordinary = Ordinary::new("cuda.core", HABITS);
 
 const HABITS: &[HabitRow] = &[
     known("cuda.core._memory", Habit::OrdersNothing, "1.0", "python/test_producers_known.py"),
@@ -15,13 +14,3 @@ const HABITS: &[HabitRow] = &[
         "python/test_producers_known.py",
     ),
 ];
-
-impl Library for CudaCore {
-    fn name(&self) -> &'static str {
-        "cuda.core"
-    }
-
-    fn habits(&self) -> &'static [HabitRow] {
-        HABITS
-    }
-}

@@ -4,6 +4,7 @@ mod cuda_core;
 mod cupy;
 mod jax;
 mod numba;
+mod ordinary;
 mod peculiar;
 mod registered;
 mod simulated;
@@ -26,11 +27,11 @@ static ALL: &[&dyn Library] = &[
     &numba::NUMBA,
     &numba::MLIR,
     &tvm_ffi::TvmFfi,
-    &warp::Warp,
-    &cuda_core::CudaCore,
+    &warp::WARP,
+    &cuda_core::CUDA_CORE,
     &simulated::Simulated,
     &registered::Registered,
-    &peculiar::Peculiar,
+    &peculiar::PECULIAR,
 ];
 
 /// Has them be known, before the first array comes.

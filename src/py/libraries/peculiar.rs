@@ -1,21 +1,9 @@
-//! Libraries of which habits are all that has to be known.
+//! Libraries of which habits are all that has to be known, and that `convert` does not make arrays of.
 
+use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};
-use crate::py::library::Library;
 
-#[derive(Debug)]
-pub(super) struct Peculiar;
-
-impl Library for Peculiar {
-    // No module has it.
-    fn name(&self) -> &'static str {
-        "<peculiar>"
-    }
-
-    fn habits(&self) -> &'static [HabitRow] {
-        HABITS
-    }
-}
+pub(super) static PECULIAR: Ordinary = Ordinary::new("<peculiar>", HABITS);
 
 const HABITS: &[HabitRow] = &[
     known("nanobind", Habit::OrdersNothing, "2.9", "python/libraries/test_nanobind.py"),

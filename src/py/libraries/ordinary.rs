@@ -1,0 +1,91 @@
+//! A library of which a few words say all: the shape of most of them.
+
+use std::fmt;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyString;
+
+use crate::py::habits::HabitRow;
+use crate::py::imported::imported;
+use crate::py::library::{Functions, Library};
+
+pub(super) struct Ordinary {
+    name: &'static str,
+    /// The same for Python.
+    module: PyOnceLock<Py<PyString>>,
+    habits: &'static [HabitRow],
+    handle_attribute: Option<&'static str>,
+    is_asked: bool,
+    ignores_dicts: bool,
+}
+
+impl Ordinary {
+    /// One with those habits.
+    pub(super) const fn new(name: &'static str, habits: &'static [HabitRow]) -> Self {
+        let module = PyOnceLock::new();
+        let (handle_attribute, is_asked, ignores_dicts) = (None, false, false);
+        Self { name, module, habits, handle_attribute, is_asked, ignores_dicts }
+    }
+
+    /// Its streams have their handles in that attribute, in releases that are older than `__cuda_stream__`.
+    pub(super) const fn with_handles_in(mut self, attribute: &'static str) -> Self {
+        self.handle_attribute = Some(attribute);
+        self
+    }
+
+    /// It works on a current stream: `stream_in_use` of its class in `cai_bridge._libraries` gives it, where nobody named
+    /// the user of memory.
+    pub(super) const fn with_current_stream(mut self) -> Self {
+        self.is_asked = true;
+        self
+    }
+
+    /// It works there whatever stream a dict names.
+    pub(super) const fn ignoring_dicts(mut self) -> Self {
+        self.ignores_dicts = true;
+        self
+    }
+}
+
+impl fmt::Debug for Ordinary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Library for Ordinary {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn habits(&self) -> &'static [HabitRow] {
+        self.habits
+    }
+
+    fn functions(&self) -> Option<&dyn Functions> {
+        self.is_asked.then_some(self as _)
+    }
+
+    fn handle_attribute(&self) -> Option<&'static str> {
+        self.handle_attribute
+    }
+}
+
+impl Functions for Ordinary {
+    fn are_there(&self, py: Python<'_>) -> PyResult<bool> {
+        let module = self.module.get_or_init(py, || PyString::intern(py, self.name).unbind());
+        Ok(imported(py, module.bind(py))?.is_some())
+    }
+
+    fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let file = py.import(format!("cai_bridge._libraries._{}", self.name))?;
+        let library = file.getattr(self.name.to_uppercase())?;
+        Ok(vec![library.getattr(intern!(py, "stream_in_use"))?.unbind()])
+    }
+
+    fn ignore_dicts(&self) -> bool {
+        self.ignores_dicts
+    }
+}
