@@ -21,7 +21,7 @@ from generating import ROOT
 
 # Each is a module of the folder generating, whose `files` gives the paths with what belongs there.
 NAMES = (
-    *("dtypes", "pages", "stub", "licenses", "contract", "specification"),
+    *("libraries", "dtypes", "pages", "stub", "licenses", "contract", "specification"),
     *("matrix", "speed", "modules", "scenes", "trace", "public-api"),
 )
 TAKING = ("matrix", "speed", "specification", "public-api")

@@ -305,23 +305,11 @@ def rows_of(page: str) -> set[str]:
 
 
 PLACES = {
-    "the README": lambda: (
-        words((ROOT / "README.md").read_text("utf-8"), "The libraries are", "\n", r'`"(\w+)"`')
-        | {"numpy"}  # which the sentence before is about
-    ),
     "the docstring of convert": lambda: (
         words(convert.__doc__ or "", "The bridge knows", ";", r"\w+") - {"and", "core"}
     ),
     "docs/libraries.md": lambda: rows_of("docs/libraries.md") - {"to"},
     "doctor": lambda: tops([one.array for one in INSTALLABLE if one.array]),
-    "mypy's overrides": lambda: (
-        tops(
-            tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["mypy"][
-                "overrides"
-            ][0]["module"]
-        )
-        | {"numpy"}  # which has types of its own
-    ),
 }
 
 

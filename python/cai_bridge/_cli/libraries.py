@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
+from cai_bridge import _libraries
+
 from .text import said
 
 Version = tuple[int, ...]
@@ -58,7 +60,7 @@ class Known:
 
 _DLPACK_AND_V2 = Doors(dlpack=True, cai=2)
 
-INSTALLABLE: tuple[Known, ...] = (
+_ROWS = (
     Known(
         "torch",
         ("torch",),
@@ -105,6 +107,18 @@ INSTALLABLE: tuple[Known, ...] = (
     Known("numpy", ("numpy",), "numpy:ndarray", (((1, 22), Doors(dlpack=True)),), "2.5.2"),
     Known("ml_dtypes", ("ml-dtypes", "ml_dtypes"), ""),
 )
+
+
+def _others() -> Iterator[Known]:
+    """Those that `convert` knows and no row does, as their files say."""
+    rows = {one.array.partition(":")[0].partition(".")[0] for one in _ROWS}
+    for name in _libraries.FILES:
+        library = None if name in rows else _libraries.find(name)
+        if library is not None and library.name == name and library.arrays:
+            yield Known(name, (name,), str(library.arrays[0]))
+
+
+INSTALLABLE: tuple[Known, ...] = (*_ROWS, *_others())
 
 
 @dataclass(frozen=True)
