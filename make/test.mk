@@ -19,15 +19,14 @@ test-rust:  ## Run the core's tests, which need no Python
 	$(UNSTABLE_RUSTDOC) cargo test --quiet $(CORE)
 	cargo test --quiet $(IN_PERTURB)
 
-# The examples of the crate that need an interpreter are compiled, and do not run.
 test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(PERTURB)  ## Run the Python tests on the simulated device
-	$(PYO3_CARGO) test --quiet --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
 	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 # What depends on the interpreter: the C structures, the exchange API, the C interface, and the package itself.
 tests-of-a-wheel:  ## List the tests that each Python and wheel has at every push
 	@echo $(addprefix tests/python/test_, dlpack_abi.py exchange_tables.py c_interface.py package.py)
 
+# The examples of the crate that need an interpreter are compiled, and do not run.
 lint-rust: $(BIN)/python
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -39,6 +38,7 @@ lint-rust: $(BIN)/python
 	$(PYO3_CARGO) clippy --quiet --all-targets --features arrays -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --features $(CUDARC),python,half,num-complex,float8 -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(PYO3_CARGO) doc --quiet --no-deps --features $(CUDARC),python,half,num-complex,float8
+	$(PYO3_CARGO) test --quiet --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
 
 lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/ruff format --check $(PYTHONS)
