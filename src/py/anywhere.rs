@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::interpreter::attached;
 
-/// An object. The interpreter is attached to for its end; where there is none any more, it is left alone.
+/// An object. Its drop takes the interpreter's lock. If the interpreter has ended, the object leaks.
 #[derive(Debug)]
 pub(crate) struct Anywhere(Option<Py<PyAny>>);
 

@@ -1,5 +1,4 @@
-//! What is known of types, found out once and kept: a table for each thread. It holds its types, so that an address is
-//! never taken for a type that is gone.
+//! A per-thread cache of facts about types. It keeps its types alive, so an address never stands for a freed type.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,39 +11,39 @@ use pyo3::types::PyType;
 use crate::lease::WordHasher;
 use crate::local::Local;
 
-/// How many types are kept: more than a program has, unless it makes classes without end. With one more, the type that
-/// was learned first has to be examined again.
+/// How many types a thread keeps. More than a program has, unless it makes classes without end. One more type replaces
+/// the oldest, which must then be examined again.
 pub(crate) const KEPT: usize = 1024;
 
-/// How many are looked through one by one. A program has a handful of array types, and of stream types.
+/// How many entries are searched one by one. A program has only a few types of arrays and of streams.
 const FEW: usize = 8;
 
-/// The table of a thread.
+/// The cache of one thread.
 #[derive(Debug)]
 pub(crate) struct ByType<T> {
     all: RefCell<Types<T>>,
-    /// Which was found last.
+    /// The entry found last.
     last: Cell<usize>,
 }
 
 #[derive(Debug)]
 struct Types<T> {
     entries: Vec<Entry<T>>,
-    /// Where each is, by its address, once there are more than a few.
+    /// The index of each later entry, by its type's address. The first [`FEW`] are searched instead.
     places: HashMap<usize, usize, BuildHasherDefault<WordHasher>>,
-    /// Which is given up next.
+    /// The entry to replace next.
     oldest: usize,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     address: usize,
-    /// Held so that the address stays this type's.
+    /// Keeps the type alive, so that the address stays its own.
     _kind: Py<PyType>,
     known: Rc<T>,
 }
 
-/// What tells of a type: an object of it, and the type.
+/// A function that finds the facts of a type, from an object and its type.
 type Examine<T> = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>;
 
 impl<T> Types<T> {
@@ -56,7 +55,7 @@ impl<T> Types<T> {
             .or_else(|| self.places.get(&address).copied())
     }
 
-    /// Puts an entry in, and returns the one that had its place.
+    /// Stores an entry, and returns the entry that it replaces.
     fn put(&mut self, entry: Entry<T>) -> Option<Entry<T>> {
         let place = self.place(entry.address).unwrap_or_else(|| {
             if self.entries.len() < KEPT {
@@ -81,14 +80,14 @@ impl<T> Types<T> {
 }
 
 impl<T> ByType<T> {
-    /// An empty table.
+    /// An empty cache.
     pub(crate) const fn new() -> Self {
         let places = HashMap::with_hasher(BuildHasherDefault::new());
         let all = Types { entries: Vec::new(), places, oldest: 0 };
         Self { all: RefCell::new(all), last: Cell::new(0) }
     }
 
-    /// What is known of the type at `address`.
+    /// The facts of the type at `address`.
     #[inline(always)]
     fn find(&self, address: usize) -> Option<Rc<T>> {
         let all = self.all.borrow();
@@ -101,7 +100,7 @@ impl<T> ByType<T> {
         Some(Rc::clone(&all.entries[place].known))
     }
 
-    /// Keeps what is known of a type. What it has had comes back: to let a type go may run anything.
+    /// Stores the facts of a type. Returns the replaced entry, since dropping its type may run any code.
     fn keep(&self, kind: &Bound<'_, PyType>, known: &Rc<T>) -> Option<Entry<T>> {
         let address = kind.as_ptr() as usize;
         let entry = Entry { address, _kind: kind.clone().unbind(), known: Rc::clone(known) };
@@ -110,7 +109,7 @@ impl<T> ByType<T> {
 }
 
 impl<T> Local<ByType<T>> {
-    /// What is known of the type of `x`, by `examine` where it is a new one. A thread that is ending keeps nothing.
+    /// The facts of the type of `x`. `examine` finds them if the type is new. A thread that is ending stores nothing.
     #[inline(always)]
     pub(crate) fn known(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         match self.with(|table| table.find(x.get_type_ptr() as usize)).flatten() {
@@ -119,7 +118,7 @@ impl<T> Local<ByType<T>> {
         }
     }
 
-    /// The same where the type is another one than it was: it is examined again.
+    /// Examines the type of `x` again, for a type that has changed.
     #[cold]
     pub(crate) fn reexamine(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         let kind = x.get_type();

@@ -1,4 +1,4 @@
-//! The one place where an [`Error`] becomes a Python exception.
+//! Converts an [`Error`] to a Python exception. No other module does this.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ create_exception!(
      Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait."
 );
 
-/// The error that stands for `raised`, and carries it, to whichever thread makes an exception of it again.
+/// Wraps the exception `raised` in an [`Error`], for another thread to raise again.
 #[cold]
 pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
     let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
@@ -48,7 +48,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The class for what the driver failed with: in an extension the Python package's, where that is imported.
+/// The class of driver errors. An extension uses the Python package's class if the package is imported.
 fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     let own = || py.get_type::<DriverError>();
     if cfg!(feature = "wheel") {
@@ -59,12 +59,12 @@ fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     class.ok().and_then(|class| class.cast_into().ok()).unwrap_or_else(own)
 }
 
-/// Whether the driver failed with it.
+/// Whether `error` is a driver error.
 pub(crate) fn is_driver_error(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance(py, &driver_error(py))
 }
 
-/// The exception, made here: one that PyO3 makes later may find no memory where that cannot be told.
+/// Makes the exception object now. PyO3 would make it later, where a lack of memory may go unreported.
 #[cold]
 fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let class = match error.kind().class() {

@@ -1,5 +1,5 @@
-//! What `readonly=` and `copy=` may be: `None`, `True` or `False`, or NumPy's scalar of these. What has a
-//! truth value of another kind is refused, since it was meant for something else.
+//! The values of `readonly=` and `copy=`: `None`, `True`, `False`, or a NumPy bool. Any other value is refused, even
+//! one with a truth value, since the caller meant something else.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -7,7 +7,7 @@ use pyo3::types::PyBool;
 use super::text::{shown, type_name};
 use crate::error::{Error, Kind};
 
-/// The flag that was given as the argument `name`.
+/// The value of the argument `name`.
 #[inline(always)]
 pub(super) fn parse(name: &'static str, flag: Option<&Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
     flag.map_or(Ok(None), |given| given_flag(name, given).map(Some))
@@ -22,7 +22,7 @@ fn given_flag(name: &'static str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
     Err(Error::at(Kind::Flag, name, got).into())
 }
 
-/// Whether `value` is true, where it is a `bool` or NumPy's.
+/// The truth of a `bool` or NumPy bool; `None` for any other object.
 #[inline]
 pub(super) fn truth(value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
     if let Ok(flag) = value.cast::<PyBool>() {

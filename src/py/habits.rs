@@ -1,67 +1,65 @@
-//! What known libraries do that their protocols do not say, asked once a type. The rows are in the libraries' own files.
+//! What known libraries do beyond their protocols. Asked once per type. Each library's own file has its rows.
 //!
-//! Each row names the version it was seen on and the test that shows it, so that it can be looked at again
-//! when the library moves on.
+//! Each row names the version it was seen on and a test that shows it, so that it can be checked again on newer
+//! versions.
 
-/// Something that a library does.
+/// A habit of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Habit {
-    /// Its arrays never change, which a legacy capsule cannot say.
+    /// The library's arrays never change. A legacy capsule cannot say so.
     Immutable,
-    /// Its `__dlpack__` ignores the stream that it is asked for. Its arrays are ready on the stream that its
-    /// environment has.
+    /// `__dlpack__` ignores the requested stream. Arrays are ready on the stream that the library's environment sets.
     IgnoresStream,
-    /// Its arrays are ready on its current stream, which a function of its own names where it has no exchange API. Its
-    /// `__dlpack__` makes a stream wait for that one, and does not name it.
+    /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for it, but does
+    /// not name it. Without an exchange API, a function of the library names it.
     ReadyOnCurrent,
-    /// Its dict is cheaper than its `__dlpack__`, and names the stream that the other would order after: its
-    /// current one. Nothing but that stream's object, which it has, keeps it alive.
+    /// The dict is cheaper to read than `__dlpack__`. It names the library's current stream, which `__dlpack__` would
+    /// wait for. Only the library's stream object keeps that stream alive.
     NamesCurrentStream,
-    /// Its dict has no strides for arrays whose strides are those of a contiguous one but for some that are 0, as a
-    /// broadcast array's.
+    /// The dict leaves out the strides of an array that is contiguous but for strides of 0, such as a broadcast array.
     LeavesOutStrides,
-    /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
-    /// lives.
+    /// Arrays have the stream object as `stream`. It shows that the stream is alive, and is cheaper to read than the
+    /// dict.
     KeepsStreamObject,
-    /// Its dict has version 2, without a stream, and is slower to read than its exchange API.
+    /// The dict has version 2 and no stream, and is slower to read than the exchange API.
     SilentDict,
-    /// A class of its tensors may refuse every question but the export, by a `__torch_function__` of its own.
+    /// A tensor subclass may define a `__torch_function__` that refuses every question but the export.
     WrapsTensors,
-    /// Its stream objects have no way to be closed: each keeps its stream for as long as it is held.
+    /// A stream object cannot be closed: it keeps its stream alive as long as it is held.
     NeverClosesStreams,
-    /// Its dict names no stream, or the stream 0, for arrays on its default stream.
+    /// The dict names no stream, or stream 0, for an array on the library's default stream.
     DefaultStreamUnnamed,
-    /// Its dict of version 3 has None as `stream` where nothing is pending, as the specification says.
+    /// In a dict of version 3, None as `stream` means that nothing is pending, as the specification says.
     NoneIsNothing,
-    /// Its dict is of version 3 and has no `stream`, whatever is pending.
+    /// The dict has version 3 and no `stream`, even while work is pending.
     NeverNamesStream,
-    /// The same, and its dict has None as `stream`.
+    /// The dict has version 3 and None as `stream`, even while work is pending.
     AlwaysNamesNone,
-    /// Its `__dlpack__` does as DLPack says: the stream that it is asked for waits, and the memory is where it says.
+    /// `__dlpack__` follows DLPack: the requested stream waits, and the memory is on the stated device.
     KeepsToDlpack,
-    /// Its `__dlpack__` orders nothing, whatever stream it is asked for.
+    /// `__dlpack__` makes no stream wait, whatever stream is requested.
     OrdersNothing,
-    /// It hands out a dict that it read of another array before: nothing keeps the stream that the dict names.
+    /// The library hands out a dict that it read from another array earlier. Nothing keeps that dict's stream alive.
     StoresDict,
-    /// Its `__dlpack__` refuses every stream but None, which stands for the legacy default one.
+    /// `__dlpack__` accepts only None as `stream`, which means the legacy default stream.
     TakesNoStream,
-    /// Its `__dlpack__` makes one capsule in an array's life; its dict says as much each time.
+    /// `__dlpack__` makes only one capsule per array. The dict gives the same facts at any time.
     OneCapsule,
-    /// It works on a default stream, unless it is told another, and ignores the streams of dicts. `library` is the
-    /// module that is imported where it is used.
+    /// The library ignores the streams of dicts, and works on a default stream unless told otherwise. `library` is the
+    /// module that the program imports to use it.
     IgnoresDicts,
 }
 
-/// What of a class a habit is about.
+/// The protocol of a class that a habit concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
-    /// Its `__dlpack__`.
+    /// `__dlpack__`.
     Dlpack,
-    /// Its dict.
+    /// The CAI dict.
     Cai,
-    /// Each of them.
+    /// Both protocols.
     Both,
-    /// Neither.
+    /// Neither: the library itself.
     Library,
 }
 
@@ -95,19 +93,19 @@ impl Habit {
     }
 }
 
-/// A habit of a library's.
+/// One habit of one library.
 #[derive(Debug)]
 pub(crate) struct HabitRow {
-    /// What the names of its modules begin with.
+    /// The prefix of the library's module names.
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
-    /// The version that it was seen on.
+    /// The version on which the habit was seen.
     pub(crate) version: &'static str,
-    /// The test that shows it, below `tests`.
+    /// The test that shows the habit, as a path below `tests`.
     pub(crate) test: &'static str,
 }
 
-/// A row.
+/// Makes a row.
 pub(crate) const fn known(
     library: &'static str,
     habit: Habit,
@@ -117,19 +115,19 @@ pub(crate) const fn known(
     HabitRow { library, habit, version, test }
 }
 
-/// Whether a module of that name is of `library`.
+/// Whether `module` belongs to `library`.
 pub(crate) fn is_of(module: &str, library: &str) -> bool {
     module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Some of them, which is asked several times at each import.
+/// A set of habits. Each import asks it several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Habits(u32);
 
 impl Habits {
     pub(crate) const NONE: Self = Self(0);
 
-    /// These and that of `row`.
+    /// Adds the habit of `row`.
     pub(crate) const fn and(self, row: &HabitRow) -> Self {
         Self(self.0 | row.habit.bit())
     }
@@ -138,12 +136,12 @@ impl Habits {
         self.0 & habit.bit() != 0
     }
 
-    /// Whether nothing is known of it.
+    /// Whether the set is empty.
     pub(crate) const fn are_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is known to do anything but what the protocols say.
+    /// Whether the set has a habit that goes beyond the protocols.
     pub(crate) const fn are_peculiar(self) -> bool {
         self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0
     }

@@ -1,5 +1,5 @@
-//! Modules that the program has imported. The bridge imports none of them, and asks none that is half made: another thread
-//! may be in the midst of its import.
+//! Modules that the program has imported. The bridge imports none of them itself. It ignores a module whose import
+//! another thread has not finished.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,11 +11,11 @@ use pyo3::types::{PyDict, PyString};
 
 use super::interpreter::{Answer, answered, entry};
 
-/// The addresses of modules that were found to be whole, which a module stays. They are held, so that these stay theirs.
+/// The addresses of modules whose import has finished. [`HELD`] keeps the modules, so that no address is reused.
 static WHOLE: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
 static HELD: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
 
-/// The module of that name, if it is imported.
+/// The module `name`, if its import has finished.
 #[inline]
 pub(super) fn imported<'py>(
     py: Python<'py>,
@@ -34,11 +34,11 @@ pub(super) fn imported<'py>(
     Ok((is_known || is_whole(&module)?).then_some(module))
 }
 
-/// Whether a module is whole: CPython says in its specification while it is not.
+/// Whether the module's import has finished. Until then CPython marks its `__spec__`.
 #[cold]
 fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();
-    // None in its place blocks an import.
+    // None in `sys.modules` blocks an import.
     if module.is_none() {
         return Ok(false);
     }
@@ -47,7 +47,7 @@ fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
         let says = spec.getattr_opt(intern!(py, "_initializing"))?;
         says.map_or(Ok(false), |says| says.is_truthy())
     };
-    // What is no module of CPython's making says nothing.
+    // An object that CPython did not make as a module has no mark, and counts as finished.
     if answered(py, says())? == Some(true) {
         return Ok(false);
     }
@@ -59,7 +59,7 @@ fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// The module of that name, if it is imported and whole; else None.
+/// The module `name`, if its import has finished; else None.
 #[pyfunction]
 pub(crate) fn _imported<'py>(name: &Bound<'py, PyString>) -> Answer<'py> {
     entry(name.py(), || imported(name.py(), name))

@@ -1,8 +1,8 @@
-//! What `cai_bridge.share` asks of the driver: one class for a GPU, one for a stream of our own there, and one for an event
-//! that two processes use.
+//! The driver calls of `cai_bridge.share`. The classes are a GPU, the bridge's own stream on it, and an event that two
+//! processes share.
 //!
-//! Nothing here decides who keeps what; `cai_bridge._share` does. Each method is one call of the driver, made in the GPU's
-//! primary context and with the interpreter's lock released.
+//! Nothing here decides who keeps what; `cai_bridge._share` does. Each method makes one driver call, in the GPU's
+//! primary context and without the interpreter's lock.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct IpcDevice {
     place: Place,
 }
 
-/// A stream of our own there.
+/// The bridge's own stream on a GPU.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_IpcStream")]
 #[derive(Debug)]
 pub(super) struct IpcStream {
@@ -40,7 +40,7 @@ pub(super) struct IpcStream {
     stream: OwnStream,
 }
 
-/// An event that two processes use.
+/// An event that two processes share.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_IpcEvent")]
 #[derive(Debug)]
 pub(super) struct IpcEvent {
@@ -49,7 +49,7 @@ pub(super) struct IpcEvent {
     event: Event,
 }
 
-/// Sets the private classes, which `__all__` is not to list.
+/// Adds the private classes, which `__all__` must not list.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.setattr("_IpcDevice", py.get_type::<IpcDevice>())?;
@@ -57,7 +57,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr("_IpcEvent", py.get_type::<IpcEvent>())
 }
 
-/// Runs `call` in the primary context of `place`, with the interpreter's lock released.
+/// Runs `call` in the primary context of `place`, without the interpreter's lock.
 fn call<R: Send>(
     py: Python<'_>,
     (driver, place): (&Handle, Place),
@@ -92,7 +92,7 @@ impl IpcDevice {
         Ok(Self { driver, place: Place::gpu(ordinal) })
     }
 
-    /// The GPU, among those of all drivers of this process.
+    /// Identifies the GPU among the GPUs of all drivers in this process.
     #[getter]
     fn key(&self) -> (usize, i32) {
         let driver = match &self.driver {
@@ -103,7 +103,7 @@ impl IpcDevice {
         (driver, self.place.ordinal)
     }
 
-    /// Its name, which is the same in every process. Makes no context.
+    /// The GPU's UUID, the same in every process. Makes no context.
     #[getter]
     fn uuid<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -135,7 +135,8 @@ impl IpcDevice {
         })
     }
 
-    /// The range of the allocation at `ptr`, whether it has a handle of its own, and the pool that can be exported.
+    /// The start and length of the allocation at `ptr`. Also whether it has an IPC handle of its own, and the pool to
+    /// export instead.
     fn allocation<'py>(&self, py: Python<'py>, ptr: u64) -> Answer<'py> {
         entry(py, || {
             let found = self.call(py, |driver, _| driver.allocation(ptr))?;
@@ -163,7 +164,7 @@ impl IpcDevice {
         entry(py, || Ok(self.call(py, |driver, _| driver.create_pool(ordinal))?))
     }
 
-    /// A file descriptor, which is the caller's to close.
+    /// Returns a file descriptor. The caller must close it.
     fn export_pool<'py>(&self, py: Python<'py>, pool: u64) -> Answer<'py> {
         entry(py, || Ok(self.call(py, |driver, _| driver.export_pool(pool))?))
     }
@@ -240,7 +241,7 @@ impl IpcStream {
         act(py, || Ok(self.call(py, |driver, stream| driver.free_on(ptr, stream))?))
     }
 
-    /// Makes a compact copy of an array at `target`, on the GPU.
+    /// Copies an array to `target` on the GPU, without gaps.
     fn copy<'py>(&self, view: &Bound<'py, View>, target: u64) -> Answer<'py> {
         let (py, view) = (view.py(), view.get());
         act(py, || {
@@ -252,7 +253,7 @@ impl IpcStream {
 
 #[pymethods]
 impl IpcEvent {
-    /// What another process opens it by.
+    /// The bytes by which another process opens the event.
     #[getter]
     fn name<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -261,13 +262,13 @@ impl IpcEvent {
         })
     }
 
-    /// The host waits for what was recorded last.
+    /// Makes the host wait for the event's last recording.
     fn wait<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let made = |driver: &dyn Driver, _: Context| driver.wait_until(self.event);
         act(py, || Ok(call(py, (&self.driver, self.place), made)?))
     }
 
-    /// Destroys an event that was opened. It is not used again.
+    /// Destroys an opened event. The caller must not use it again.
     fn close<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let made = |driver: &dyn Driver, _: Context| driver.close_event(self.event);
         act(py, || Ok(call(py, (&self.driver, self.place), made)?))

@@ -1,4 +1,4 @@
-//! What the calls of a thread that are under way know of each other.
+//! What the running calls of one thread know of each other.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::local::{Local, local};
 
 impl<T: Copy> Local<Cell<T>> {
-    /// Runs `call` while the value is `value`. It has its value of before again afterwards, also after a panic.
+    /// Sets the value to `value` while `call` runs. Restores the previous value afterwards, also after a panic.
     pub(crate) fn during<R>(&self, value: T, call: impl FnOnce() -> R) -> R {
         struct Restore<'a, T: Copy + 'static>(&'a Local<Cell<T>>, T);
         impl<T: Copy + 'static> Drop for Restore<'_, T> {
@@ -22,8 +22,7 @@ impl<T: Copy> Local<Cell<T>> {
     }
 }
 
-/// What the calls of a thread that are under way have noted. It owns nothing where there is none, so that a thread that is
-/// ending has it still.
+/// The notes of a thread's running calls. An empty stack owns no memory, so it still works on a thread that is ending.
 pub(crate) struct Stack<T>(ManuallyDrop<RefCell<Notes<T>>>);
 
 struct Notes<T> {
@@ -32,13 +31,13 @@ struct Notes<T> {
 }
 
 impl<T> Stack<T> {
-    /// An empty one.
+    /// An empty stack.
     pub(crate) const fn new() -> Self {
         let notes = Notes { first: [const { None }; 4], rest: Vec::new() };
         Self(ManuallyDrop::new(RefCell::new(notes)))
     }
 
-    /// Adds a note, which a call takes out at its end.
+    /// Adds a note. The call must take it out when it ends.
     #[inline]
     pub(crate) fn push(&self, note: T) {
         let mut notes = self.0.borrow_mut();
@@ -48,7 +47,7 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Takes the last note out that is meant.
+    /// Takes out the last note for which `is_meant` is true.
     #[inline]
     pub(crate) fn take(&self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
         let mut notes = self.0.borrow_mut();
@@ -62,14 +61,14 @@ impl<T> Stack<T> {
         notes.first.iter_mut().rev().find(|place| place.as_ref().is_some_and(&is_meant))?.take()
     }
 
-    /// How many notes are meant.
+    /// How many notes `is_meant` is true for.
     #[inline]
     pub(crate) fn count(&self, is_meant: impl Fn(&T) -> bool) -> usize {
         let notes = self.0.borrow();
         notes.first.iter().flatten().chain(&notes.rest).filter(|note| is_meant(note)).count()
     }
 
-    /// What `look` says of the last note of which it says anything.
+    /// The first answer of `look`, from the last note to the first.
     #[inline]
     pub(crate) fn find<R>(&self, look: impl Fn(&T) -> Option<R>) -> Option<R> {
         let notes = self.0.borrow();
@@ -77,20 +76,21 @@ impl<T> Stack<T> {
     }
 }
 
-/// How many questions to objects may lie within each other. A class that answers by the bridge asks one or two more, and
-/// one whose ends were put off up to twenty.
+/// How deeply questions to objects may nest. A class that answers through the bridge nests one or two questions. A class
+/// whose ends were put off nests up to twenty.
 const DEEPEST: usize = 64;
 
 local! {
-    /// The objects that this thread is asking for their memory, the last one last. Addresses alone: each is held by a call.
+    /// The addresses of the objects that this thread is asking for their memory, oldest first. The asking calls keep
+    /// the objects alive.
     static ASKED: Stack<usize> = const { Stack::new() };
 }
 
-/// Runs `question`, which calls `x`'s own code for its memory: by `__dlpack__`, or by its dict.
+/// Runs `question`, which asks `x` for its memory: by `__dlpack__`, or by its dict.
 ///
 /// # Errors
 ///
-/// Those of `question`; RecursionError where the answer asks the bridge for the answer.
+/// Those of `question`. `RecursionError` if the object's answer asks the bridge for the object again, too often.
 pub(crate) fn asking<T>(
     x: &Bound<'_, PyAny>,
     question: impl FnOnce() -> PyResult<T>,
@@ -110,7 +110,7 @@ pub(crate) fn asking<T>(
     if depth.is_some_and(|depth| depth > DEEPEST) { Err(endless(x)?) } else { question() }
 }
 
-/// Whether this thread is asking `x` now: what it calls within must not ask it again.
+/// Whether this thread is asking `x` now. Code that runs within the question must not ask `x` again.
 pub(crate) fn is_asked(x: &Bound<'_, PyAny>) -> bool {
     ASKED
         .with(|asked| asked.count(|known| *known == x.as_ptr().addr()))
@@ -122,7 +122,7 @@ fn endless(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let name = x.get_type().name()?;
     let text = format!(
         "x: got an object of type {name}, whose __dlpack__ or __cuda_array_interface__ asks the bridge for the object \
-         again, and so on, {DEEPEST} times; allowed: one of the two that says where the memory is. Make the other of that"
+         again, {DEEPEST} times over; allowed: one of the two answers without the bridge, and the other may use it"
     );
     Ok(PyRecursionError::new_err(text))
 }

@@ -1,7 +1,7 @@
-//! NumPy, by its C API: element types as its objects, arrays that it owns, and arrays that are taken in.
+//! NumPy through its C API: element types as `numpy.dtype` objects, new arrays, and the values of given arrays.
 //!
-//! It is imported when it is first needed. The `numpy` crate panics where NumPy is missing or too new, so
-//! whatever is below goes through [`reach`] first.
+//! NumPy is imported when first needed. The `numpy` crate panics if NumPy is missing or too new, so everything here
+//! calls [`reach`] first.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -27,7 +27,7 @@ use crate::descriptor::Descriptor;
 use crate::driver::host::HostMemory;
 use crate::dtype::Dtype;
 
-/// Imports NumPy, and makes sure that its C API is there. Once that is so, it stays.
+/// Imports NumPy and checks its C API. After a success this is not repeated.
 fn reach(py: Python<'_>) -> PyResult<()> {
     static REACHED: PyOnceLock<()> = PyOnceLock::new();
     let check = || {
@@ -45,13 +45,13 @@ fn reach(py: Python<'_>) -> PyResult<()> {
     REACHED.get_or_try_init(py, check).copied()
 }
 
-/// The `numpy.dtype`s that are handed out again.
+/// The cached `numpy.dtype` objects.
 static DTYPES: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
     [const { PyOnceLock::new() }; Dtype::COUNT];
 
-/// The element type that `object` is, where it is one of those.
+/// The element type of a cached `numpy.dtype`; `None` for any other object.
 pub(crate) fn known(object: &Bound<'_, PyAny>) -> Option<Dtype> {
-    /// Which was found last: a program has few.
+    /// The element type found last. A program uses few.
     static LAST: AtomicUsize = AtomicUsize::new(0);
     let is = |dtype: &Dtype| {
         let known = DTYPES[dtype.index()].get(object.py());
@@ -65,20 +65,20 @@ pub(crate) fn known(object: &Bound<'_, PyAny>) -> Option<Dtype> {
     })
 }
 
-/// The table of element types: each one's name, DLPack's code and bits, and the typestr.
+/// The rows of the table of element types: name, DLPack code, bits and typestr.
 #[pyfunction]
 pub(crate) fn _dtypes() -> Vec<(&'static str, u8, u8, &'static str)> {
     let row = |dtype: Dtype| (dtype.name(), dtype.code(), dtype.bits(), dtype.typestr());
     Dtype::all().map(row).collect()
 }
 
-/// Has NumPy's own for [`known`].
+/// Caches NumPy's own dtypes for [`known`].
 pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
     Dtype::all().filter(|known| !known.is_opaque()).try_for_each(|known| dtype(py, known).map(drop))
 }
 
-/// An element type as a `numpy.dtype`. NumPy's own are kept for the next array of that type; those of
-/// `ml_dtypes` may be of another package next time.
+/// The `numpy.dtype` of an element type. NumPy's own are cached. A dtype of `ml_dtypes` is not, since another package
+/// may provide it next time.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
     dtype.check_shared()?;
     let known = &DTYPES[dtype.index()];
@@ -102,12 +102,12 @@ pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayD
     PyArrayDescr::new(py, dtype.typestr())
 }
 
-/// Where a dict's words have the producer's own element type, which is no entry of a dict.
+/// The key in `words` for the producer's own dtype. A CAI dict has no such key.
 pub(crate) fn exact(py: Python<'_>) -> &Bound<'_, PyString> {
     intern!(py, "dtype")
 }
 
-/// The element type of items that DLPack has no word for, of which a dict says `words`.
+/// The `numpy.dtype` of an element type that only CAI can express, from its CAI entries `words`.
 pub(crate) fn dtype_of_words<'py>(
     words: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyArrayDescr>> {
@@ -122,7 +122,7 @@ pub(crate) fn dtype_of_words<'py>(
     }
 }
 
-/// The type of the fields of a `descr`, and its size. Bytes without a name are a gap, as NumPy writes one.
+/// The structured dtype of a `descr`, and its size in bytes. Unnamed bytes are padding, which NumPy writes so.
 fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDescr>, usize)> {
     let py = fields.py();
     let (names, formats) = (PyList::empty(py), PyList::empty(py));
@@ -167,8 +167,8 @@ fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDe
     Ok((PyArrayDescr::new(py, made)?, offset))
 }
 
-/// A C-contiguous array that owns its memory, and that memory, which holds whatever it does. `dtype` is the element type
-/// of `array`.
+/// Allocates a C-contiguous NumPy array without initializing it. Returns the array and its memory. `dtype` is the
+/// element type of `array`.
 pub(crate) fn empty<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -185,8 +185,8 @@ pub(crate) fn empty<'py>(
             "dtype: got a {name} of {itemsize} bytes from ml_dtypes; allowed: {wanted}"
         )));
     }
-    // SAFETY: `dtype` is an object of NumPy's, which was reached for it. `shape` has `ndim` extents, outlives the call and is not kept; the
-    // call takes over the reference to the element type, and answers an array or NULL with an exception.
+    // SAFETY: `reach` loaded the C API, and `dtype` is a NumPy dtype. `shape` has `ndim` extents, outlives the call and
+    // is not kept. The call takes the reference to the dtype, and returns an array, or NULL with an exception set.
     let made = unsafe {
         let (extents, dtype) = (shape.as_mut_ptr(), dtype.into_dtype_ptr());
         let made = PY_ARRAY_API.PyArray_Empty(py, ndim, extents, dtype, 0);
@@ -196,17 +196,17 @@ pub(crate) fn empty<'py>(
         if error.is_instance_of::<PyMemoryError>(py) { no_host_memory(bytes).into() } else { error }
     })?;
     let owner = Box::new(Anywhere::new(Some(made.clone().into_any().unbind())));
-    // SAFETY: every array of NumPy's has this field, whatever its element type.
+    // SAFETY: every NumPy array has this field, whatever its element type.
     let start = NonNull::new(unsafe { made.cast_unchecked::<PyArrayDyn<u8>>() }.data());
     let start = start.ok_or_else(|| no_host_memory(bytes))?;
-    // SAFETY: `length` bytes from there on are the array's, whose items have the size that was checked above.
-    // The owner holds it, and no other code has it yet.
+    // SAFETY: the array owns `length` bytes from `start`, as the checked item size shows. `owner` keeps the array, and
+    // no other code has it yet.
     let memory = unsafe { HostMemory::kept(start, length, owner) };
     Ok((made, memory))
 }
 
-/// The name of the element type, the shape and the flat values of `data`, where that is an array of NumPy's.
-/// NumPy is not imported for it. The values of 8-bit floats are their bits.
+/// The name of the element type, the shape and the flat values of `data`; `None` if it is not a NumPy array. Does not
+/// import NumPy. An 8-bit float is returned as its bits.
 pub(crate) fn values<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = data.py();
     let Some(numpy) = imported(py, intern!(py, "numpy"))? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Numbers, texts and other constants: they are no arrays, hold none, and keep no memory alive.
+//! Numbers, texts and other constants: objects that are no arrays, hold none, and keep no memory alive.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,12 +13,13 @@ use super::interpreter::{Signals, answered};
 
 macro_rules! plain {
     ($($type:ty),+) => {
-        /// Whether `x` is no array and holds none, of which there may be very many.
+        /// Whether `x` is None, a number, a string or bytes. These hold no array, and a tree may have very many of
+        /// them.
         pub(super) fn is_plain(x: &Bound<'_, PyAny>) -> bool {
             x.is_none() $(|| x.is_exact_instance_of::<$type>())+
         }
 
-        /// The types of what is plain, of which results of calls may be.
+        /// The types of the objects for which [`is_plain`] is true.
         #[pyfunction]
         pub(crate) fn _plain_types(py: Python<'_>) -> Vec<Bound<'_, PyType>> {
             vec![py.None().bind(py).get_type(), $(py.get_type::<$type>()),+]
@@ -28,7 +29,7 @@ macro_rules! plain {
 
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
-/// Whether `x` can refer to no memory, so that it keeps none alive. An object of a class derived from one of these may.
+/// Whether `x` cannot keep memory alive. An object of a derived class may have attributes that do.
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let is_fixed = is_plain(x)
@@ -37,11 +38,11 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         || x.is_exact_instance_of::<PyRange>()
         || x.is_exact_instance_of::<PySlice>();
     if let Ok(class) = x.cast::<PyType>() {
-        // One that Python's code made may have anything.
+        // A class defined in Python may have any attribute.
         return Ok(class.getattr(intern!(py, "__flags__"))?.extract::<u64>()? & HEAP_TYPE == 0);
     }
     if x.is_exact_instance_of::<PyCFunction>() {
-        // A method has its object.
+        // A bound method holds its object.
         return Ok(x.getattr(intern!(py, "__self__"))?.is_instance_of::<PyModule>());
     }
     if x.is_exact_instance_of::<PyFunction>() {
@@ -54,10 +55,10 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(is_fixed || is_numpys_number(x)? || is_of_constants(x)?)
 }
 
-/// How many parts of a container are looked at: of more it may be that one has memory.
+/// How many items of a container are examined. A longer container may hold memory.
 const LOOKED_AT: usize = 64;
 
-/// Whether all parts of a container are constants.
+/// Whether all items of a container are constants.
 fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if x.len()? > LOOKED_AT {
         return Ok(false);
@@ -68,7 +69,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     for part in parts.try_iter()? {
         let part = part?;
-        // A container in its own parts ends here, too.
+        // Look only one level deeper, so that a container within itself ends here.
         let is_constant = if is_builtin_container(&part) {
             part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
         } else {
@@ -81,7 +82,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Classes of the standard library, and NumPy's, whose objects hold no memory: the module, and the class.
+/// Classes of the standard library and NumPy whose objects hold no memory, as module and name.
 const OF_CONSTANTS: [(&str, &str); 17] = [
     ("builtins", "str"),
     ("builtins", "bytes"),
@@ -102,7 +103,7 @@ const OF_CONSTANTS: [(&str, &str); 17] = [
     ("numpy", "dtype"),
 ];
 
-/// Whether it is an object of one of those classes, without attributes of its own.
+/// Whether `x` is an object of a class in [`OF_CONSTANTS`], without attributes of its own.
 fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     for kind in x.get_type().mro() {
@@ -119,7 +120,7 @@ fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
                 return Ok(true);
             }
             let own = answered(py, x.getattr_opt(intern!(py, "__dict__")))?.flatten();
-            // An enumeration's members have their names there.
+            // An enum member has its name in `__dict__`.
             let is_bare = *name == *"Enum" || own.is_none_or(|own| own.is_empty().unwrap_or(true));
             return Ok(is_bare);
         }
@@ -127,7 +128,7 @@ fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// The bit of `__flags__` of types that were not there from the start (CPython's `Py_TPFLAGS_HEAPTYPE`).
+/// The bit in `__flags__` of a type that was made at run time (CPython's `Py_TPFLAGS_HEAPTYPE`).
 const HEAP_TYPE: u64 = 1 << 9;
 
 fn is_builtin_container(x: &Bound<'_, PyAny>) -> bool {
@@ -149,10 +150,11 @@ fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(answered(py, is_number())?.unwrap_or(false))
 }
 
-/// How deep lists of numbers may lie in each other: as many dimensions has no array.
+/// How deeply lists of numbers may nest. No array has as many dimensions.
 const DEEPEST: usize = 64;
 
-/// Whether a list or tuple is what a library makes an array of: numbers, or lists and tuples of which the first is so.
+/// Whether a library can make an array of a list or tuple. It must hold only numbers, or only lists and tuples. Of these
+/// the first is checked in the same way.
 pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mut signals, mut level) = (x.py(), Signals::default(), x.clone());
     for _ in 0..DEEPEST {
@@ -182,7 +184,7 @@ pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether it is a number: Python's, NumPy's, a fraction.
+/// Whether `x` is a number: Python's, NumPy's, or another `numbers.Number`.
 fn is_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     static NUMBER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let is_pythons = x.is_exact_instance_of::<PyFloat>()

@@ -1,4 +1,4 @@
-//! Where the streams of an array that was taken in are, and which of them it is ready on.
+//! The streams that an imported array is ready on, and the place where its streams live.
 
 use pyo3::prelude::*;
 
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Stream};
 
-/// Where the consumers of `array` work, whose producer's streams are at `place`: there, unless the memory is
-/// handed out as another GPU's.
+/// The place where the consumers of `array` work: `place`, where the producer's streams live. If the memory is exported
+/// as another GPU's, that GPU.
 pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     match array.device() {
         Device { kind: MemoryKind::Device, id } if id != place.ordinal => Place::gpu(id),
@@ -21,8 +21,8 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// Where the streams of `array` are, if the caller names none. DLPack gives pinned and managed memory the device 0; the
-/// driver knows whose it is.
+/// The place of the array's streams, if the caller names none. DLPack gives pinned and managed memory device 0, so the
+/// driver is asked.
 #[inline(always)]
 pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
@@ -31,11 +31,11 @@ pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     driver.locate(array.ptr()).map(Place::owning)
 }
 
-/// The stream that memory is ready on, and the other one that its producer works on, too. Who uses it waits for both.
+/// The stream that memory is ready on, and a second stream that its producer works on. A user must wait for both.
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
-/// The streams that the array of `holding` is ready on; `None` if nothing is pending. If nothing keeps that stream alive
-/// any more, the host waits here for all work at its place.
+/// The streams that the array is ready on; `None` if nothing is pending. If nothing keeps the stream alive any more,
+/// the host waits here for all work on its GPU.
 pub(crate) fn ready_streams<'h>(
     py: Python<'_>,
     door: &'static str,
@@ -45,7 +45,7 @@ pub(crate) fn ready_streams<'h>(
     found.map(|alive| Ok((alive, holding.also_ready(py)?))).transpose()
 }
 
-/// The stream that the array is ready on, if it is alive; else the host has waited for all work there.
+/// The stream that the array is ready on, if it is alive. Otherwise the host waits for all work on its GPU.
 #[inline(always)]
 fn alive_or_waited<'h>(
     py: Python<'_>,
@@ -61,7 +61,7 @@ fn alive_or_waited<'h>(
     }
 }
 
-/// The host waits for all work at the place of a stream that nothing keeps alive any more.
+/// Makes the host wait for all work on the GPU of a stream that nothing keeps alive.
 #[cold]
 fn wait_for_lost(
     py: Python<'_>,
@@ -74,7 +74,7 @@ fn wait_for_lost(
     Ok(wait_for_all(py, door, &holding.driver, place, WaitReason::StreamGone)?)
 }
 
-/// Makes `to` wait for both streams that memory is ready on, or for neither, where a capture is in the way of one.
+/// Makes `to` wait for both streams that the memory is ready on. If a capture forbids one wait, makes neither.
 #[inline]
 pub(crate) fn connect_both(
     py: Python<'_>,
@@ -91,8 +91,8 @@ pub(crate) fn connect_both(
     }
 }
 
-/// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned memory is
-/// worked on by the streams of every device: for these the answer is where the stream is, else `at`.
+/// Refuses a stream of another GPU than the array's, given by a consumer or a caller. Streams of every GPU may use
+/// managed and pinned memory. For such memory it returns the stream's place, else `at`.
 #[inline]
 pub(crate) fn check_stream(
     array: &Descriptor,
@@ -112,7 +112,7 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
-/// [`check_stream`] for a stream as a caller names it. Its object may say that it is another GPU's.
+/// [`check_stream`] for a caller's stream argument. A stream object may name its GPU itself.
 #[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,

@@ -1,8 +1,8 @@
-//! The exchange API of our classes: dlpark's table, whose functions are entered by [`super::interpreter`]'s
-//! rule.
+//! The exchange API of the bridge's classes. It wraps each function of dlpark's table by the rule of
+//! [`super::interpreter`].
 //!
-//! dlpark takes the interpreter's lock by PyO3's count of attachments, which foreign code that let the lock go
-//! in between makes wrong.
+//! dlpark takes the interpreter's lock by PyO3's count of attachments. That count is wrong if foreign code has released
+//! the lock in between.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -15,33 +15,33 @@ use pyo3::types::PyCapsule;
 
 use super::interpreter::attached;
 
-/// The name of the capsule (`dlpack.h`, "DLPackExchangeAPI").
+/// The capsule's name (`dlpack.h`, "DLPackExchangeAPI").
 pub(super) const NAME: &CStr = c"dlpack_exchange_api";
 
-/// dlpark's table of a class, which lives as long as the process.
+/// dlpark's table for a class. It lives as long as the process.
 #[derive(Debug)]
 pub(super) struct Inner(pub(super) &'static DLPackExchangeAPI);
 
-// SAFETY: the table is never written again; its functions take the lock that they need.
+// SAFETY: the table is never written again, and its functions take the lock that they need.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// Has dlpark make its table of the class, and returns it.
+/// Makes dlpark install its table on the class, takes it off, and returns it.
 pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<Inner> {
     dlpark::python::install_exchange_api::<T>(py)?;
     let (class, name) = (py.get_type::<T>(), "__dlpack_c_exchange_api__");
     let capsule = class.getattr(name)?;
     class.delattr(name)?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME))?;
-    // SAFETY: dlpark has just made this capsule of a table that it leaks.
+    // SAFETY: dlpark has just made this capsule, of a table that it leaks.
     Ok(Inner(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
 }
 
-/// Puts `table`, which is leaked, on a class.
+/// Leaks `table` and puts it on a class.
 pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> PyResult<()> {
     let table = Box::leak(Box::new(table));
-    // SAFETY: the table lives as long as the process, and nothing is to be done at the capsule's end.
+    // SAFETY: the table lives as long as the process, so the capsule needs no destructor.
     let capsule = unsafe {
         let made = pyo3::ffi::PyCapsule_New((&raw mut *table).cast(), NAME.as_ptr(), None);
         Bound::from_owned_ptr_or_err(py, made)?
@@ -49,8 +49,8 @@ pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> Py
     py.get_type::<T>().setattr("__dlpack_c_exchange_api__", capsule)
 }
 
-/// Runs a function of the table with the interpreter's lock; -1 where there is no interpreter any more. An
-/// exception that was pending stays, unless the function failed with one of its own.
+/// Runs a function of the table with the interpreter's lock. Returns -1 if the interpreter has ended. Keeps an
+/// exception that was pending, unless the function sets another.
 pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     let answer = attached(|py| {
         let pending = PyErr::take(py);
@@ -65,7 +65,7 @@ pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     answer.unwrap_or(-1)
 }
 
-/// Puts the exchange API of a class on one of its subclasses, or on itself.
+/// Puts the exchange API of a class on the class itself, or on a subclass.
 macro_rules! install_table {
     ($class:ty => $on:ty, $py:expr) => {{
         use std::ffi::{c_int, c_void};
@@ -89,7 +89,7 @@ macro_rules! install_table {
             object: *mut c_void,
             out: *mut *mut DLManagedTensorVersioned,
         ) -> c_int {
-            // SAFETY: the caller's own arguments; so for the functions below.
+            // SAFETY: the caller's own arguments, passed on unchanged. This holds for the functions below, too.
             call(|t| t.managed_tensor_from_py_object_no_sync, |f| unsafe { f(object, out) })
         }
 

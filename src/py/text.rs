@@ -1,5 +1,5 @@
-//! Foreign objects in the words of messages. To ask them may run their code: an interrupt passes through.
-//! Of a text of whatever length no more is copied than a message repeats.
+//! Descriptions of foreign objects for messages. Describing an object may run its code, so an interrupt is passed on.
+//! Of a long text only as much is copied as a message shows.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,24 +10,24 @@ use super::native;
 use crate::device::{Device, MemoryKind};
 use crate::error::{Error, Kind, SHOWN};
 
-/// The refusal of what `got` shows, unless its code was interrupted.
+/// The refusal that shows `got`; the interrupt, if describing the object was interrupted.
 #[cold]
 pub(crate) fn refused(kind: Kind, got: PyResult<String>) -> PyErr {
     got.map_or_else(|interrupt| interrupt, |got| Error::new(kind, got).into())
 }
 
-/// What `object` is: its `repr`, or its type where that fails.
+/// The object's `repr`, or its type if `repr` fails.
 pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.repr())
 }
 
-/// The same for the messages of Python.
+/// [`shown`] for messages made in Python.
 #[pyfunction]
 pub(crate) fn _shown<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || shown(x))
 }
 
-/// What `object` prints as, or its type where that fails.
+/// The object's `str`, or its type if `str` fails.
 pub(crate) fn printed(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.str())
 }
@@ -36,17 +36,17 @@ fn written(object: &Bound<'_, PyAny>, text: PyResult<Bound<'_, PyString>>) -> Py
     answered(object.py(), text)?.map_or_else(|| an_object(object), |text| beginning(&text))
 }
 
-/// What `object` is, where its value would say nothing.
+/// Names an object's type, where its value would not help.
 pub(crate) fn an_object(object: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(format!("an object of type {}", type_name(object)?))
 }
 
-/// The name of the type of `object`, module included.
+/// The name of the object's type, with its module.
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
     class_name(&object.get_type())
 }
 
-/// The same of a class.
+/// The name of a class, with its module.
 pub(crate) fn class_name(kind: &Bound<'_, PyType>) -> PyResult<String> {
     let py = kind.py();
     let module = attribute(kind, intern!(py, "__module__"))?;
@@ -57,7 +57,7 @@ pub(crate) fn class_name(kind: &Bound<'_, PyType>) -> PyResult<String> {
     })
 }
 
-/// What an exception says, after the name of its class.
+/// The name of the exception's class, and its message.
 pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     let (class, value) = (error.get_type(py), error.value(py));
     let class = attribute(&class, intern!(py, "__qualname__"))?.unwrap_or_default();
@@ -68,10 +68,10 @@ pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     })
 }
 
-/// More characters than a message of ours has.
+/// Longer than any message of the bridge.
 const MESSAGE: usize = 5 * SHOWN;
 
-/// The text that an attribute is; `None` where it is none.
+/// The value of an attribute, if it is a string.
 pub(crate) fn attribute(
     object: &Bound<'_, PyAny>,
     name: &Bound<'_, PyString>,
@@ -80,12 +80,12 @@ pub(crate) fn attribute(
     value.as_ref().and_then(|value| value.cast().ok()).map(beginning).transpose()
 }
 
-/// The beginning of `text`: one character more than a message repeats, so that it says that there is more.
+/// The beginning of `text`, one character longer than a message shows. The message then marks the text as cut.
 pub(crate) fn beginning(text: &Bound<'_, PyString>) -> PyResult<String> {
     Ok(native::beginning(text, SHOWN + 1)?.to_string_lossy().into_owned())
 }
 
-/// Where memory is.
+/// Where the memory is, for messages.
 pub(crate) fn place_text(device: Device) -> String {
     match device.kind {
         MemoryKind::Device => format!("cuda:{}", device.id),
@@ -94,7 +94,7 @@ pub(crate) fn place_text(device: Device) -> String {
     }
 }
 
-/// Integers as a Python tuple.
+/// Formats integers as a Python tuple.
 pub(crate) fn tuple_text(values: &[i64]) -> String {
     let items: Vec<String> = values.iter().map(ToString::to_string).collect();
     match items.as_slice() {
