@@ -1,10 +1,10 @@
-//! A lease that ends: how its state goes on.
+//! A lease that is ending, and its state.
 
 use super::{Failure, Holder, Settlement, State};
 use crate::driver::codes::is_final;
 use crate::error::Error;
 
-/// A lease that ends.
+/// A lease that is ending.
 #[derive(Debug)]
 pub struct Ending<H: Holder> {
     holder: H,
@@ -13,22 +13,22 @@ pub struct Ending<H: Holder> {
 }
 
 impl<H: Holder> Ending<H> {
-    /// The end of what `holder` holds.
+    /// Starts the end of a lease. `holder` holds the memory.
     pub const fn new(holder: H) -> Self {
         Self { holder, state: State::Due, told: false }
     }
 
-    /// The end where [`Holder::settle`] was called already.
+    /// An end whose [`Holder::settle`] has already returned `settled`.
     pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
         Self { holder, state: settled.into(), told: false }
     }
 
-    /// The holder.
+    /// The holder of the memory.
     pub const fn holder(&self) -> &H {
         &self.holder
     }
 
-    /// The consumer's work, if the memory waits for it.
+    /// The mark of the consumer's work, if the memory waits for it.
     pub const fn mark(&self) -> Option<&H::Mark> {
         match &self.state {
             State::Waiting(mark) => Some(mark),
@@ -36,7 +36,7 @@ impl<H: Holder> Ending<H> {
         }
     }
 
-    /// Where it is.
+    /// The state, without the mark.
     pub const fn state(&self) -> State {
         match self.state {
             State::Due => State::Due,
@@ -47,12 +47,12 @@ impl<H: Holder> Ending<H> {
         }
     }
 
-    /// Whether the references may go.
+    /// Whether the holder may drop its references.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::GivenBack | State::Abandoned)
     }
 
-    /// Goes on as far as that can be now. An interrupt leaves it to be tried again.
+    /// Makes as much progress as is possible now. After an interrupt it can be called again.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, State::Due | State::ToRetry) {
             self.state = match self.holder.settle(lock) {

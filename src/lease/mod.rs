@@ -15,13 +15,13 @@
 //! due, waiting or to retry ── the context is gone or broken ─▶ abandoned
 //! ```
 //!
-//! Nothing here knows Python, streams or locks: a [`Holder`] has the references, makes the orders
-//! ([`Parties::settle`]) and is dropped at the end. The end of a lease takes the holder out under the lock
-//! and drops it outside, since a drop may run anything: a foreign deleter, a destructor that calls back here.
+//! The lease knows nothing of Python, streams or locks. A [`Holder`] holds the references and makes the orders
+//! ([`Parties::settle`]). The end of a lease takes the holder out under the lock and drops it outside. A drop may run
+//! any code: a foreign deleter, or a destructor that calls back here.
 //!
-//! `release()` makes the orders first, between [`Lease::begin`] and [`Lease::end`]; if one fails, the lease is as
-//! before. Until then the holder stays, for threads that release at the same time. They do not wait for each other,
-//! since making an order may run anything, too: each makes the orders, and the first to finish ends the lease.
+//! `release()` makes the orders first, between [`Lease::begin`] and [`Lease::end`]. If one fails, the lease is as
+//! before. Meanwhile the holder stays, for threads that release at the same time. They do not wait for each other,
+//! since making an order may run any code, too. Each thread makes the orders, and the first to finish ends the lease.
 
 mod decide;
 mod ending;
@@ -42,7 +42,7 @@ pub use self::queue::Queue;
 use self::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
 use crate::error::Error;
 
-/// What the state is made of: `std`'s, or in the model those whose every interleaving loom tries.
+/// The parts of the state: from `std`, or from loom, which tries every interleaving in the model.
 mod sync {
     #[cfg(all(loom, test))]
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize};
@@ -56,13 +56,13 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// What holds memory: the references that are dropped at the end, and what only they know.
+/// Holds memory: the references to drop at the end, and what is known with them.
 pub trait Holder: Send {
-    /// The proof that the references may be used: the interpreter's lock, if they are Python's.
+    /// The proof that the references may be used: the interpreter's lock for Python objects.
     type Lock<'l>: Copy;
-    /// The consumer's work, if the memory must wait for it.
+    /// Marks the consumer's work, if the memory must wait for it.
     type Mark: Send;
-    /// Why the holder could not tell: an interrupt.
+    /// An interrupt, which left a question unanswered.
     type Interrupt;
 
     /// Makes the orders that the end needs.
@@ -71,7 +71,7 @@ pub trait Holder: Send {
         lock: Self::Lock<'_>,
     ) -> Result<Settlement<Self::Mark>, Failure<Self::Interrupt>>;
 
-    /// Whether the consumer is done. Does not wait.
+    /// Whether the consumer's work is done. Does not wait.
     fn is_done(&self, mark: &mut Self::Mark) -> Result<bool, Error>;
 }
 
@@ -89,14 +89,14 @@ impl<H: Holder> Holder for Box<H> {
     }
 }
 
-/// What an end that was settled waits for.
+/// What a settled end still waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Settlement<M> {
     /// Nothing.
     Done,
-    /// The producer's stream is unknown: the references stay until the consumer is done.
+    /// The consumer's work: the producer's stream is unknown, so the references stay until that work is done.
     Until(M),
-    /// The same, and that cannot be marked just now.
+    /// The consumer's work, which cannot be marked just now.
     Later,
 }
 
@@ -105,7 +105,7 @@ pub enum Settlement<M> {
 pub enum Failure<I> {
     /// The driver failed, or a graph capture is in the way.
     Failed(Error),
-    /// The one that was asked for a stream raised what is no answer.
+    /// An object that was asked for its stream raised an interrupt.
     Interrupted(I),
 }
 
@@ -115,18 +115,19 @@ impl<I> From<Error> for Failure<I> {
     }
 }
 
-/// Where an end is.
+/// The state of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State<M = ()> {
-    /// Orders are to be made.
+    /// The orders are still to be made.
     Due,
-    /// They are made; the references stay until the consumer is done.
+    /// The orders are made. The references stay until the consumer's work is done.
     Waiting(M),
-    /// They could not be made just then.
+    /// The orders could not be made, and will be tried again.
     ToRetry,
-    /// All is done: the references go.
+    /// The memory went back. The references may be dropped.
     GivenBack,
-    /// No order can be made any more, and the memory is gone with its context: the references go.
+    /// The context is destroyed or broken, and its memory with it. No order is possible, and the references may be
+    /// dropped.
     Abandoned,
 }
 
@@ -140,21 +141,21 @@ impl<M> From<Settlement<M>> for State<M> {
     }
 }
 
-/// What holds memory until it is ended, once.
+/// Keeps a holder until the first call ends the lease.
 pub struct Lease<H> {
     place: Mutex<Place<H>>,
-    /// Whether it was ended, or is being ended: what most callers ask, without the lock.
+    /// Whether the lease has ended or is ending. Most callers read this, without the lock.
     ended: AtomicBool,
 }
 
 struct Place<H> {
     holder: Option<H>,
-    /// How many have begun to end it, and are not done.
+    /// How many threads are between [`Lease::begin`] and [`Lease::stop`].
     enders: usize,
 }
 
 impl<H> Lease<H> {
-    /// A lease that `holder` holds.
+    /// A lease of the memory that `holder` holds.
     pub fn new(holder: H) -> Self {
         let place = Place { holder: Some(holder), enders: 0 };
         Self { place: Mutex::new(place), ended: AtomicBool::new(false) }
@@ -164,14 +165,14 @@ impl<H> Lease<H> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the holder, unless the lease was ended, or is being ended. `look` must not come back to this lease.
+    /// Runs `look` on the holder; `None` if the lease has ended or is ending. `look` must not use this lease.
     pub fn with<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         if place.enders == 0 { place.holder.as_mut().map(look) } else { None }
     }
 
-    /// Looks at the holder where waiting is not allowed, as in a garbage collector's visit: `None` also where
-    /// another thread is looking.
+    /// Like [`Self::with`], without waiting, for a garbage collector's visit. `None` also if another thread holds the
+    /// lock.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
         match self.place.try_lock() {
             Ok(place) => place.holder.as_ref().map(look),
@@ -180,13 +181,13 @@ impl<H> Lease<H> {
         }
     }
 
-    /// Whether it is still leased.
+    /// Whether the lease has neither ended nor begun to end.
     pub fn is_leased(&self) -> bool {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Begins an end, to make its orders: `look` takes from the holder what they need. The holder stays for other
-    /// threads that begin to end it; no one else looks at it until [`Self::stop`]. `None` if it was ended.
+    /// Begins an end: `look` takes from the holder what making the orders needs. `None` if the lease has ended. Other
+    /// threads may begin an end, too. Until [`Self::stop`] no other code sees the holder.
     pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         let taken = place.holder.as_mut().map(look)?;
@@ -195,14 +196,14 @@ impl<H> Lease<H> {
         Some(taken)
     }
 
-    /// Changes the holder between [`Self::begin`] and [`Self::stop`], unless it was ended.
+    /// Changes the holder between [`Self::begin`] and [`Self::stop`]; does nothing if the lease has ended.
     pub fn amend(&self, change: impl FnOnce(&mut H)) {
         if let Some(holder) = &mut self.place().holder {
             change(holder);
         }
     }
 
-    /// Is done with an end that was begun. If no thread has ended the lease or is about to, it is leased again.
+    /// Finishes an end that was begun. If no thread has ended the lease or is ending it, it is leased again.
     pub fn stop(&self) {
         let mut place = self.place();
         place.enders = place.enders.saturating_sub(1);
@@ -210,12 +211,12 @@ impl<H> Lease<H> {
         self.ended.store(!is_leased, Ordering::Release);
     }
 
-    /// Ends it where no other thread can reach it any more.
+    /// Ends a lease that no other thread can reach.
     pub fn end_unshared(&mut self) -> Option<H> {
         self.place.get_mut().unwrap_or_else(PoisonError::into_inner).holder.take()
     }
 
-    /// Ends it: the first call returns the holder, every later one nothing.
+    /// Ends the lease. Only the first call returns the holder.
     pub fn end(&self) -> Option<H> {
         let mut place = self.place();
         self.ended.store(true, Ordering::Release);

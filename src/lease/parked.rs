@@ -1,8 +1,8 @@
-//! The ends that are not over, by what they wait for.
+//! Pending ends, sorted by what they wait for.
 //!
-//! What is queued on one stream is done in its order. So of those that wait for one stream the first is asked, and the
-//! next only once that is over: however many there are, a question for each stream tells that none can go on. Those
-//! that wait for something else are asked one by one.
+//! The work of one stream finishes in its order. So of the ends that wait for one stream only the first is asked, and
+//! the next when the first is over. One question per stream is enough, however many ends wait. Ends that wait for
+//! something else are asked one by one.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
@@ -13,37 +13,37 @@ use std::mem::ManuallyDrop;
 use super::Queue;
 use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// What an item waits for: a lane, and its number there. Of those in one lane none is over before one with a smaller
-/// number.
+/// What an item waits for: a lane, and the item's number in the lane. No item is over before an item of the same lane
+/// with a smaller number.
 pub type Turn<K> = (K, u64);
 
-/// How much one call asks.
+/// The limits of one call of [`Parked::ask`].
 #[derive(Debug, Clone, Copy)]
 pub struct Most {
-    /// How many lanes, each item without one counted as one.
+    /// How many lanes to ask. Each item without a lane counts as one.
     pub lanes: usize,
-    /// How many questions in all.
+    /// How many questions to ask in all.
     pub questions: usize,
 }
 
 impl Most {
-    /// Everybody who may be over.
+    /// No limits.
     pub const ALL: Self = Self { lanes: usize::MAX, questions: usize::MAX };
 }
 
-/// What is asked next.
+/// An entry of the queue.
 #[derive(Debug)]
 enum Entry<K, T> {
     Alone(T),
     Lane(K),
-    /// It was moved to a lane.
+    /// An item that was moved to a lane.
     Moved,
 }
 
-/// The items, each in its lane.
+/// The items of each lane, by number.
 type Lanes<K, T> = HashMap<K, BTreeMap<u64, T>, BuildHasherDefault<WordHasher>>;
 
-/// Hashes handles and addresses, a few instructions each. They are multiples of many bytes, and nobody chooses them.
+/// Hashes handles and addresses in a few instructions. Their low bits are equal, and no attacker chooses them.
 #[derive(Debug, Default)]
 pub struct WordHasher(u64);
 
@@ -70,34 +70,34 @@ impl Hasher for WordHasher {
     }
 }
 
-/// Items that are asked whether they are over until they are.
+/// Items to ask again and again until they are over.
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
     queue: Queue<Entry<K, T>>,
-    /// A lane has one entry in the queue, or is being asked.
+    /// The lanes. Each has one entry in the queue, or is being asked.
     lanes: Mutex<Lanes<K, T>>,
-    /// How many items there are: what every call of the bridge asks, without a lock.
+    /// How many items there are. Every call of the bridge reads this, without a lock.
     length: AtomicUsize,
 }
 
 impl<K: Clone + Eq + Hash, T> Parked<K, T> {
-    /// None yet; `turn` tells what an item waits for, if that is a lane.
+    /// An empty collection. `turn` returns the lane that an item waits in, if any.
     pub fn new(turn: fn(&T) -> Option<Turn<K>>) -> Self {
         let (lanes, length) = (Mutex::default(), AtomicUsize::new(0));
         Self { turn, queue: Queue::default(), lanes, length }
     }
 
-    /// How many there are, those that are being asked included.
+    /// How many items there are, those being asked included.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Whether there is none.
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds one.
+    /// Adds an item.
     pub fn push(&self, item: T) {
         self.length.fetch_add(1, Ordering::AcqRel);
         self.put(item);
@@ -117,7 +117,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
                 slot.insert(item);
                 return;
             }
-            // No other has this number.
+            // Cannot happen, since numbers in a lane are unique. Ask the item alone.
             Some(Slot::Occupied(_)) => Entry::Alone(item),
             None => {
                 lanes.insert(key.clone(), BTreeMap::from([(number, item)]));
@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         self.queue.push(entry);
     }
 
-    /// Asks one. Where that panics, it counts no more.
+    /// Asks an item. If `is_over` panics, the item no longer counts.
     fn is_over(&self, item: &mut T, is_over: &mut impl FnMut(&mut T) -> bool) -> bool {
         let counted = CountGuard(&self.length);
         let is_over = is_over(item);
@@ -138,11 +138,11 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         is_over
     }
 
-    /// Asks those whose turn it is, as many as `most` says and those asked longest ago first, with nothing locked, since
-    /// to ask may run anything, this too. Those that are over come back.
+    /// Asks the next items, least recently asked first, within the limits of `most`. Returns those that are over.
+    /// Nothing is locked meanwhile, since `is_over` may run any code, this function too.
     ///
-    /// Where `is_over` panics, all others stay. The one that it was asked of is leaked: it would panic again, and is not
-    /// over.
+    /// If `is_over` panics, all other items stay. The item that it was asked about is leaked: it is not over, and would
+    /// panic again.
     pub fn ask(&self, most: Most, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let (mut over, mut left) = (Vec::new(), most.questions);
         let entries = self.queue.ask(most.lanes.min(most.questions), |entry| {
@@ -174,7 +174,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         over
     }
 
-    /// Asks the first of a lane, and the next as long as they are over.
+    /// Asks the items of a lane in order, up to the first that is not over.
     fn ask_lane(
         &self,
         key: &K,
@@ -198,7 +198,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
     }
 }
 
-/// Counts one less when it is dropped.
+/// Decreases the count when dropped.
 struct CountGuard<'a>(&'a AtomicUsize);
 
 impl Drop for CountGuard<'_> {
@@ -207,7 +207,7 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-/// A lane that is being asked, which goes back to the queue, also where that panics.
+/// A lane that is being asked. It goes back to the queue when dropped, also after a panic.
 struct LaneGuard<'a, K: Clone + Eq + Hash, T> {
     parked: &'a Parked<K, T>,
     key: &'a K,

@@ -1,4 +1,4 @@
-//! Whose streams an end is between, and the orders that it makes of them.
+//! The streams on both sides of an end, and the orders between them.
 
 use smallvec::SmallVec;
 
@@ -9,23 +9,23 @@ use crate::error::{Error, Kind, Result};
 use crate::order::{self, Mark, Purpose};
 use crate::stream::{Alive, Stream, between};
 
-/// Some streams. An end seldom has more than two on a side, and allocates nothing for them.
+/// A list of streams. An end rarely has more than two on a side, so it does not allocate.
 pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 
-/// The streams of both sides, as far as they are known and alive.
+/// The streams on both sides of an end, as far as they are known and alive.
 #[derive(Debug, Clone)]
 pub struct Parties<'a> {
     /// The streams that consumers worked on.
     pub users: Streams<'a>,
-    /// The producer's, and those upstream. At least one.
+    /// The producer's streams, and those upstream. Never empty.
     pub producers: Streams<'a>,
-    /// Whether the first of these is the producer's own. Where it is not, but stands in for it, the
-    /// producer may go on working on one that does not follow it.
+    /// Whether the first of `producers` is the producer's own stream. If it only stands in for that
+    /// stream, the producer may go on working on a stream that does not follow it.
     pub known: bool,
 }
 
 impl<'a> Parties<'a> {
-    /// Of an end between two streams that are not known, where `stream` stands in for both.
+    /// An end with unknown streams on both sides. `stream` stands in for both.
     pub fn one(stream: Alive<'a>) -> Self {
         let of = |stream| Streams::from_slice(&[stream]);
         Self { users: of(stream), producers: of(stream), known: false }
@@ -33,14 +33,14 @@ impl<'a> Parties<'a> {
 }
 
 impl Parties<'_> {
-    /// Whether each of the producers' streams is in order after each of the users' by itself.
+    /// Whether each producer's stream follows each user's stream without an order.
     pub(super) fn are_one_stream(&self) -> bool {
         let mut pairs =
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (user, next)));
         pairs.all(|(user, next)| between(*user, *next).is_some())
     }
 
-    /// Joins what forked in a graph capture, where the host waits for all else.
+    /// For an end where the host waits: orders the streams that are inside a graph capture.
     pub fn join(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
@@ -62,8 +62,8 @@ impl Parties<'_> {
         Ok(())
     }
 
-    /// Makes every stream of the producer's wait for every one of the consumers', and marks where the
-    /// work of these ends if that has to be waited for. `detach` runs what may block.
+    /// Makes each producer's stream wait for each user's stream. Marks the end of the users' work if
+    /// the memory must wait for it. `detach` runs calls that may block.
     pub fn settle(
         &self,
         driver: &Handle,
@@ -73,7 +73,8 @@ impl Parties<'_> {
         let edges = || {
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (*user, *next)))
         };
-        // A mark on a stream is a record there, which orders what one stream stands in for.
+        // A mark records an event on the stream. That orders the streams that the stream stands in
+        // for.
         let by_mark =
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
         for edge in edges().filter(|edge| !by_mark(edge)) {

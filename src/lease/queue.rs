@@ -1,15 +1,15 @@
-//! The ends that are not over: the bridge checks them again, one after the other.
+//! The queue of pending ends. The bridge asks them again, one after the other.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, PoisonError};
 
-/// A queue in the order in which its items were asked last.
+/// A queue with the least recently asked item first.
 #[derive(Debug)]
 pub struct Queue<T> {
     items: Mutex<VecDeque<T>>,
-    /// How many there are: what every call of the bridge asks, without the lock.
+    /// How many items there are. Every call of the bridge reads this, without the lock.
     length: AtomicUsize,
 }
 
@@ -20,26 +20,26 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// How many there are that no thread is asking just now.
+    /// How many items there are, without those being asked.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Whether there is none.
+    /// Whether there are no items, apart from those being asked.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds one.
+    /// Adds an item.
     pub fn push(&self, item: T) {
         self.change(|items| items.push_back(item));
     }
 
-    /// Asks the first `most`, with nothing locked, since to ask may run anything, this too. Those that
-    /// are not over go to the end; those that are come back.
+    /// Asks the first `most` items. Items that are not over go to the end, and the others are returned. Nothing is
+    /// locked meanwhile, since `is_over` may run any code, this function too.
     ///
-    /// Where `is_over` panics, all others stay. The one that it was asked of is leaked: it would panic again,
-    /// and is not over.
+    /// If `is_over` panics, all other items stay. The item that it was asked about is leaked: it is not over, and would
+    /// panic again.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let mut asked = Batch { queue: self, items: VecDeque::new() };
         self.change(|items| asked.items.extend(items.drain(..most.min(items.len()))));
@@ -65,7 +65,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Those that are being asked, which go back at its end.
+/// The items being asked. They go back to the queue when dropped.
 struct Batch<'a, T> {
     queue: &'a Queue<T>,
     items: VecDeque<T>,

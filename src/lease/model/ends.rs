@@ -1,4 +1,4 @@
-//! Ends that go through the lease and the queue.
+//! Models of ends that go through the lease and the queue.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use loom::thread;
 use crate::error::Error;
 use crate::lease::{Ending, Failure, Holder, Lease, Queue, Settlement, State};
 
-/// How often a thing happened. To note it is no step of its own, where loom would try every order.
+/// How often something happened. Not a loom atomic, so that counting adds no interleavings.
 type Times = std::sync::Arc<std::sync::atomic::AtomicUsize>;
 
-/// A holder whose end has to wait for its consumer, unless that is done.
+/// A holder whose end waits for its consumer, unless the consumer is done.
 struct Fake {
     drops: Times,
     settled: Times,
@@ -46,7 +46,7 @@ impl Drop for Fake {
     }
 }
 
-/// A lease, the queue that its end waits in, and how often each thing happened.
+/// A lease, the queue in which its end waits, and counts of what happened.
 #[derive(Clone)]
 struct Ends {
     lease: Arc<Lease<Fake>>,
@@ -72,7 +72,7 @@ impl Ends {
         thread::spawn(move || call(&ends))
     }
 
-    /// Ends the lease as a view does: at once, or once a thread that asks finds it done.
+    /// Ends the lease as a view does: at once, or in the queue until its consumer is done.
     fn end(&self) -> bool {
         let Some(holder) = self.lease.end() else { return false };
         let mut ending = Ending::new(holder);
@@ -85,7 +85,7 @@ impl Ends {
         true
     }
 
-    /// How many are over that were not.
+    /// Asks one pending end. Returns how many are over.
     fn ask(&self) -> usize {
         let over = self.queue.ask(1, |ending| {
             assert_eq!((ending.state(), ending.advance(())), (State::Waiting(()), Ok(())));
@@ -95,7 +95,7 @@ impl Ends {
         over.len()
     }
 
-    /// How often it was settled and dropped.
+    /// How often the holder was settled, and dropped.
     fn counts(&self) -> (usize, usize) {
         (self.settled.load(Ordering::SeqCst), self.drops.load(Ordering::SeqCst))
     }

@@ -1,8 +1,7 @@
-//! Every interleaving of the calls of a lease, of the queue and of ends that go through both, by [loom]:
-//! `make loom` runs these in place of the tests.
+//! Models that go through every interleaving of the calls of a lease, of its queues and of ends, by [loom]. `make loom`
+//! runs them in place of the tests.
 //!
-//! The threads here are loom's, and so is everything that they share; each test is run once for every
-//! order in which their steps can come.
+//! The threads and all that they share are loom's. Loom runs each test once for every possible order of their steps.
 //!
 //! [loom]: https://docs.rs/loom
 
@@ -16,7 +15,7 @@ mod ends;
 mod parked;
 mod queue;
 
-/// Something that counts its drops, and says while it is looked at that it lives.
+/// Counts its drops. [`Self::look`] fails after the drop.
 struct Memory {
     drops: Arc<AtomicUsize>,
 }
@@ -45,7 +44,7 @@ impl Scene {
         Self { drops, lease: Arc::new(Lease::new(kept)) }
     }
 
-    /// `call` on a thread of its own.
+    /// Runs `call` on a new thread.
     fn on_thread<R: 'static>(
         &self,
         call: impl FnOnce(&Lease<Arc<Memory>>) -> R + 'static,
@@ -139,12 +138,12 @@ fn what_nobody_ends_goes_with_the_last_who_holds_its_lease() {
     });
 }
 
-/// An end that is begun and refused.
+/// Begins an end and gives it up.
 fn refuse(lease: &Lease<Arc<Memory>>) -> bool {
     lease.begin(|kept| kept.look()).map(|()| lease.stop()).is_some()
 }
 
-/// An end that is begun, makes its orders, which `made` counts, and ends.
+/// Begins an end, makes its orders, counted in `made`, and ends the lease.
 fn release(lease: &Lease<Arc<Memory>>, made: &AtomicUsize) -> bool {
     if lease.begin(|kept| kept.look()).is_none() {
         return false;
@@ -196,7 +195,7 @@ fn an_end_that_is_refused_loses_nothing_to_one_that_comes_at_once() {
         let refused = scene.on_thread(refuse);
         let end = scene.on_thread(|lease| lease.end().is_some());
         let (refused, ended) = (refused.join().unwrap(), end.join().unwrap());
-        // The refusal may have come too late.
+        // `refused` is false if the refusal came too late.
         assert!(ended, "{refused}");
         assert_eq!((scene.lease.is_leased(), scene.drops()), (false, 1));
         assert!(scene.lease.with(|kept| kept.look()).is_none());

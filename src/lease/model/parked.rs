@@ -1,11 +1,11 @@
-//! The ends that are not over, by what they wait for: pushed and asked by several threads.
+//! Models of pending ends in lanes, which several threads push and ask.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::lease::{Most, Parked};
 
-/// Items of one lane, by their numbers.
+/// Items in one lane, by number.
 fn parked(numbers: &[u64]) -> Arc<Parked<u32, u64>> {
     let parked = Parked::new(|number| Some((1, *number)));
     numbers.iter().for_each(|number| parked.push(*number));

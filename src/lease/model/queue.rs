@@ -1,4 +1,4 @@
-//! The queue alone: what is pushed and asked by several threads.
+//! Models of the queue alone, which several threads push and ask.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use loom::thread;
 
 use crate::lease::Queue;
 
-/// Something that is queued: whether it is asked just now, and how often it was asked.
+/// An item: whether it is being asked, and how often it was asked.
 struct Item {
     id: usize,
     busy: Arc<AtomicUsize>,
@@ -18,7 +18,7 @@ impl Item {
         Self { id, busy: Arc::new(AtomicUsize::new(0)), times: 0 }
     }
 
-    /// Whether this was the question number `last`.
+    /// Counts the questions. True from question number `last` on.
     fn ask(&mut self, last: usize) -> bool {
         assert_eq!(self.busy.swap(1, Ordering::SeqCst), 0, "asked by two at once");
         self.times += 1;
