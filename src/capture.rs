@@ -59,7 +59,7 @@ pub const fn host_route(part: Part) -> Route {
     }
 }
 
-/// How to make the edge from a stream in the state `from` to the stream `to` in the state `part`.
+/// How to make the stream `to`, which is in the state `part`, wait for a stream in the state `from`.
 pub fn route(direction: Direction, from: Part, to: Stream, part: Part) -> Route {
     match (from, part) {
         (Part::Beside, _) | (_, Part::Beside) if direction == Direction::Unsaid => Route::Pointless,

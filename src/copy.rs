@@ -136,7 +136,7 @@ impl Blocks {
             if row.extent > most {
                 (best, most) = ((None, Some(at)), row.extent);
             }
-            // In the target only an outer dimension has steps of whole rows.
+            // Only a dimension further out can be the plane: its steps in the target are whole rows.
             for (further, plane) in axes.iter().enumerate().take(at) {
                 let apart = plane.source / row.source;
                 let fits = plane.source % row.source == 0 && apart >= row.extent;

@@ -15,7 +15,7 @@ REFUSAL = re.compile(r'^( {4}Dtype: Buffer, "dtype", ")[^"]*(";)$', re.MULTILINE
 ROWS = """\
 //! The table's rows. `docs/generate.py dtypes` writes this file from `tests/data/dtype.toml`.
 
-/// A row of the table.
+/// An element type: a row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {{
     pub(super) name: &'static str,

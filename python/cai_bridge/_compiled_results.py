@@ -189,7 +189,7 @@ def checked(schema: Schema, made: Any, args: tuple[Any, ...], like: Any) -> Any:
 
 
 def _check(schema: Schema, number: int, result: Any, spec: Any, device: Any) -> None:
-    """Compare a result with `spec`, which is a shape and dtype or a tensor that it is like."""
+    """Compare a result with `spec`: a shape and dtype, or a tensor that the result is like."""
     if not isinstance(result, torch.Tensor):
         hint = ", or into=True for a function that writes its results" if result is None else ""
         raise TypeError(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
 
     Way = list[tuple[Callable[[Any], str] | None, Any]]
-    """The keys on the way to a part, each with how it is shown if not as an item's key."""
+    """The keys on the way to a part. A key is shown by its function, or as an item's key."""
 
 _field = ".{}".format
 _OWN = __file__.rpartition("_containers")[0]
@@ -350,7 +350,7 @@ def _parameter(names: list[str], number: int) -> str:
 def say_where(error: Exception, traceback: TracebackType | None, path: str) -> None:
     """Add a place to an error: before the bridge's own words, ``x["mask"][2]: …``, or as a note.
 
-    Other code may recognise its exception by its words, so these stay.
+    Other code may recognise its own exception by the text, so the text of such an exception stays.
     """
     said = error.args
     if _is_ours(error, traceback):

@@ -69,7 +69,8 @@ def _watch() -> None:
         _logger._cache = _LevelCache()  # type: ignore[attr-defined]
         _tell()
     else:
-        # Without this cache `logging` reports no change: every event is made, then filtered.
+        # Without this cache `logging` does not tell when a level changes. So every event is made,
+        # and `logging` drops it if its level is off.
         _core._set_event_level(_DEBUG)
 
 

@@ -123,7 +123,7 @@ def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[boo
 def tensor_of(x: Any) -> Any:
     """Return a host array as a tensor over its memory, or as a copy if the memory is read-only."""
     if isinstance(x, torch.Tensor) or not hasattr(x, "__dlpack__"):
-        # NumPy's reductions return scalars as well.
+        # A NumPy scalar, which NumPy's reductions return, becomes a tensor as well.
         return torch.as_tensor(x) if hasattr(x, "__array_interface__") else x
     try:
         return convert(x, torch.Tensor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ._core import _imported
 
-# The modules, and in each the registries that views belong to.
+# Dask's modules, and in each the registries that views are entered in.
 REGISTRIES = {
     "distributed.protocol.serialize": ("dask_serialize", "dask_deserialize"),
     "distributed.protocol.cuda": ("cuda_serialize", "cuda_deserialize"),

@@ -49,7 +49,8 @@ ANSWER = 20.0
 UNSEEN = 10.0
 # A share that no receiver has opened for this long is logged.
 FORGOTTEN = 60.0
-# CUDA_ERROR_INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED, NOT_SUPPORTED: there is no handle.
+# CUDA_ERROR_INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED, NOT_SUPPORTED: CUDA exports no handle of
+# the memory.
 REFUSALS = {1, 400, 800, 801}
 WAYS = (
     "memory of cudaMalloc, as the default allocators of PyTorch and CuPy have; a pool that exports "
@@ -871,7 +872,7 @@ def _opened(
         view = from_cai(entries, stream=stream, owner=owner, dtype=answer["dtype"])
         undo.pop_all()
     owner.done = done
-    # A queued wait keeps what it needs of the event.
+    # The event can be closed: a wait that is queued already stays valid.
     _twice(ready.close)
     _watch(loop, peer, view)
     return view

@@ -118,7 +118,7 @@ class _Block(ContextDecorator):
         if not inspect.iscoroutinefunction(function):
             return super().__call__(function)
 
-        # The call alone would be over before any work is done.
+        # Calling a coroutine function does no work yet: the trace covers the `await`.
         @functools.wraps(function)
         async def traced(*args: Any, **kwargs: Any) -> Any:
             with self._recreate_cm():

@@ -46,7 +46,7 @@ const fn name(bytes: &[u8]) -> &CStr {
 pub enum Form {
     /// `DLManagedTensor`, which has no flags.
     Legacy,
-    /// `DLManagedTensorVersioned`, with its flags.
+    /// `DLManagedTensorVersioned`, with these flags.
     Versioned(DlpackFlags),
 }
 

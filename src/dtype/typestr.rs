@@ -109,7 +109,7 @@ impl Typestr {
         }
     }
 
-    /// Whether both name the same type.
+    /// Whether both typestrs name the same type.
     #[doc(hidden)]
     pub fn is_same(text: &str, other: &str) -> bool {
         let of = |text| {

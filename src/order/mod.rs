@@ -265,7 +265,7 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
 /// The call that an edge is made for, as its event reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Purpose {
-    /// The name of the call.
+    /// The name of the call that makes the edge.
     pub door: &'static str,
     /// Whether it is the hand-over or the end.
     pub direction: Direction,

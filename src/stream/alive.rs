@@ -67,7 +67,7 @@ impl Alive<'_> {
         self.stream
     }
 
-    /// Where the stream is. For a handle it is the expected place: the stream itself knows its context.
+    /// The stream's device and context. For a handle, those that the caller expects: only the driver knows them.
     pub const fn place(self) -> Place {
         Place { ordinal: self.ordinal, context: self.context }
     }
@@ -85,12 +85,12 @@ impl Alive<'_> {
         self.named_here().handle()
     }
 
-    /// Whether this stream stands in for another.
+    /// Whether this stream stands in for a blocking stream whose handle is lost.
     pub const fn stands_in(self) -> bool {
         self.stands_in
     }
 
-    /// Whether both are the same stream. Two equal handles are, whatever their expected places.
+    /// Whether both are the same stream. Two equal handles are the same stream, whatever places are expected.
     pub fn is(self, other: Alive<'_>) -> bool {
         self.is_at(other.stream, other.place())
     }

@@ -54,20 +54,20 @@ class Advice:
     """One piece of advice."""
 
     name: str
-    """Its name in the JSON."""
+    """The advice's name in the JSON."""
     level: Level
     """One of `LEVELS`."""
     applies: Callable[[Surroundings], bool]
-    """Whether it applies in these surroundings."""
+    """Whether the advice applies in these surroundings."""
     what: str
     """What happens."""
     action: str
     """What to do."""
     source: str
-    """Where it is documented, or was measured."""
+    """Where the advice is documented, or was measured."""
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as data for JSON."""
+        """Return the advice as data for JSON."""
         return {name: said for name, said in vars(self).items() if name != "applies"}
 
 

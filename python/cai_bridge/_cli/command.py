@@ -178,7 +178,7 @@ def _add_perturb(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument(
         "command",
-        # Everything after it belongs to the program, including options.
+        # Everything after `--` belongs to the program, including options.
         nargs=argparse.REMAINDER,
         metavar="-- program ...",
         help="the program and its arguments",

@@ -113,7 +113,8 @@ def show(table: Table) -> None:
         print(plain(table))
         return
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    # Printed at once, since rich ends a program whose reader has enough, as if the answer were no.
+    # The text is collected and printed once. If the pipe's reader ends early, rich would exit
+    # with 1, which means "no" here.
     with console.capture() as shown:
         for spans in _lines(table):
             row = Text()

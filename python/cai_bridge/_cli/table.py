@@ -91,8 +91,8 @@ class Table:
     def worst(self, pair: Pair, route: Route) -> str:
         """Return the gravest outcome of a pair on a route.
 
-        What is refused counts only where it is the array itself: a route that refuses some element
-        type, say, is as good as the rest of it.
+        A refusal counts only if the array itself is refused. A route that refuses an element type,
+        say, is as good as its other aspects.
         """
         outcomes = {aspect: self.outcome(pair, route, aspect) for aspect in ASPECTS}
         rest = [
@@ -103,7 +103,7 @@ class Table:
         return worst(rest)
 
     def best(self, pair: Pair, *, door: str | None = None, bridged: bool) -> str:
-        """Return the outcome of the best route, each judged by its gravest."""
+        """Return the outcome of the best route. A route's outcome is that of its worst aspect."""
         found = [
             self.worst(pair, route)
             for route in self.routes
@@ -129,14 +129,14 @@ class Table:
 
     @property
     def sides(self) -> list[str]:
-        """List those of `SIDES` that were judged; older files have no `convert`."""
+        """List the `SIDES` that were judged. Older files have no `convert`."""
         there = {route.side for route in self.routes}
         return [side for side in SIDES if side in there or side != CONVERT]
 
     def outcomes(self, side: str) -> Iterator[str]:
         """List the outcomes of all aspects of all pairs on one of `SIDES`.
 
-        Of views those of the route that is advised, else those of every route.
+        For views only the advised route counts, for the other sides every route.
         """
         for pair in self.pairs:
             advised = self.advised(pair)

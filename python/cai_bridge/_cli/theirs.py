@@ -40,7 +40,7 @@ def own_stdout() -> Iterator[None]:
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        # There may be no such descriptors, as in a service.
+        # Descriptors 1 and 2 may be closed, as in a service.
         with contextlib.suppress(OSError):
             kept = os.dup(1)
             stack.callback(os.close, kept)

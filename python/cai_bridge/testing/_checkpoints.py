@@ -164,7 +164,7 @@ def _record(folder: str, name: str, x: Any) -> None:
 
 
 def watched(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make each result of a function that hands arrays over a checkpoint."""
+    """Make a checkpoint of each result of a function that hands arrays over."""
     counted = itertools.count(1)
 
     @functools.wraps(function)
@@ -179,7 +179,7 @@ def watched(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watched_adapt(adapt: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the arrays that an adapted function receives checkpoints."""
+    """Make a checkpoint of each array that an adapted function receives."""
 
     @functools.wraps(adapt)
     def call(function: Any = None, *arguments: Any, **named: Any) -> Any:

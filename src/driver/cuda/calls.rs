@@ -55,7 +55,7 @@ macro_rules! calls {
         raw { $($raw:ident = $raw_symbol:ident: fn($($raw_type:ty),*);)* }
         $($name:ident = $symbol:ident: fn($($argument:ident: $type:ty),*);)+
     ) => {
-        /// The entry points. The result of some is looked at; the others only succeed or fail.
+        /// The entry points. A `raw` one returns its code; each other one has a method that returns a `Result`.
         #[derive(Debug)]
         pub(super) struct $table {
             error_name: ErrorName,

@@ -1,7 +1,7 @@
 //! Allocations and frees.
 //!
-//! A stream's pool hands a freed block out again at once for the same stream, as caching allocators do. That is right
-//! for work on this stream, and a race with any other work that is not ordered before.
+//! A stream's pool hands a freed block out again at once for the same stream, as caching allocators do. New work on
+//! this stream is in order. Earlier work on another stream races with it unless it is ordered before.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -217,13 +217,13 @@ impl State {
         Ok(())
     }
 
-    /// A wait inside a capture for something outside.
+    /// Refuses a wait inside a capture for work outside it. The capture fails.
     pub(super) fn isolate(&mut self, stream: StreamId) -> u32 {
         self.spoil_capture_of(stream);
         codes::STREAM_CAPTURE_ISOLATION
     }
 
-    /// A call outside a capture about an event recorded inside.
+    /// Refuses a call outside a capture about an event that was recorded inside it. The capture fails.
     pub(super) fn captured_event(&mut self, capture: CaptureId) -> u32 {
         self.spoil(capture);
         codes::CAPTURED_EVENT

@@ -61,12 +61,12 @@ impl Clock {
         self.get(lane) >= time
     }
 
-    /// The lanes with work that this point is ordered after, each with the number.
+    /// The lanes with work that this point is ordered after, each with the number of its last such work.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Lane, u64)> + '_ {
         self.0.iter().map(|(lane, time)| (*lane, *time))
     }
 
-    /// The number of those lanes.
+    /// The number of lanes with work that this point is ordered after.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

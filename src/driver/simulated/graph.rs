@@ -26,7 +26,7 @@ pub(super) struct Executable {
     nodes: Arc<[Node]>,
     /// The number of steps on each of the capture's lanes.
     times: Vec<u64>,
-    /// The lanes that stand for them at a launch.
+    /// The device's lanes on which a launch runs them, one for each of the capture's lanes.
     lanes: Vec<Lane>,
     /// The end of the previous launch.
     end: Clock,

@@ -26,16 +26,16 @@ pub(super) enum Work {
     Run(Arc<Action>),
     /// Fills the freed block at this address with the pattern of freed memory.
     Poison(u64),
-    /// Nothing: a graph node that waits for an event.
+    /// Does nothing: a graph node that waits for an event.
     External(Event),
     /// Tells another process that this record of an event is reached.
     Reach(Slot, u64),
-    /// Nothing, once another process has reached this record of an event.
+    /// Waits until another process has reached this record of an event, and does nothing else.
     Await(Slot, u64),
 }
 
 impl Work {
-    /// Whether only its place in the order holds the work up.
+    /// Whether the work may run once all work before it has run.
     pub(super) fn is_free(&self) -> bool {
         !matches!(self, Self::Await(slot, record) if !slot.is_reached(*record))
     }

@@ -1,7 +1,7 @@
 //! The queued work, and which of it runs next.
 //!
-//! Only work that the forced point follows runs, and of the pieces that are ready always the last launched.
-//! This is the least helpful legal order, so a missing wait shows in the values.
+//! Work runs only if the point that must be reached is ordered after it. Of the pieces that are ready, the one launched
+//! last runs first. This is the least helpful legal order, so a missing wait shows in the values.
 
 use std::collections::{BTreeSet, VecDeque};
 

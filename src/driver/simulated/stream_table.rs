@@ -68,7 +68,7 @@ pub(super) struct StreamState {
     pub(super) context: Context,
     pub(super) role: Role,
     pub(super) lane: Lane,
-    /// What the stream's next work follows.
+    /// The point that the stream's next work is ordered after.
     pub(super) clock: Clock,
     pub(super) alive: bool,
     /// Whether the stream was destroyed with its context.
@@ -150,7 +150,7 @@ impl Streams {
         for other in &*blocking {
             clock.join(&self.all[other.0].clock);
         }
-        // A dead stream gets no more work, so once is enough.
+        // A dead stream gets no more work, so its clock need not be added again.
         blocking.retain(|other| self.all[other.0].alive);
     }
 

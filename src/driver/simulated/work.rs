@@ -186,7 +186,7 @@ impl Simulated {
         }
     }
 
-    /// Runs what `target` follows, without waiting for other processes.
+    /// Runs the queued work that `target` is ordered after, without waiting for other processes.
     pub(super) fn run_until_blocked(&self, target: &Clock) {
         let here = Thread::current();
         loop {

@@ -77,7 +77,7 @@ def _plain(said: Said) -> dict[str, Any]:
 
 
 def cell(name: str, value: object) -> str:
-    """Show a field's value in a table."""
+    """Return a field's value as a cell of the table."""
     if value is None:
         return "-"
     return f"{value:#x}" if name == "ptr" and isinstance(value, int) else str(value)

@@ -36,7 +36,7 @@ def never_freed(kept: Any) -> Any:
     return kept
 
 
-# A capsule borrows its name, and may outlive this module.
+# A capsule borrows its name, and may outlive this module. So the names are never freed.
 NAMES = {
     name: never_freed(c_char_p(never_freed(name.encode())))
     for name in (

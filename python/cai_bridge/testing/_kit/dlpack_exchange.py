@@ -166,7 +166,7 @@ class ExchangeTable:
         The C API calls the default stream 0; the array API and CAI call it 1.
         """
         entry, out = "current_work_stream", c_void_p()
-        # No stream is at the answer's own address: an answer that was not written is noticed.
+        # Its own address is no stream. If it is still there after the call, nothing was written.
         out.value = ctypes.addressof(out)
         self._call(entry, _STREAM, device_type, device_id, ctypes.byref(out))
         if out.value == ctypes.addressof(out):
