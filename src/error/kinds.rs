@@ -99,8 +99,7 @@ kinds! {
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// A device that this machine does not have.
     DeviceMissing: Value, "device", "a GPU of this machine";
-    /// The memory is on another GPU than its producer says; or it is on a GPU, and the producer calls it pinned or
-    /// managed.
+    /// The memory is on another GPU than its producer says, or its producer calls it pinned or managed.
     DeviceElsewhere: Value, "device", "the GPU that the memory is on";
     /// `dl_device=` asks for a device on which the array cannot be handed out.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
@@ -161,7 +160,7 @@ kinds! {
 
     /// A key is missing from the dict.
     DictKey: Value, "__cuda_array_interface__", "a dict with 'shape', 'typestr', 'data' and 'version'";
-    /// `__cuda_array_interface__` is not a dict.
+    /// `__cuda_array_interface__`, or the object beside `owner=`, is not a dict.
     DictType: Value, "__cuda_array_interface__", "a dict";
     /// The `data` entry is malformed.
     DataMalformed: Value, "data", "a tuple (pointer as int, read-only as bool)";
@@ -246,7 +245,7 @@ kinds! {
     ReadOnlyConverted: Buffer, "readonly", "a library that only reads; convert(..., copy=True); or readonly=False, if you vouch that nobody writes";
     /// `readonly=True` for a library whose arrays cannot be marked read-only.
     ReadOnlyAsked: Buffer, "readonly", "a library that only reads, or None";
-    /// An array whose element type is not the one that a function takes.
+    /// An array with another element type than a function takes.
     ElementType: Type, "dtype", "the element type that the function takes";
     /// An array that is not C-contiguous, for a function without strides.
     NotContiguous: Buffer, "strides", "a C-contiguous array";
@@ -254,7 +253,7 @@ kinds! {
     NotWritable: Buffer, "readonly", "memory that may be written";
     /// A shape or strides that do not fit in an array's memory.
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
-    /// Work on memory of which cudarc has a view: the crate cannot see what is done through that view.
+    /// Work on memory while cudarc has a view of it: the crate cannot see what is done through the view.
     Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";
     /// The Rust function in a kernel's place takes an argument as another type than the launch gave.
     StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";

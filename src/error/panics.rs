@@ -21,7 +21,7 @@ fn over(panic: Box<dyn Any + Send>) -> String {
         let Some(panic) = carried.take() else { return said };
         carried = catch_unwind(AssertUnwindSafe(|| drop(panic))).err();
     }
-    // Each drop has panicked with another payload. That may never end, so the last payload is leaked.
+    // Each drop has panicked with another payload. Further drops may panic as well, so the last payload is leaked.
     std::mem::forget(carried);
     said
 }

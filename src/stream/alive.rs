@@ -67,7 +67,7 @@ impl Alive<'_> {
         self.stream
     }
 
-    /// The stream's device and context. For a handle, those that the caller expects: only the driver knows them.
+    /// The stream's device and context. For a handle, the place that the caller expects: only the driver knows it.
     pub const fn place(self) -> Place {
         Place { ordinal: self.ordinal, context: self.context }
     }

@@ -62,7 +62,7 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// stream.
 ///
 /// The driver itself orders the legacy default stream after the blocking streams of its context ("Stream
-/// synchronization behavior" in CUDA's driver API). That is not enough. A user on the legacy stream may pass the
+/// synchronization behavior" in CUDA's driver API). This order is not enough. A user on the legacy stream may pass the
 /// memory on to a blocking stream. A blocking stream follows the work and waits queued on the legacy stream
 /// (`tests/gpu/test_driver_twins.py`), but not the work that the legacy stream would have waited for.
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {

@@ -4,7 +4,7 @@
 //! other work exactly if that work's clock has at least `t` for the lane. Clocks are transitively closed: a waiting
 //! stream takes over the whole clock that it waits for.
 //!
-//! Only the host's clock holds what the host is ordered after. That work has run, and every launch follows it.
+//! Only the host's clock holds the work that the host is ordered after. This work has run, and every launch follows it.
 
 use std::collections::BTreeMap;
 
