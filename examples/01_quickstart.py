@@ -1,6 +1,6 @@
-"""Both ways across the bridge, with every wait that it makes or leaves out.
+"""Cross the bridge both ways, and log each wait that it makes or leaves out.
 
-Runs on a GPU where there is one (with torch or CuPy), else on the simulated device. It says which.
+Runs on a GPU with torch or CuPy if there is one, else on the simulated device. Prints which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logging.getLogger("cai_bridge").setLevel(logging.DEBUG)
 
 
 def both_ways(array: Any, pointer: int, producer: Any, consumer: Any) -> Any:
-    """Take `array`, written on the stream `producer`, across and back, for work on `consumer`."""
+    """Convert `array` there and back, from the stream `producer` to the stream `consumer`."""
     print("\nDLPack -> CUDA Array Interface, usable on the consumer's stream")
     cai = to_cai(array, stream=consumer)
     print(f"  {cai!r}")
@@ -38,7 +38,7 @@ def both_ways(array: Any, pointer: int, producer: Any, consumer: Any) -> Any:
 
 
 def simulated() -> None:
-    """Run on a device that needs no GPU, and reports what is not ordered."""
+    """Run on the simulated device, which needs no GPU and reports each race."""
     from cai_bridge.testing import simulated_cuda
 
     with simulated_cuda() as cuda:
@@ -56,7 +56,7 @@ def simulated() -> None:
 
 
 def on_torch(torch: Any) -> None:
-    """Run with torch on side streams, the write held back by 50 ms of spinning."""
+    """Run with torch on side streams. The write waits behind 50 ms of spinning."""
     producer, consumer = torch.cuda.Stream(), torch.cuda.Stream()
     x = torch.zeros(2, 4, device="cuda")
     torch.cuda.synchronize()
@@ -65,7 +65,7 @@ def on_torch(torch: Any) -> None:
         x.fill_(7)
         cai = both_ways(x, x.data_ptr(), producer, consumer)
     with torch.cuda.stream(consumer):
-        # as_tensor ignores the dict's stream: that is why to_cai was told the consumer's.
+        # as_tensor ignores the dict's stream, so to_cai was given the consumer's stream.
         seen = torch.as_tensor(cai, device="cuda").clone()
     consumer.synchronize()
     print(f"\nthe consumer reads {seen.tolist()}")
@@ -87,7 +87,7 @@ def on_cupy(cupy: Any) -> None:
 
 
 def find() -> tuple[str, Callable[[], None]]:
-    """What to run on: a GPU with torch or CuPy, else the simulated device."""
+    """Choose a GPU with torch or CuPy, else the simulated device."""
     try:
         import torch
 

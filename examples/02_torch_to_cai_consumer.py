@@ -1,8 +1,8 @@
 """Give a torch tensor to a library that speaks only the CUDA Array Interface.
 
-Warp, pylibcudf, ucxx, cuCIM, Numba and pyarrow.cuda are such libraries. Torch's own dict has no
-stream, so they read the tensor while torch still writes it. Without a GPU a simulated array stands
-in for the tensor, and a consumer that reads the dict as cuda.core does for the library.
+Such libraries are Warp, pylibcudf, ucxx, cuCIM, Numba and pyarrow.cuda. Torch's own dict names no
+stream, so they read the tensor while torch still writes it. Without a GPU the program uses a
+simulated array and a simulated consumer, which reads the dict as cuda.core does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cai_bridge import to_cai
 
 
 def with_torch(torch: Any, cupy: Any) -> list[float]:
-    """Hand a tensor that is still being written on a side stream to CuPy, through the dict."""
+    """Give CuPy a tensor that a side stream is still writing, through the dict."""
     side = torch.cuda.Stream()
     x = torch.zeros(4, device="cuda")
     torch.cuda.synchronize()
@@ -22,7 +22,7 @@ def with_torch(torch: Any, cupy: Any) -> list[float]:
         x.fill_(7)
         view = to_cai(x)  # the dict names torch's current stream; no wait, no copy
     with cupy.cuda.Stream(non_blocking=True):
-        return cupy.asarray(view).get().tolist()  # CuPy synchronises with the dict's stream
+        return cupy.asarray(view).get().tolist()  # CuPy waits for the dict's stream
 
 
 def with_simulated_device() -> list[float]:
@@ -41,7 +41,7 @@ def with_simulated_device() -> list[float]:
 
 
 def main() -> None:
-    """Run on a GPU with torch and CuPy where both are, else simulated."""
+    """Run on a GPU with torch and CuPy if there are both, else on the simulated device."""
     try:
         import cupy
         import torch

@@ -1,7 +1,7 @@
 """Bring an array that speaks only the CUDA Array Interface to torch and to JAX.
 
-`torch.as_tensor` ignores the dict's stream, and `jnp.asarray` keeps no owner of the memory: both
-are given a `DLPackView` instead, which they take by `from_dlpack`.
+`torch.as_tensor` ignores the dict's stream, and `jnp.asarray` does not keep the memory's owner
+alive. So both get a `DLPackView`, through their `from_dlpack`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from cai_bridge import from_cai
 
 
 class Frame:
-    """An in-house buffer: it owns device memory, and speaks the CUDA Array Interface alone."""
+    """An in-house buffer: it owns device memory, and speaks only the CUDA Array Interface."""
 
     def __init__(self, memory: Any) -> None:
         self._memory = memory
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The dict of the memory, with the stream that its work is on."""
+        """The dict of the memory, with the stream of its pending work."""
         return self._memory.__cuda_array_interface__
 
 
@@ -43,7 +43,7 @@ def on_gpu(cupy: Any) -> None:
 
 
 def simulated() -> None:
-    """Use the simulated device: one consumer says its stream, as torch and JAX do."""
+    """Use the simulated device, with a consumer that names its stream as torch and JAX do."""
     from cai_bridge.testing import simulated_cuda
 
     with simulated_cuda() as cuda:
@@ -59,7 +59,7 @@ def simulated() -> None:
 
 
 def main() -> None:
-    """Run on a GPU with CuPy where there is one, else simulated."""
+    """Run on a GPU with CuPy if there is one, else on the simulated device."""
     try:
         import cupy
     except ImportError:

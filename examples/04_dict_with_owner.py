@@ -1,7 +1,7 @@
-"""Make an array of a pointer that you have: a dict, with the object that keeps its memory alive.
+"""Make an array of a bare pointer: pass a dict, and the object that keeps its memory alive.
 
-The CUDA Array Interface has no slot for an owner, so a plain dict needs one: the view, and every
-consumer that it is handed to, keeps `owner` until it is done.
+A CUDA Array Interface dict has no entry for an owner, so `from_cai` takes `owner`. The view keeps
+`owner` alive, and so does each consumer of the view until it is done.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from cai_bridge.testing import simulated_cuda
 
 
 class Pool:
-    """Whatever owns the memory: here, an array of the simulated device."""
+    """The owner of the memory; here it holds an array of the simulated device."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
 
 
 def main() -> None:
-    """Describe the second half of a pool's memory as a 2 x 2 array, and let the pool go."""
+    """Describe the second half of a pool's memory as a 2 x 2 array, and drop the pool."""
     with simulated_cuda() as cuda:
         pool = Pool(cuda.array([float(i) for i in range(8)], dtype="float32", name="pool"))
         interface = {
@@ -43,7 +43,7 @@ def main() -> None:
         assert seen.value == [[4.0, 5.0], [6.0, 7.0]]
         del seen
         view.release()
-        assert alive() is None, "nobody keeps it any longer"
+        assert alive() is None, "nothing keeps the pool any more"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Find a race without a GPU: the simulated device names both sides.
 
-A library hands out a dict without a stream while its work is still queued, as torch's and JAX's own
-dicts do. The consumer reads too early: in its values and in the report.
+The producer hands out a dict without a stream while its work is still queued, as torch and JAX do.
+The consumer reads too early. Both its values and the report show it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cai_bridge.testing import simulated_cuda
 
 
 def the_race() -> None:
-    """Version 2 says nothing of streams, and this consumer trusts it."""
+    """Pass a dict of version 2, which names no stream, to a consumer that does not wait."""
     with simulated_cuda(check=False) as cuda:
         side, own = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([0.0] * 4, dtype="float32", speaks=("exchange", "cai2"), name="x")
@@ -26,8 +26,8 @@ def the_race() -> None:
 
 
 def with_the_bridge() -> None:
-    """The same consumer, given a view that is ready on its stream."""
-    with simulated_cuda() as cuda:  # a report would be raised at the end
+    """Give the same consumer a view that is ready on its stream."""
+    with simulated_cuda() as cuda:  # raises an error at the end if there is a report
         side, own = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([0.0] * 4, dtype="float32", speaks=("exchange", "cai2"), name="x")
         side.fill(x, 7.0, name="the write")
@@ -40,7 +40,7 @@ def with_the_bridge() -> None:
 
 
 def each_wait_is_needed() -> None:
-    """Leave one wait out, and see whether your test would notice."""
+    """Leave out one wait, and check that your test notices."""
     with simulated_cuda(check=False) as cuda:
         side, own = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([0.0] * 4, dtype="float32", speaks="cai3", name="x")

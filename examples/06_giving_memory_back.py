@@ -1,8 +1,8 @@
-"""Give memory back while a consumer still reads: what goes wrong, and what the bridge does then.
+"""Give memory back while a consumer still reads: what goes wrong, and how the bridge prevents it.
 
-Caching allocators hand a block out again as soon as its array is dropped, in the order of their
-own stream. A consumer's queued work on another stream is none of that. On the simulated device, so
-that each run shows it; on a GPU PyTorch and CuPy do the same (100 of 100 runs, H200).
+A caching allocator reuses a block as soon as its array is dropped, in the order of its own stream.
+It knows nothing of a consumer's work on another stream. The simulated device shows the fault in
+each run. On a GPU PyTorch and CuPy behave the same (100 of 100 runs, H200).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from cai_bridge.testing import simulated_cuda
 
 
 def next_tenant(cuda: Any, stream: Any) -> None:
-    """The producer allocates as much again, which is the same block, and writes to it."""
+    """Let the producer allocate the same block again, and write to it."""
     tenant = cuda.array(shape=4, memory="pool", stream=stream, speaks=(), name="the next tenant")
     stream.fill(tenant, -1.0, name="the next tenant's write")
 
 
 def by_themselves() -> None:
-    """Producer and consumer without the bridge: nobody waits for the consumer's read."""
+    """Work without the bridge: nothing waits for the consumer's read."""
     with simulated_cuda(check=False) as cuda:
         theirs, mine = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([7.0] * 4, memory="pool", stream=theirs, speaks="cai3", name="x")
@@ -29,14 +29,14 @@ def by_themselves() -> None:
         del x
         next_tenant(cuda, theirs)
         cuda.synchronize()
-        print("by themselves:", seen.value)
+        print("without the bridge:", seen.value)
         print(" ", cuda.reports[0])
         assert seen.value != [7.0] * 4
 
 
 def with_nothing_said() -> None:
-    """The same by a view: the streams that libraries read its dict on are waited for."""
-    with simulated_cuda() as cuda:  # a report would be raised at the end
+    """Use a view without `stream=`: the producer waits for each stream that read the dict."""
+    with simulated_cuda() as cuda:  # raises an error at the end if there is a report
         theirs, mine = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([7.0] * 4, memory="pool", stream=theirs, speaks="cai3", name="x")
         seen = cuda.consumer("cai-waits", mine).read(to_cai(x), name="the read")
@@ -44,12 +44,12 @@ def with_nothing_said() -> None:
         del x
         next_tenant(cuda, theirs)
         cuda.synchronize()
-        print("nothing was said:", seen.value)
+        print("a view, no stream named:", seen.value)
         assert seen.value == [7.0] * 4
 
 
 def with_the_consumers_stream() -> None:
-    """The same with `stream=`: no other stream is waited for."""
+    """Use a view with `stream=`: the producer waits for this stream only."""
     with simulated_cuda() as cuda:
         theirs, mine = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([7.0] * 4, memory="pool", stream=theirs, speaks="cai3", name="x")
@@ -58,12 +58,12 @@ def with_the_consumers_stream() -> None:
         del x
         next_tenant(cuda, theirs)
         cuda.synchronize()
-        print("the consumer's stream was named:", seen.value)
+        print("a view with stream=:", seen.value)
         assert seen.value == [7.0] * 4
 
 
 def by_dlpack() -> None:
-    """DLPack consumers name their stream when they ask for a capsule; its deleter does the rest."""
+    """Use DLPack: the consumer names its stream, and the capsule's deleter makes the wait."""
     with simulated_cuda() as cuda:
         theirs, mine = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([7.0] * 4, memory="pool", stream=theirs, speaks="cai3", name="x")
@@ -72,12 +72,12 @@ def by_dlpack() -> None:
         del x
         next_tenant(cuda, theirs)
         cuda.synchronize()
-        print("the capsule was asked for with it:", seen.value)
+        print("a DLPack capsule:", seen.value)
         assert seen.value == [7.0] * 4
 
 
 def by_hand() -> None:
-    """`release` says it where nothing else did, and the array may be written again at once."""
+    """Name the stream in `release`: the array may then be written again at once."""
     with simulated_cuda() as cuda:
         theirs, mine = cuda.stream("producer's"), cuda.stream("consumer's")
         x = cuda.array([7.0] * 4, stream=theirs, speaks="cai3", name="x")
@@ -86,7 +86,7 @@ def by_hand() -> None:
         view.release(mine)
         theirs.fill(x, -1.0, name="the producer's next write")
         cuda.synchronize()
-        print("release was told:", seen.value)
+        print("release with a stream:", seen.value)
         assert seen.value == [7.0] * 4
 
 

@@ -1,7 +1,7 @@
-"""Write what goes over the bridge to a file for trace viewers: every wait made, and every one not.
+"""Write a trace of the bridge: each hand-over, each wait made, and each wait left out.
 
-Runs on a GPU where there is one (with torch), else on the simulated device. It says which. The file
-is `trace.json` in a folder of its own, or the one named on the command line; open it in
+Runs on a GPU with torch if there is one, else on the simulated device. Prints which. The trace is
+`trace.json` in a new folder, or the file named on the command line. Open it in
 https://ui.perfetto.dev or chrome://tracing.
 """
 
@@ -22,24 +22,24 @@ FILE = Path(sys.argv[1]) if sys.argv[1:] else Path(tempfile.mkdtemp()) / "trace.
 
 
 def hand_over(x: Any, producer: Any, consumer: Any, read: Callable[[Any], object]) -> None:
-    """Take `x`, which is written on `producer`, over the bridge in some ways."""
+    """Hand over `x`, which `producer` writes, in several ways."""
     with to_cai(x, stream=consumer) as view:  # `consumer` waits for `producer` ...
-        read(view)  # ... and this reads the dict
-    # Here `producer` has been made to wait for `consumer`: `x` may be written again.
+        read(view)  # ... and `read` reads the dict
+    # Here `producer` waits for `consumer`, so it may write to `x` again.
 
-    to_cai(x, stream=producer).release()  # one stream: nobody has to wait
+    to_cai(x, stream=producer).release()  # on one stream no wait is needed
 
     with from_cai(x) as view:
-        # A consumer that says nothing of its stream, and lets go of the memory in another thread.
+        # A consumer that names no stream, and drops the memory in another thread.
         capsules = [view.__dlpack__()]
         reader = threading.Thread(target=capsules.clear, name="reader")
         reader.start()
         reader.join()
-        view.__dlpack__(dl_device=(1, 0))  # a copy in host memory, which the host waits for
+        view.__dlpack__(dl_device=(1, 0))  # a copy in host memory; the host waits for it
 
 
 def simulated() -> None:
-    """Run on a device that needs no GPU, and reports what is not ordered."""
+    """Run on the simulated device, which needs no GPU and reports each race."""
     from cai_bridge.testing import simulated_cuda
 
     with simulated_cuda() as cuda:
@@ -49,7 +49,7 @@ def simulated() -> None:
         names = {producer.handle: "producer", consumer.handle: "consumer"}
         read = cuda.consumer("cai-waits", consumer).read
         with cuda.current_stream(producer):
-            hand_over(x, producer, consumer, read)  # once before: first calls take longer
+            hand_over(x, producer, consumer, read)  # once before the trace: first calls take longer
             with trace(FILE, streams=names):
                 hand_over(x, producer, consumer, read)
 
@@ -66,14 +66,14 @@ def on_torch(torch: Any) -> None:
             torch.as_tensor(view, device="cuda").clone()
 
     with torch.cuda.stream(producer):
-        hand_over(x, producer, consumer, read)  # once before: first calls take longer
+        hand_over(x, producer, consumer, read)  # once before the trace: first calls take longer
         with trace(FILE, streams=names):
             hand_over(x, producer, consumer, read)
     torch.cuda.synchronize()
 
 
 def find() -> tuple[str, Callable[[], None]]:
-    """What to run on: a GPU with torch, else the simulated device."""
+    """Choose a GPU with torch, else the simulated device."""
     try:
         import torch
 
@@ -101,4 +101,4 @@ if __name__ == "__main__":
         elif event["ph"] == "i":
             print(f"  {lanes[event['tid']]}: {event['name']}")
     print("slices:", dict(Counter(event["name"] for event in events if event["ph"] == "X")))
-    assert starts, "somebody waits for somebody"
+    assert starts, "the trace has a wait"

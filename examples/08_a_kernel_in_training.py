@@ -1,8 +1,8 @@
 """Train with a function that is written for another library's arrays.
 
-With torch and CuPy on a GPU: an activation of CuPy, and its gradient, in PyTorch's autograd. Else
-on the simulated device: a library that the bridge is told of looks at a model's parameters while
-they are trained. It says which. Nobody copies, and the host waits for nothing in between.
+On a GPU with torch and CuPy: an activation in CuPy, and its gradient, in PyTorch's autograd. Else
+on the simulated device: a registered library reads a model's parameters during training. Prints
+which. Nothing is copied, and the host does not wait during training.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def on_gpu(torch: Any, cupy: Any) -> None:
 
 
 class Array:
-    """What the toy library works on: it holds the view, and so the memory."""
+    """An array of the toy library. It keeps the view, and so the memory."""
 
     def __init__(self, view: Any, stream: Any) -> None:
         self.view, self.stream = view, stream
 
     def read(self) -> Any:
-        """Queue a read, late."""
+        """Queue a read."""
         return self.stream.read(self.view)
 
 
 class Toy(Library):
-    """What the bridge has to know of it: its type, its stream, and how an array is made."""
+    """The toy library for the bridge: its array type, its stream, and how to make an array."""
 
     name = "toy"
     arrays = (f"{__name__}:Array",)
@@ -63,19 +63,19 @@ class Toy(Library):
         self.stream = stream
 
     def current_stream(self, device: int) -> Any:  # noqa: ARG002
-        """Name the one that it has."""
+        """Return the library's only stream."""
         return self.stream
 
     def make(self, view: Any, stream: Any) -> Array:
-        """Make an array that is usable on `stream` by now."""
+        """Make an array that is ready on `stream`."""
         return Array(view, stream)
 
 
 def simulated() -> None:
-    """Look at parameters in each step, while the optimizer goes on writing to them."""
+    """Read the parameters in each step, while the optimizer goes on writing to them."""
     from cai_bridge.testing import simulated_cuda
 
-    with simulated_cuda() as cuda:  # a race would be raised at the end
+    with simulated_cuda() as cuda:  # raises an error at the end if there is a race
         theirs, ours = cuda.stream("the optimizer's"), cuda.stream("the toy library's")
         register(Toy(ours))
         parameters = {
@@ -99,11 +99,11 @@ def simulated() -> None:
             assert looks["weight"].value == [float(step)] * 4
             assert looks["bias"].value == [float(step)]
         waits = sum(one.call == "cuStreamWaitEvent" for one in cuda.calls)
-        print(f"{waits} waits of streams, none of the host")
+        print(f"{waits} waits between streams, none by the host")
 
 
 def find() -> tuple[str, Callable[[], None]]:
-    """What to run on: a GPU with torch and CuPy, else the simulated device."""
+    """Choose a GPU with torch and CuPy, else the simulated device."""
     try:
         import cupy
         import torch

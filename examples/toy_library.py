@@ -1,7 +1,7 @@
-"""A small GPU array library, and the adapters that its author tests it with.
+"""A small GPU array library, and the adapters for its conformance tests.
 
-It has no kernels of its own: the simulated device stands in for CUDA, as in a CI without a GPU. Its
-arrays speak the CUDA Array Interface by themselves and DLPack by the bridge.
+It has no kernels: the simulated device stands in for CUDA, as in a CI without a GPU. Its arrays
+implement the CUDA Array Interface themselves, and DLPack through the bridge.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _current: list[SimulatedStream] = []
 
 
 def cuda() -> SimulatedCuda:
-    """The device; a real library would have the driver here."""
+    """The simulated device. A real library would call the driver instead."""
     device = SimulatedCuda.current()
     assert device is not None, "this library needs cai_bridge.testing.simulated_cuda()"
     return device
 
 
 def current_stream() -> SimulatedStream:
-    """The stream that the library works on."""
+    """The library's current stream."""
     return _current[-1] if _current else cuda().legacy
 
 
 @contextlib.contextmanager
 def use(stream: SimulatedStream) -> Iterator[None]:
-    """Work on a stream."""
+    """Make `stream` the current stream."""
     _current.append(stream)
     try:
         yield
@@ -50,7 +50,7 @@ class Array:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Array:
-        """Allocate an array."""
+        """Allocate an array without initializing it."""
         strides = tuple(ITEMSIZE * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
         memory = _Memory(ITEMSIZE * math.prod(shape))
         return cls(memory, memory.ptr, shape, strides)
@@ -79,13 +79,13 @@ class Array:
         return made
 
     def tolist(self) -> Any:
-        """Wait, and read the values."""
+        """Wait for all work, and read the values."""
         cuda().synchronize()
         return cuda().read(self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3: the stream is one that waits for all that have work on the memory."""
+        """A dict of version 3. Its stream waits for all others with work on the memory."""
         ptr = self.ptr if 0 not in self.shape else 0
         return {
             "shape": self.shape,
@@ -100,12 +100,12 @@ class Array:
         return from_cai(self).__dlpack_device__()
 
     def __dlpack__(self, **wishes: Any) -> Any:
-        """The bridge makes the capsule, and the waits."""
+        """Let the bridge make the capsule and the waits."""
         return from_cai(self).__dlpack__(**wishes)
 
 
 class _Memory:
-    """Bytes, and the streams that have work on them."""
+    """Device memory, and the streams with work on it."""
 
     def __init__(self, nbytes: int) -> None:
         self._bytes = cuda().alloc(nbytes) if nbytes else None
@@ -126,7 +126,7 @@ class _Memory:
 
 
 def asarray(x: Any) -> Array:
-    """Take an array of another library in, without a copy, ready on the current stream."""
+    """Import another library's array without a copy, ready on the current stream."""
     stream = current_stream()
     view = to_cai(x, stream=stream)
     made = Array(_Foreign(view, stream), view.ptr, view.shape, view.strides)
@@ -135,7 +135,7 @@ def asarray(x: Any) -> Array:
 
 
 class _Foreign(_Memory):
-    """The memory of another library: the view gives it back in order."""
+    """Memory of another library. The view gives it back in order."""
 
     def __init__(self, view: Any, stream: SimulatedStream) -> None:
         super().__init__(0)
@@ -144,7 +144,7 @@ class _Foreign(_Memory):
     def used_on(self, stream: SimulatedStream) -> None:
         super().used_on(stream)
         if stream.handle != self._stream.handle:
-            # The view's end comes after the stream that it was taken on.
+            # At its end the view makes the producer wait for the stream of its import.
             self._stream.wait(stream.record())
 
 

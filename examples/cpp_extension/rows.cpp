@@ -1,4 +1,4 @@
-/* An extension in C++ that takes an array of any library and returns one, without Rust and without a copy: rows of x.
+/* An extension in C++, without Rust. It takes an array of any library and returns rows of it, without a copy.
  *
  *     c++ -std=c++17 -shared -fPIC rows.cpp -o rows.so \
  *         $(python3-config --includes) -I$(python3 -c 'import cai_bridge; print(cai_bridge.get_include())')
@@ -15,7 +15,7 @@ namespace {
 
 const CaiBridgeApi *api;
 
-// Keeps an imported array until the last array made of it is gone. Then the producer's stream waits for `stream`.
+// Keeps an imported array until the last array made of it ends. Then the producer's stream waits for `stream`.
 struct Part {
     CaiBridgeArray *whole;
     uint64_t stream;
@@ -24,19 +24,19 @@ struct Part {
     Part(const Part &) = delete;
     ~Part()
     {
-        api->give_back(whole, stream);  // if it fails, `release` makes the wait
+        api->give_back(whole, stream);  // if this fails, `release` makes the wait
         api->release(whole);
     }
 };
 
-// On any thread. The stream waits for everybody by now.
+// Called on any thread. By now `stream` waits for all users of the memory.
 void release(void *owner)
 {
     delete static_cast<Part *>(owner);
 }
 
-// rows(x, first, last, stream): x[first:last], for work on `stream`, a cudaStream_t as an integer, which the caller keeps
-// as long as the result. No exception of C++ leaves it.
+// rows(x, first, last, stream): x[first:last], for work on `stream`. `stream` is a cudaStream_t as an integer; the
+// caller keeps it as long as the result. Throws no C++ exception.
 PyObject *rows(PyObject *, PyObject *arguments)
 {
     PyObject *object, *out;
@@ -55,7 +55,7 @@ PyObject *rows(PyObject *, PyObject *arguments)
         api->release(x);
         return nullptr;
     }
-    if (api->order(x, stream) < 0) {  // the stream waits for the producer's
+    if (api->order(x, stream) < 0) {  // the stream waits for the producer's stream
         api->release(x);
         return nullptr;
     }
@@ -64,10 +64,10 @@ PyObject *rows(PyObject *, PyObject *arguments)
         api->release(x);
         return PyErr_NoMemory();
     }
-    // Work is queued from here on: every way out gives the array back.
+    // From here on work is queued, so every way out gives the array back.
     // kernel<<<grid, block, 0, reinterpret_cast<cudaStream_t>(stream)>>>(it.data, ...);
 
-    int64_t shape[64];  // the bridge takes no more dimensions
+    int64_t shape[64];  // the bridge accepts at most 64 dimensions
     std::copy_n(it.shape, it.ndim, shape);
     shape[0] = last - first;
     CaiBridgeExport part = {};
@@ -79,19 +79,19 @@ PyObject *rows(PyObject *, PyObject *arguments)
     part.dtype_bits = it.dtype_bits;
     part.dtype_lanes = it.dtype_lanes;
     part.device_type = it.device_type;
-    part.device_id = api->device(x);  // of the stream: the description's is 0 for managed and pinned memory
+    part.device_id = api->device(x);  // the stream's GPU; the description has 0 for managed and pinned memory
     part.readonly = it.readonly;
     part.stream = stream;
     part.owner = owner.get();
     part.deleter = release;
     if (api->export_object(&part, &out) < 0)
-        return nullptr;  // a refusal leaves the owner here
+        return nullptr;  // after a refusal the owner is still ours
     owner.release();
     return out;
 }
 
 PyMethodDef methods[] = {
-    {"rows", rows, METH_VARARGS, "rows(x, first, last, stream): x[first:last], ready on the stream, which has to outlive it."},
+    {"rows", rows, METH_VARARGS, "rows(x, first, last, stream): x[first:last], ready on the stream, which must outlive the result."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -104,7 +104,7 @@ PyMODINIT_FUNC PyInit_rows(void)
     api = static_cast<const CaiBridgeApi *>(PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0));
     if (api == nullptr)
         return nullptr;
-    if (api->version < 3) {  // device is of version 3, and the newest function here
+    if (api->version < 3) {  // `device`, the newest function used here, needs version 3
         PyErr_Format(PyExc_ImportError, "cai_bridge: got version %u of its C interface; allowed: 3 or later",
                      static_cast<unsigned>(api->version));
         return nullptr;

@@ -1,4 +1,4 @@
-"""Arrays that are written late, by each library in its own way: 50 ms after they are handed out."""
+"""Make arrays of each library that are written 50 ms after they are handed out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPIN = """extern "C" __global__ void late(float *x, float value, int count, long
 
 
 def torch(value: float, count: int) -> Any:
-    """Make a tensor on the current stream of torch."""
+    """Make a tensor on torch's current stream."""
     import torch
 
     x = torch.zeros(count, device="cuda")
@@ -28,7 +28,7 @@ def torch(value: float, count: int) -> Any:
 
 
 def jax(value: float, count: int) -> Any:
-    """Make an array on the stream of JAX, which has no name."""
+    """Make an array on JAX's stream, which JAX does not name."""
     return _jitted(count)(value)
 
 
@@ -43,12 +43,12 @@ def _jitted(count: int) -> Any:
         return jnp.full(count, value, dtype="float32") * ones[0, 0]
 
     jitted = jax.jit(late)
-    jitted(0.0).block_until_ready()  # compile before anybody waits for it
+    jitted(0.0).block_until_ready()  # compile now, so that the compilation does not count
     return jitted
 
 
 def cupy(value: float, count: int) -> Any:
-    """Make an array on the current stream of CuPy."""
+    """Make an array on CuPy's current stream."""
     import cupy
 
     x = cupy.zeros(count, dtype="float32")
@@ -58,7 +58,7 @@ def cupy(value: float, count: int) -> Any:
 
 
 def numba(value: float, count: int) -> Any:
-    """Make an array on a stream of its own, which its dict names."""
+    """Make an array on a new stream, which the array's dict names."""
     from numba import cuda
 
     stream = cuda.stream()

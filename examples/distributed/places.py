@@ -1,7 +1,7 @@
-"""Where the programs of this folder run: each process on a GPU of its own, else a simulated device.
+"""Choose where the programs of this folder run: a GPU per process, else a simulated device.
 
-Both make arrays of several libraries as programs do: by work that is queued on a stream of the
-library's own, and that has not run yet when the array is handed out.
+Both make arrays of several libraries as real programs do: work is queued on a stream of the
+library, and has not run yet when the array is handed out.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import late
 from cai_bridge import convert, to_cai
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
 
-# What the libraries' arrays speak; those of the simulated device do so in their place.
+# The protocols of each library's arrays. Simulated arrays stand in for them.
 SPEAKS = {"torch": "exchange", "jax": "dlpack-strict", "cupy": "cai3", "numba": "cai3"}
 
 
 class Gpu:
-    """One GPU of this machine, and the libraries that are installed."""
+    """One GPU of this machine, and the installed libraries."""
 
     count = 1 << 20
 
@@ -53,7 +53,7 @@ class Gpu:
             cuda.select_device(self.device)
 
     def stream(self) -> Any:
-        """Make a stream, which no other is ordered with."""
+        """Make a stream that is ordered with no other stream."""
         with self.gpu:
             return self.cupy.cuda.Stream(non_blocking=True)
 
@@ -72,16 +72,16 @@ class Gpu:
             convert(array, "cupy")[...] = self.cupy.asarray(values)
 
     def writable(self, library: str, array: Any) -> Any:
-        """Give the array, or a copy on the GPU where its library never lets it be written."""
+        """Return the array, or a copy on the GPU if its library forbids writes."""
         return convert(array, "cupy", copy=True) if library == "jax" else array
 
     def to(self, library: str, array: Any) -> Any:
-        """Convert an array to a library, in which it is ready by then."""
+        """Convert an array to a library, ready on the library's current stream."""
         return convert(array, library)
 
 
 class Simulated:
-    """A simulated device, with arrays that speak as those of the libraries do."""
+    """A simulated device, whose arrays speak the protocols of the libraries."""
 
     name, count, libraries = "simulated device", 8, list(SPEAKS)
 
@@ -90,15 +90,15 @@ class Simulated:
         self.streams = {library: cuda.stream(f"{library}'s") for library in SPEAKS}
 
     def stream(self) -> Any:
-        """Make a stream, which no other is ordered with."""
+        """Make a stream that is ordered with no other stream."""
         return self.cuda.stream("ours")
 
     def working(self) -> contextlib.AbstractContextManager[object]:
-        """Have this thread work on torch's stream, as if that were its current one."""
+        """Make torch's stream this thread's current stream."""
         return self.cuda.current_stream(self.streams["torch"])
 
     def late(self, library: str, value: float) -> Any:
-        """Make an array that will be full of `value`: queued work runs late."""
+        """Make an array that will be full of `value`. Queued work runs late."""
         array = self.cuda.array(fill=0.0, shape=self.count, speaks=SPEAKS[library], name=library)
         self.streams[library].fill(array, value)
         return array
@@ -108,15 +108,15 @@ class Simulated:
         array.stream.fill(array, values.tolist())
 
     def writable(self, library: str, array: Any) -> Any:
-        """Give the array, or a copy on the device where its library never lets it be written."""
+        """Return the array, or a copy on the device if its library forbids writes."""
         return convert(array, "cai", copy=True) if library == "jax" else array
 
     def to(self, library: str, array: Any) -> Any:
-        """Make a view for a library, which is ready on the library's stream."""
+        """Make a view that is ready on the library's stream."""
         return to_cai(array, stream=self.streams[library])
 
     def all_reduce(self, x: Any) -> None:
-        """Queue a sum over all processes on a stream, as NCCL does. MPI is in NCCL's place."""
+        """Queue a sum over all processes on a stream, as NCCL does. MPI stands in for NCCL."""
         from mpi4py import MPI
 
         stream = self.stream()
@@ -132,7 +132,7 @@ class Simulated:
 
 @contextlib.contextmanager
 def place(rank: int) -> Iterator[Gpu | Simulated]:
-    """Choose the place for a process: a GPU where there is one with CuPy, else a simulated one."""
+    """Choose the device of a process: a GPU with CuPy if there is one, else a simulated device."""
     if cupy := cupy_with_gpu():
         yield Gpu(rank, cupy)
         return
@@ -143,7 +143,7 @@ def place(rank: int) -> Iterator[Gpu | Simulated]:
 
 
 def cupy_with_gpu() -> Any:
-    """Find CuPy where there is a GPU for it."""
+    """Return CuPy if it is installed and there is a GPU; else None."""
     try:
         import cupy
     except ImportError:
@@ -156,18 +156,18 @@ def cupy_with_gpu() -> Any:
 
 @functools.cache
 def simulated_device() -> SimulatedCuda:
-    """Put a simulated device in place for as long as the process lives."""
+    """Install a simulated device for the life of the process."""
     return simulated_cuda().__enter__()
 
 
 def dask_setup(_worker: object) -> None:
-    """Have a device in a worker before a view arrives; Dask calls it where this is preloaded."""
+    """Make a device before a view arrives. Dask calls this in a worker that preloads the module."""
     if cupy_with_gpu() is None:
         simulated_device()
 
 
 @functools.cache
 def of_worker(number: int) -> Gpu | Simulated:
-    """Choose the place of a worker, in the thread of its tasks."""
+    """Choose the device of a worker, in the thread of its tasks."""
     cupy = cupy_with_gpu()
     return Gpu(number, cupy) if cupy else Simulated(simulated_device())

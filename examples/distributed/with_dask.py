@@ -2,9 +2,9 @@
 
     python examples/distributed/with_dask.py
 
-A task returns a view of an array that is still being written, and another worker's task takes it.
-Dask copies it through the host, once it is written, and waits for nothing else. With dask-cuda and
-UCX the same tasks pass it from GPU to GPU.
+A task returns a view of an array that is still being written. A task of another worker takes it.
+Dask copies the array through the host, and waits only until it is written. With dask-cuda and UCX
+the same tasks pass it from GPU to GPU.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import dask
 from dask.distributed import Client, LocalCluster, get_worker
 from places import of_worker
 
-import cai_bridge.dask  # noqa: F401 - this process sends and receives views, too
+import cai_bridge.dask  # noqa: F401 - this process passes views on, too
 from cai_bridge import convert, to_dlpack
 
 
 def load(library: str, value: float) -> Any:
-    """Make an array, and return a view of it: this thread knows the library's current stream."""
+    """Make an array, and return a view of it. This thread knows the library's current stream."""
     here = of_worker(get_worker().name)
     with here.working():
         return to_dlpack(here.late(library, value))
 
 
 def total(library: str, view: Any) -> tuple[str, float]:
-    """Take the view, which is of this worker's own memory, as an array of the library."""
+    """Convert the view, now in this worker's memory, to an array of the library."""
     here = of_worker(get_worker().name)
     x = here.to(library, view)
     return here.name, float(convert(x, "numpy").mean())
 
 
 def main() -> int:
-    """Pass 1, 2, ... from worker to worker; return how many are wrong."""
+    """Pass 1, 2, ... from worker to worker. Return how many results are wrong."""
     wrong = 0
-    dask.config.set({"distributed.worker.preload": ["places"]})  # a device, where there is no GPU
+    dask.config.set({"distributed.worker.preload": ["places"]})  # makes a device if there is no GPU
     with LocalCluster(n_workers=2, threads_per_worker=1) as cluster, Client(cluster) as client:
         workers = list(client.scheduler_info()["workers"])
         libraries = client.submit(libraries_here, workers=workers[:1])

@@ -1,12 +1,12 @@
-"""Sum arrays of several libraries over all processes by NCCL, through cupyx and nccl4py.
+"""Sum arrays of several libraries over all processes with NCCL, through cupyx and nccl4py.
 
     mpirun -n 2 python -m mpi4py examples/distributed/with_nccl.py
 
-NCCL works on a stream, so the host waits for nothing: that stream waits for what is queued on the
-array, and where the view or the CuPy array ends, the array's own stream waits for the sum. The
-array then has the sum, whatever its library.
+NCCL works on a stream, so the host does not wait. That stream waits for the work queued on the
+array. When the view or the CuPy array ends, the array's own stream waits for the sum. The array
+then holds the sum, whatever its library.
 
-mpi4py starts it: it tells all processes NCCL's identifier.
+Start it with mpi4py, which sends NCCL's identifier to all processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AllReduce = Callable[[Any], None]
 
 
 def by_cupyx() -> AllReduce:
-    """Sum with `cupyx.distributed`, which takes arrays of CuPy."""
+    """Sum with `cupyx.distributed`, which takes CuPy arrays."""
     from cupyx.distributed import NCCLBackend
 
     backend = NCCLBackend(COMM.size, COMM.rank, use_mpi=True)
@@ -39,7 +39,7 @@ def by_cupyx() -> AllReduce:
 
 
 def by_nccl4py(stream: Any) -> AllReduce:
-    """Sum with nccl4py, which takes views: of DLPack, since it asks those for their device."""
+    """Sum with nccl4py, which takes views. It asks for their device, so they are DLPack's."""
     from nccl import core as nccl
 
     unique = COMM.bcast(nccl.get_unique_id() if COMM.rank == 0 else None)
@@ -53,7 +53,7 @@ def by_nccl4py(stream: Any) -> AllReduce:
 
 
 def main() -> int:
-    """Sum 1, 2, ... of each process, in place; return how many sums are wrong anywhere."""
+    """Sum 1, 2, ... of each process in place. Return how many sums are wrong in all processes."""
     wrong, expected = 0, sum(range(1, COMM.size + 1))
     with place(COMM.rank) as here:
         ways: dict[str, AllReduce] = {}

@@ -1,12 +1,12 @@
-"""Sum arrays of several libraries over all processes by NCCL, through torch.distributed.
+"""Sum arrays of several libraries over all processes with NCCL, through torch.distributed.
 
     torchrun --nproc-per-node 2 examples/distributed/with_torch_distributed.py
 
-`convert` makes torch's current stream wait for what is queued on the array. torch makes the stream
-of NCCL wait for its current one, and that one for NCCL's. When the tensor ends, the array's own
-stream waits for torch's current one. The array then has the sum, and the host waited for nothing.
+`convert` makes torch's current stream wait for the work queued on the array. torch makes NCCL's
+stream wait for its current stream, and later the reverse. When the tensor ends, the array's own
+stream waits for torch's current stream. The array then holds the sum. The host never waits.
 
-Without a GPU, start it by `mpirun -n 2 python -m mpi4py`: MPI is in NCCL's place.
+Without a GPU, start it with `mpirun -n 2 python -m mpi4py`: MPI stands in for NCCL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cai_bridge import convert
 
 
 def by_torch(here: Any) -> tuple[int, int, Callable[[Any], None]]:
-    """Join the processes that torchrun has started: their number, this one's, and their sum."""
+    """Join torchrun's processes. Return their number, this rank, and a function that sums."""
     import torch
     from torch import distributed
 
@@ -31,14 +31,14 @@ def by_torch(here: Any) -> tuple[int, int, Callable[[Any], None]]:
 
 
 def by_mpi(here: Simulated) -> tuple[int, int, Callable[[Any], None]]:
-    """Join the processes that mpirun has started."""
+    """Join mpirun's processes, as `by_torch` does."""
     from mpi4py import MPI
 
     return MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank, here.all_reduce
 
 
 def main() -> int:
-    """Sum 1, 2, ... of each process, in place; return how many sums are wrong here."""
+    """Sum 1, 2, ... of each process in place. Return how many sums are wrong in this process."""
     wrong = 0
     with place(int(os.environ.get("LOCAL_RANK", "0"))) as here:
         simulated = isinstance(here, Simulated)
@@ -49,7 +49,7 @@ def main() -> int:
             x = here.writable(library, here.late(library, rank + 1.0))
             tensor = here.to("torch", x)
             all_reduce(tensor)
-            del tensor  # the end: the array's stream waits for torch's
+            del tensor  # the end: the array's stream waits for torch's stream
             seen = convert(here.to(library, x), "numpy")
             wrong += not (seen == expected).all()
             if rank == 0:

@@ -1,11 +1,11 @@
-"""Pass arrays of several libraries around by ucxx.
+"""Pass arrays of several libraries around with ucxx.
 
     torchrun --nproc-per-node 2 examples/distributed/with_ucxx.py
 
-ucxx speaks the CUDA Array Interface alone, and waits for no stream, as MPI does: the host waits for
-what is queued on both arrays before UCX is called.
+ucxx speaks only the CUDA Array Interface. Like MPI it waits for no stream, so the host waits for
+the work queued on both arrays before it calls UCX.
 
-torch tells the addresses. Without a GPU, start it by `mpirun`: MPI is in the place of UCX.
+torch passes on the addresses. Without a GPU, start it with `mpirun`: MPI stands in for UCX.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pass = Callable[[Any, Any], Awaitable[object]]
 
 
 async def by_ucxx() -> tuple[int, int, Pass]:
-    """Join the processes that torchrun has started: their number, this one's, and how to pass."""
+    """Join torchrun's processes. Return their number, this rank, and a function that passes."""
     import ucxx
     from torch import distributed
 
@@ -42,7 +42,7 @@ async def by_ucxx() -> tuple[int, int, Pass]:
 
 
 async def by_mpi() -> tuple[int, int, Pass]:
-    """Join the processes that mpirun has started."""
+    """Join mpirun's processes, as `by_ucxx` does."""
     from mpi4py.MPI import COMM_WORLD as COMM
 
     left, right = (COMM.rank - 1) % COMM.size, (COMM.rank + 1) % COMM.size
@@ -54,7 +54,7 @@ async def by_mpi() -> tuple[int, int, Pass]:
 
 
 async def main() -> int:
-    """Pass 1, 2, ... on to the right; return how many arrays are wrong here."""
+    """Pass 1, 2, ... to the right. Return how many arrays are wrong in this process."""
     wrong = 0
     with place(int(os.environ.get("LOCAL_RANK", "0"))) as here:
         join, way = (by_mpi, "MPI") if isinstance(here, Simulated) else (by_ucxx, "ucxx")
@@ -62,7 +62,7 @@ async def main() -> int:
         expected = (rank - 1) % size + 1
         for library in here.libraries:
             x = here.late(library, rank + 1.0)
-            # JAX's arrays are never written: UCX writes to one of CuPy's, which JAX takes over.
+            # JAX's arrays must not be written: UCX writes to a CuPy array that JAX takes.
             y = here.late("cupy" if library == "jax" else library, -1.0)
             with to_cai(x) as send, to_cai(y) as receive:
                 send.wait()

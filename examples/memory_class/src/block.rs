@@ -1,9 +1,9 @@
-//! Memory with a deleter.
+//! GPU memory with a deleter.
 
 use cai_bridge::{Array, DeviceStream, Dtype, Owner};
 use pyo3::prelude::*;
 
-/// Memory, and what is called at its end.
+/// GPU memory, and the deleter to call at its end.
 pub(crate) struct Block {
     memory: Array,
     stream: DeviceStream,
@@ -16,7 +16,8 @@ impl Block {
     }
 }
 
-// SAFETY: the memory's own description, and its own stream.
+// SAFETY: every method describes `memory`, an array of its own, which stays alive; `stream` is the
+// stream of its work.
 unsafe impl Owner for Block {
     type Stream = DeviceStream;
 
@@ -38,7 +39,7 @@ unsafe impl Owner for Block {
 }
 
 impl Drop for Block {
-    /// Runs on any thread: the one that drops the last tensor of the memory.
+    /// Runs on the thread that drops the last tensor of the memory.
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter.take() {
             Python::try_attach(|py| {

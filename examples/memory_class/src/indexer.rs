@@ -1,9 +1,10 @@
-//! Where elements are: indices to places in C order, and back.
+//! Converts between indices and positions in C order.
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
-/// The places of a shape's elements in C order: `indexer((i, j))` is one, and `get_indices` the way back.
+/// Positions of a shape's elements in C order. `indexer((i, j))` returns a position, and `get_indices` converts it
+/// back.
 #[pyclass(frozen)]
 pub(crate) struct ArrayIndexer {
     shape: Vec<i64>,
@@ -26,13 +27,13 @@ impl ArrayIndexer {
         self.shape.clone()
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     #[getter]
     fn size(&self) -> i64 {
         self.shape.iter().product()
     }
 
-    /// The place of the element at `indices`.
+    /// The position of the element at `indices`.
     pub(crate) fn __call__(&self, indices: Vec<i64>) -> PyResult<i64> {
         let inside = indices.iter().zip(&self.shape).all(|(i, extent)| (0..*extent).contains(i));
         if indices.len() != self.shape.len() || !inside {
@@ -45,7 +46,7 @@ impl ArrayIndexer {
         Ok(indices.iter().zip(&self.shape).fold(0, |at, (i, extent)| at * extent + i))
     }
 
-    /// The indices of the element at the place `index`.
+    /// The indices of the element at position `index`.
     fn get_indices(&self, index: i64) -> PyResult<Vec<i64>> {
         if !(0..self.size()).contains(&index) {
             return Err(refused(index, format_args!("0 to {}", self.size() - 1)));

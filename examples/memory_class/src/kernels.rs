@@ -1,10 +1,10 @@
-//! The kernels, and what stands in for them on the simulated device.
+//! The kernels, and their stand-ins on the simulated device.
 
 use cai_bridge::{Array, ArrayMut, DeviceStream, Element, Grid, Kernel, OnHost, Result, scope};
 
 const PTX: &str = include_str!("kernels.ptx");
 
-/// An element to which a kernel adds its index; integers wrap around.
+/// An element type for which a kernel adds an element's index to it. Integers wrap around.
 pub(crate) trait Indexed: Element {
     const ADD_INDEX: &'static Kernel;
 
@@ -37,7 +37,7 @@ indexed! {
     f64, "add_index_f64", |x: f64, i: u32| x + f64::from(i);
 }
 
-/// Copies elements of 4 and of 8 bytes into C order.
+/// Copies elements of 4 bytes, or of 8 bytes below, into C order.
 static COPY4: Kernel =
     Kernel::new("copy4", PTX).on_host(|call| same::<f32>(call).or_else(|_| same::<i32>(call)));
 static COPY8: Kernel =
@@ -51,12 +51,12 @@ pub(crate) fn add_index<T: Indexed>(stream: &DeviceStream, mut array: ArrayMut) 
     scope(stream, |s| {
         let mut x = array.on_mut(s)?.view_mut::<T>()?;
         let n = u32::try_from(x.len()).unwrap_or(u32::MAX);
-        // SAFETY: the kernel takes the address of n elements of its type and n, and writes to them alone.
+        // SAFETY: the kernel takes an address and n. It writes only to the n elements of type `T` there, which `x` has.
         unsafe { s.launch(T::ADD_INDEX, Grid::cover(x.len(), 256), (&mut x, n)) }
     })
 }
 
-/// Copies `values`, of the same shape and of up to three dimensions, in whatever order they are.
+/// Copies `values` to `array` on the GPU. `values` has the same shape, up to three dimensions, and any strides.
 pub(crate) fn copy<T: Element>(
     stream: &DeviceStream,
     values: &Array,
@@ -77,8 +77,8 @@ pub(crate) fn copy<T: Element>(
             .map(|extent| u32::try_from(extent).unwrap_or(u32::MAX));
         let kernel = if size_of::<T>() == 4 { &COPY4 } else { &COPY8 };
         let arguments = (&from, &mut to, n, n1, n2, steps[0], steps[1], steps[2]);
-        // SAFETY: the kernel reads n elements by the three strides of `from`, and writes n to `to`; both are checked to
-        // have that shape, and elements of the kernel's size.
+        // SAFETY: the kernel reads n elements by the three strides of `from`, and writes n elements to `to`. The
+        // callers check that both have the same shape. `size_of` picks the kernel for this element size.
         unsafe { s.launch(kernel, Grid::cover(n as usize, 256), arguments) }
     })
 }

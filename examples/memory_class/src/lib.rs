@@ -1,9 +1,11 @@
-//! Typed memory of Rust's on a GPU and on the host, lent to Python's libraries under read and write locks.
+//! Typed memory of Rust on a GPU and on the host, lent to Python libraries under read and write locks.
 //!
-//! The memory stays Rust's: a lock lends it for the length of a `with` block, to any number of readers or to one writer,
-//! by DLPack (legacy or versioned, as the consumer asks) and by the CUDA Array Interface. At its end the memory comes
-//! back in the order of the consumers' streams. `move_memory` makes the GPU's values or the host's the ones that count.
-//! A deleter is called once the GPU's memory has no user any more.
+//! The memory stays Rust's. A lock lends it for one `with` block, to any number of readers or to one writer. It lends
+//! by DLPack (legacy or versioned, as the consumer asks) and by the CUDA Array Interface. At the end of the block the
+//! memory comes back in the order of the consumers' streams.
+//!
+//! `move_memory` chooses whether the values on the GPU or on the host are current. A deleter is called once the GPU's
+//! memory has no user left.
 
 mod block;
 mod indexer;
@@ -22,8 +24,8 @@ use kernels::add_index;
 use lock::Lock;
 use storage::{At, Storage, Value, by_type, copy, to_device};
 
-/// Memory of `shape`, of int32, int64, float32 or float64 elements, all 0: on a GPU at first, and on the host where it is
-/// moved there. `deleter` is called without arguments once the GPU's memory is free again.
+/// Memory of int32, int64, float32 or float64 elements, all 0. It starts on a GPU, and gets host memory when moved
+/// there. `deleter` is called without arguments once the GPU memory has no user left.
 #[pyclass(frozen)]
 struct MemArray {
     storage: Storage,
@@ -66,33 +68,35 @@ impl MemArray {
         self.storage.array().dtype().name()
     }
 
-    /// Whether the GPU's values are the ones that count.
+    /// Whether the values on the GPU are the current ones.
     #[getter]
     fn on_device(&self) -> bool {
         self.storage.at() == At::Device
     }
 
-    /// Lends the GPU's memory to readers: `with m.read() as x`. Memory on the host is moved first.
+    /// Lends the GPU memory to readers: `with m.read() as x`. Moves the values to the GPU first.
     fn read(&self) -> Lock {
         Lock::new(&self.storage, false, At::Device)
     }
 
-    /// Lends the GPU's memory to one writer: `with m.write() as x`.
+    /// Lends the GPU memory to one writer: `with m.write() as x`.
     fn write(&self) -> Lock {
         Lock::new(&self.storage, true, At::Device)
     }
 
     /// Lends the memory to one writer, where it is, or moved to `device_type`: 1 (kDLCPU) or 2 (kDLCUDA). On the host
-    /// NumPy takes it without a copy; an array that outlives the block is of memory that others write to.
+    /// NumPy takes it without a copy. An array kept after the block sees the writes of later users.
     #[pyo3(signature = (device_type=None))]
     fn get_dlpack(&self, device_type: Option<i32>) -> PyResult<Lock> {
         let at = device_type.map_or(Ok(self.storage.at()), At::try_from)?;
         Ok(Lock::new(&self.storage, true, at))
     }
 
-    /// Moves the memory to `device_type`: 1 (kDLCPU) or 2 (kDLCUDA), if it is not there. The copy comes after what is
-    /// queued on `stream`; to the GPU, `stream` waits for it. With `async_copy` a copy to the host is made in a thread,
-    /// and the next use of the memory waits for it; a copy to the GPU is never waited for.
+    /// Moves the values to `device_type`: 1 (kDLCPU) or 2 (kDLCUDA), unless they are there. The copy runs after the
+    /// work queued on `stream`. For a copy to the GPU, `stream` waits.
+    ///
+    /// With `async_copy` a thread copies to the host, and the next use of the memory waits for it. The host never waits
+    /// for a copy to the GPU.
     #[pyo3(signature = (device_type, stream=None, async_copy=false))]
     fn move_memory(
         &self,
@@ -116,14 +120,14 @@ impl MemArray {
         taken.move_to(py, at)?;
         if let (Some(stream), At::Device) = (stream, at) {
             let view = self.storage.array().dlpack().into_pyobject(py)?;
-            // `stream` waits for the memory's own, as for any consumer.
+            // `stream` waits for the memory's stream, as for any consumer.
             view.call_method("__dlpack__", (), Some(&[("stream", stream)].into_py_dict(py)?))?;
         }
         Ok(())
     }
 
-    /// Copies an array of NumPy's, or what `numpy.asarray` takes, to the host's memory, which counts from now on. It has
-    /// to be of the memory's shape; its elements are converted.
+    /// Copies a NumPy array, or an object that `numpy.asarray` takes, to the host memory, which is current from then
+    /// on. The array must have the memory's shape. Its elements are converted.
     fn read_numpy_array(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let values = self.on_host(py, array)?;
         let taken = self.storage.take(py, true)?;
@@ -132,12 +136,12 @@ impl MemArray {
         Ok(())
     }
 
-    /// Where the elements are.
+    /// Returns an indexer for the shape.
     fn get_indexer(&self) -> ArrayIndexer {
         ArrayIndexer::new(self.storage.array().shape())
     }
 
-    /// The element at `indices`, read where it is.
+    /// Reads the element at `indices`, on the GPU or on the host.
     fn __getitem__<'py>(
         &self,
         py: Python<'py>,
@@ -152,7 +156,7 @@ impl MemArray {
         by_type!(one, first(py, &self.storage.stream, &one))
     }
 
-    /// Writes the element at `indices`, where it is.
+    /// Writes the element at `indices`, on the GPU or on the host.
     fn __setitem__(
         &self,
         py: Python<'_>,
@@ -169,7 +173,8 @@ impl MemArray {
         by_type!(one, to_device(&self.storage.stream, &value, &one))
     }
 
-    /// Adds its index to each element, by a kernel; integers wrap around. Needs the memory for itself, and moves it to the GPU.
+    /// Adds its index to each element, by a kernel on the GPU. Integers wrap around. Takes the write lock, and moves
+    /// the values to the GPU.
     fn add_index(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.storage.take_at(py, true, At::Device)?;
         let array = self.storage.array();
@@ -177,8 +182,8 @@ impl MemArray {
         Ok(py.detach(|| by_type!(array, add_index(stream, array.clone().writable()?)))?)
     }
 
-    /// Copies the values of another library's array into the memory, which has to be of that shape and type: on a GPU, of
-    /// up to three dimensions in any order, else C-contiguous; or on the host, as `read_numpy_array` takes them.
+    /// Copies another library's array into the memory. It must have the memory's shape and type. On a GPU it may have
+    /// up to three dimensions in any order, or be C-contiguous. On the host it works like `read_numpy_array`.
     fn assign(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         if is_on_host(values)? {
             return self.read_numpy_array(py, values);
@@ -215,14 +220,14 @@ impl MemArray {
         Ok(array)
     }
 
-    /// The place of the element that `m[indices]` means.
+    /// The position of the element `m[indices]`.
     fn place(&self, indices: &Bound<'_, PyAny>) -> PyResult<i64> {
         let indices = indices.extract().or_else(|_| indices.extract().map(|i: i64| vec![i]))?;
         self.get_indexer().__call__(indices)
     }
 }
 
-/// Whether it says that it is on the host, or speaks neither protocol of GPU arrays.
+/// Whether `x` is on the host, by its own statement, or because it speaks no GPU protocol.
 fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Some(device) = x.getattr_opt("__dlpack_device__")? {
         return Ok(device.call0()?.get_item(0)?.extract::<i64>()? == At::Host as i64);

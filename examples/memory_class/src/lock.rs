@@ -1,4 +1,4 @@
-//! Memory that is lent for the length of a `with` block.
+//! A lock that lends memory for one `with` block.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 
 use crate::storage::{At, Storage, Taken};
 
-/// A lock on the memory, held for the length of a `with` block. Its value speaks DLPack and the CUDA Array Interface; on
-/// the host it is an array of NumPy's, over the memory itself.
+/// A lock on the memory for one `with` block. The block gets an object that speaks DLPack and the CUDA Array Interface;
+/// on the host, a NumPy array over the memory itself.
 #[pyclass(frozen)]
 pub(crate) struct Lock {
     storage: Storage,
@@ -30,8 +30,8 @@ impl Lock {
         let array = self.storage.array();
         let array = if self.writes { array } else { array.into_readonly() };
         let view = array.into_pyobject(py)?;
-        // The address was handed out, so its user may work on any stream: the end of the block waits for the
-        // libraries' current streams, even if a tensor of the memory is kept.
+        // Reading `ptr` tells the bridge that the user has the address, and may work on any stream. The end of the
+        // block then waits for the libraries' current streams, even if a tensor of the memory is kept.
         view.getattr("ptr")?;
         Ok(view)
     }

@@ -1,4 +1,4 @@
-//! The memory on the GPU and on the host, which of the two counts, and who has it.
+//! The memory on the GPU and on the host, which of them is current, and who has locked it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 
 use crate::kernels;
 
-/// An element that a buffer of Python's has, too.
+/// An element type that Python's buffer protocol has, too.
 pub(crate) trait Value: Element + buffer::Element + Default {}
 impl Value for i32 {}
 impl Value for i64 {}
 impl Value for f32 {}
 impl Value for f64 {}
 
-/// Calls a function by the element type that `$array` has.
+/// Calls a function with the element type of `$array`.
 macro_rules! by_type {
     ($array:expr, $function:ident($($argument:expr),*)) => {
         match $array.dtype().name() {
@@ -30,7 +30,7 @@ macro_rules! by_type {
 }
 pub(crate) use by_type;
 
-/// Where the values are that count. The numbers are DLPack's.
+/// Where the current values are. The numbers are DLPack's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Host = 1,
@@ -51,7 +51,7 @@ impl TryFrom<i32> for At {
     }
 }
 
-/// Writes what was copied from the GPU into an array of NumPy's.
+/// Writes values copied from the GPU into a NumPy array.
 type Fill = Box<dyn FnOnce(&Bound<'_, PyAny>) -> PyResult<()> + Send>;
 
 #[derive(Clone)]
@@ -62,10 +62,10 @@ pub(crate) struct Storage {
 
 struct State {
     array: Array,
-    /// An array of NumPy's. It is made when the memory is moved to the host first.
+    /// A NumPy array, made at the first move to the host.
     host: Option<Py<PyAny>>,
     at: At,
-    /// A copy to the host that has not been waited for. It has the memory as a writer has it.
+    /// A copy to the host that nobody has waited for yet. It holds the write lock.
     moving: Option<JoinHandle<Result<Fill>>>,
     readers: usize,
     writer: bool,
@@ -90,7 +90,7 @@ impl Storage {
         self.locked().at
     }
 
-    /// Locks the memory. A copy that is under way is waited for.
+    /// Locks the memory. Waits for a running copy first.
     pub(crate) fn take(&self, py: Python<'_>, writes: bool) -> PyResult<Taken> {
         self.settle(py)?;
         let mut state = self.locked();
@@ -103,7 +103,7 @@ impl Storage {
         Ok(Taken { storage: self.clone(), writes, ends: true })
     }
 
-    /// Locks the memory where it is wanted, and moves it there first.
+    /// Moves the memory to `at` and locks it there.
     pub(crate) fn take_at(&self, py: Python<'_>, writes: bool, at: At) -> PyResult<Taken> {
         self.settle(py)?;
         if self.at() != at {
@@ -125,11 +125,11 @@ impl Storage {
     }
 }
 
-/// A lock on the memory, which ends with this.
+/// A lock on the memory, until dropped.
 pub(crate) struct Taken {
     pub(crate) storage: Storage,
     writes: bool,
-    /// Not where a thread goes on with it.
+    /// False if a thread goes on with the lock.
     ends: bool,
 }
 
@@ -148,7 +148,7 @@ impl Drop for Taken {
 }
 
 impl Taken {
-    /// The host's array.
+    /// The NumPy array on the host.
     pub(crate) fn host<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(host) = &self.storage.locked().host {
             return Ok(host.bind(py).clone());
@@ -160,12 +160,13 @@ impl Taken {
         Ok(made)
     }
 
-    /// What counts is at `at` from now on.
+    /// Makes the values at `at` the current ones.
     pub(crate) fn set_at(&self, at: At) {
         self.storage.locked().at = at;
     }
 
-    /// Moves the memory, which has to be locked for writing; the host waits for a copy to it.
+    /// Moves the values. The memory must be locked for writing. The host waits for a copy to the
+    /// host.
     pub(crate) fn move_to(&self, py: Python<'_>, at: At) -> PyResult<()> {
         let (array, stream) = (self.storage.array(), self.storage.stream.clone());
         match at {
@@ -206,7 +207,7 @@ fn to_host<T: Value>(stream: &DeviceStream, array: &Array) -> Result<Fill> {
     Ok(Box::new(move |host| PyBuffer::<T>::get(host)?.copy_from_slice(host.py(), &values)))
 }
 
-/// Copies the values of the host's array `from`, of the shape and type of `to`.
+/// Copies the host array `from` to `to`, of the same shape and type.
 pub(crate) fn to_device<T: Value>(
     stream: &DeviceStream,
     from: &Bound<'_, PyAny>,
@@ -220,7 +221,8 @@ pub(crate) fn to_device<T: Value>(
     Ok(done?)
 }
 
-/// Copies `from`, on a GPU. The kernel takes three dimensions at most; what is contiguous is one.
+/// Copies `from` to `to` on a GPU. The kernel takes at most three dimensions; a contiguous array
+/// counts as one.
 pub(crate) fn copy<T: Element>(stream: &DeviceStream, from: &Array, to: &Array) -> Result<()> {
     if from.shape().len() <= 3 {
         return kernels::copy::<T>(stream, from, to.clone().writable()?);

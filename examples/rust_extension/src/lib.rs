@@ -1,4 +1,4 @@
-//! Two CUDA kernels, called with the arrays of torch, CuPy, JAX and Numba, mixed; what they return, any of them takes.
+//! Two CUDA kernels for arrays of PyTorch, CuPy, JAX and Numba, also mixed. Any of these libraries takes the results.
 
 use cai_bridge::{Array, DeviceStream, Grid, Kernel, scope};
 use pyo3::exceptions::PyValueError;
@@ -21,7 +21,7 @@ static BLUR: Kernel = Kernel::new("blur", PTX).on_host(|call| {
     call.store(1, &(0..h * w).map(mean).collect::<Vec<f32>>())
 });
 
-/// ``a * x + y`` of two float32 arrays of one shape.
+/// ``a * x + y`` for two float32 arrays of the same shape.
 #[pyfunction]
 fn saxpy(py: Python<'_>, a: f32, x: Array, y: Array) -> PyResult<Array> {
     if x.shape() != y.shape() {
@@ -34,14 +34,15 @@ fn saxpy(py: Python<'_>, a: f32, x: Array, y: Array) -> PyResult<Array> {
             let (x, y) = (x.on(s)?.view::<f32>()?, y.on(s)?.view::<f32>()?);
             let mut out = out.on_mut(s)?.view_mut::<f32>()?;
             let n = x.len() as u32;
-            // SAFETY: SAXPY takes these five, and touches n floats behind each address.
+            // SAFETY: SAXPY takes these five arguments, and touches n floats at each address. The arrays have n
+            // elements.
             unsafe { s.launch(&SAXPY, Grid::cover(x.len(), 256), (a, &x, &y, &mut out, n)) }
         })
     })?;
     Ok(out.into())
 }
 
-/// The mean of each pixel of a float32 image with its neighbours, those at the edge repeated. Strides are fine.
+/// The mean of each pixel of a float32 image and its neighbours. Pixels at the edge are repeated. Takes any strides.
 #[pyfunction]
 fn blur(py: Python<'_>, image: Array) -> PyResult<Array> {
     let &[h, w] = image.shape() else {
@@ -58,7 +59,7 @@ fn blur(py: Python<'_>, image: Array) -> PyResult<Array> {
             let mut out = out.on_mut(s)?.view_mut::<f32>()?;
             let (size, sy, sx) = (out.len(), image.strides()[0], image.strides()[1]);
             let arguments = (&image, &mut out, h as u32, w as u32, sy, sx);
-            // SAFETY: BLUR takes these six, and reads and writes h times w floats, by these strides.
+            // SAFETY: BLUR takes these six arguments. It reads h times w floats by these strides, and writes as many.
             unsafe { s.launch(&BLUR, Grid::cover(size, 256), arguments) }
         })
     })?;
