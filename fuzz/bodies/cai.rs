@@ -1,4 +1,5 @@
-//! A dict's fields: refused for a reason that holds, else read as they say, and written again the same.
+//! Fuzzes the fields of a CAI dict. A refusal must have a reason that holds; an accepted dict is read as it says, and
+//! written back the same.
 
 use cai_bridge::cai::{Claim, Decoded, Dialect, Fields, VERSION, decode, encode, is_of_dlpacks};
 use cai_bridge::descriptor::Descriptor;
@@ -44,7 +45,7 @@ pub fn run(data: &[u8]) {
     );
 }
 
-/// Every reason to refuse a dict but its strides'.
+/// Every reason to refuse a dict, apart from its shape and strides.
 fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, dialect: Dialect) -> Vec<Kind> {
     let mut reasons = Vec::new();
     if !(0..=3).contains(&fields.version) {
@@ -64,7 +65,7 @@ fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, dialect: Dialect) ->
     reasons
 }
 
-/// What is pending, by the table of docs/guarantees.md.
+/// What the dict says about pending work, by the table in docs/guarantees.md.
 fn claim(fields: &Fields<'_>, dialect: Dialect) -> Claim {
     match (fields.stream, fields.version, dialect.unnamed) {
         (None | Some(0), 3, Some(stream)) => Claim::Stated(Ready::On(stream)),
@@ -118,7 +119,7 @@ fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
     }
 }
 
-/// For a consumer of the same protocol, what DLPack has no word for is read by its bytes, and written again the same.
+/// Decodes for a consumer of CAI. An array that DLPack cannot express is read by its bytes, and written back the same.
 fn alone(fields: &Fields<'_>, name: Option<&str>, reasons: &[Kind], dialect: Dialect) {
     let (mut layout, dialect) = (Layout::EMPTY, Dialect { goes_on: true, ..dialect });
     let decoded = decode(fields, dialect, || name.map(str::to_owned), &mut layout);
@@ -143,7 +144,7 @@ fn alone(fields: &Fields<'_>, name: Option<&str>, reasons: &[Kind], dialect: Dia
     }
 }
 
-/// A version 3 dict of what was read says the same.
+/// Writes what was read as a version 3 dict, which must read back the same.
 fn again(decoded: Decoded, layout: Layout) {
     let Decoded { ptr, readonly, dtype, reach, claim, .. } = decoded;
     let gpu = Device::cuda(0);

@@ -1,12 +1,12 @@
-//! Where a program's choices come from: bytes, or random numbers.
+//! Sources of a program's choices: bytes, or random numbers.
 
-/// Choices, one after the other.
+/// A sequence of choices.
 pub trait Choices {
-    /// A number below `bound`, which is 1 or more.
+    /// A number below `bound`, which must be at least 1.
     fn below(&mut self, bound: usize) -> usize;
 }
 
-/// A small generator of random numbers (xorshift), so that a seed means the same everywhere.
+/// A small random number generator (xorshift). A seed gives the same numbers on every machine.
 pub struct Random(pub u64);
 
 impl Choices for Random {
@@ -18,7 +18,7 @@ impl Choices for Random {
     }
 }
 
-/// A fuzzer's input; zeros follow its end.
+/// The fuzzer's input, followed by endless zeros.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Choices for Bytes<'_> {
@@ -46,7 +46,7 @@ impl<'a> Bytes<'a> {
         taken
     }
 
-    /// Up to `most` bytes as they are.
+    /// Up to `most` bytes, unchanged.
     pub fn slice(&mut self, most: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(most.min(self.0.len()));
         self.0 = rest;
@@ -62,7 +62,7 @@ impl<'a> Bytes<'a> {
         items[self.below(items.len())]
     }
 
-    /// An integer: mostly a small one, or one near a limit, or any at all.
+    /// An integer: usually a small one, sometimes near a limit, sometimes any.
     pub fn int(&mut self) -> i64 {
         match self.byte() {
             small @ 0..=199 => i64::from(small) - 40,
@@ -80,7 +80,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// An address: any, or near an end of the address space.
+    /// An address: ordinary, near an end of the address space, or any.
     pub fn address(&mut self) -> u64 {
         match self.byte() {
             0 => 0,
@@ -91,7 +91,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Up to 66 integers, seldom more than five.
+    /// Up to 66 integers, rarely more than five.
     pub fn ints(&mut self) -> Vec<i64> {
         let count = match self.byte() {
             few @ 0..=239 => few % 6,

@@ -1,5 +1,5 @@
-//! Legal programs on the simulated device, against an oracle that is slow and obvious: the transitive
-//! closure of the edges that the rules give.
+//! Legal programs on the simulated device, checked against a slow and obvious oracle: the transitive closure of the
+//! edges that the rules give.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use cai_bridge::stream::Stream;
 
 use super::choices::{Bytes, Choices};
 
-/// The oracle takes quadratic time.
+/// The oracle takes quadratic time, so programs are short.
 const STEPS: usize = 200;
 
 pub fn run(data: &[u8]) {
@@ -29,17 +29,16 @@ pub fn run(data: &[u8]) {
     program.check_run(!syncs);
 }
 
-/// A set of nodes.
 type Set = HashSet<usize>;
 
-/// What is known of a program: nodes in program order, each with all nodes that happen before it.
+/// The oracle's record of a program: nodes in program order, each with all nodes that happen before it.
 #[derive(Default)]
 struct Oracle {
     before: Vec<Set>,
     last_on: HashMap<usize, usize>,
     last_host: Option<usize>,
     recorded: HashMap<usize, usize>,
-    /// The node, block, bytes and kind of each access, by the number of its operation.
+    /// For each access: the operation's number, its node, the block, its start and end in bytes, and whether it writes.
     accesses: Vec<(u64, usize, usize, u64, u64, bool)>,
     sequence: u64,
     nodes: HashMap<u64, usize>,
@@ -56,7 +55,8 @@ impl Oracle {
         self.before.len() - 1
     }
 
-    /// Something queued on a stream: after the stream, the host, and what is implicitly before.
+    /// Adds work on a stream. It happens after earlier work on the stream, after the host's last node, and after
+    /// implicitly ordered work.
     fn action(&mut self, lanes: &[LaneRule], lane: usize, more: Option<usize>) -> usize {
         let rule = &lanes[lane];
         let mut after: Vec<usize> = self
@@ -97,7 +97,7 @@ impl Oracle {
         self.before[self.nodes[&b]].contains(&self.nodes[&a])
     }
 
-    /// Every pair of operations that touch the same bytes, one of them writing, and are unordered.
+    /// Every unordered pair of operations that touch the same bytes, at least one by writing.
     fn races(&self) -> HashSet<(u64, u64)> {
         let mut races = HashSet::new();
         for (at, (b, _, block_b, start_b, end_b, writes_b)) in self.accesses.iter().enumerate() {
@@ -123,13 +123,13 @@ struct LaneRule {
 
 const BLOCK: usize = 24;
 
-/// A legal program over two devices, beside its oracle.
+/// A legal program on two devices, with its oracle.
 pub struct Program<C> {
     pub cuda: Arc<Simulated>,
     choices: C,
     lanes: Vec<LaneRule>,
     blocks: Vec<u64>,
-    /// Events with their device: one is recorded on streams of its device only.
+    /// Each event with its device. An event is only recorded on streams of its device.
     events: Vec<(Event, i32)>,
     oracle: Oracle,
     pub ran: Arc<Mutex<Vec<u64>>>,
@@ -157,7 +157,7 @@ impl<C: Choices> Program<C> {
         Self { cuda, choices, lanes, blocks, events, oracle, ran }
     }
 
-    /// A random lane, whose device is made current: the legacy stream is named by it.
+    /// Picks a lane and makes its device current, since the legacy stream means that of the current device.
     fn lane(&mut self) -> usize {
         let lane = self.choices.below(self.lanes.len());
         self.cuda.set_device(self.lanes[lane].device).unwrap();
@@ -250,7 +250,7 @@ impl<C: Choices> Program<C> {
         match self.choices.below(3) {
             0 => {
                 self.cuda.synchronize_stream(self.lanes[lane].stream).unwrap();
-                // It queues nothing: a blocking stream takes nothing over from the legacy one.
+                // A synchronization queues nothing. So a blocking stream does not take over work of the legacy stream.
                 let end = match self.lanes[lane].legacy {
                     true => Some(self.oracle.action(&self.lanes, lane, None)),
                     false => self.oracle.last_on.get(&lane).copied(),
@@ -291,7 +291,7 @@ impl<C: Choices> Program<C> {
         (0..steps).for_each(|_| self.step(syncs));
     }
 
-    /// The races that are reported are those of the closure; how many are, and how many stand for others.
+    /// Checks the reported races against the closure. Returns how many were reported, and how many were left out.
     pub fn check_reports(&self) -> (usize, usize) {
         let races = self.oracle.races();
         let reports = self.cuda.reports();
@@ -302,7 +302,7 @@ impl<C: Choices> Program<C> {
         assert_eq!(unique.len(), reports.len(), "a pair is reported once");
         assert!(unique.is_subset(&races), "{:?}", unique.difference(&races));
         for (a, b) in races.difference(&unique) {
-            // A pair may be left out only where one that is reported stands in for it.
+            // A pair may be left out only if a reported pair covers it.
             let stands_in =
                 |other: &&(u64, u64)| other.1 == *b && self.oracle.happens_before(*a, other.0);
             assert!(unique.iter().find(stands_in).is_some(), "#{a} and #{b} race");
@@ -310,7 +310,8 @@ impl<C: Choices> Program<C> {
         (unique.len(), races.len() - unique.len())
     }
 
-    /// All work ran once, in a legal order; where nothing forced any, in the least helpful one.
+    /// Checks that all work ran once, in a legal order. If nothing forced it to run, the order must be the least
+    /// helpful one.
     pub fn check_run(&self, unforced: bool) {
         let ran = self.ran.lock().unwrap().clone();
         let mut left: HashSet<u64> = ran.iter().copied().collect();

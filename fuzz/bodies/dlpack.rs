@@ -1,6 +1,6 @@
-//! `DLTensor`s of any values, and the managed tensors that are made of those that are taken.
+//! Fuzzes `DLTensor`s with arbitrary values, and the managed tensors made from accepted ones.
 //!
-//! Only values are wrong: a pointer to a list leads to as many integers as any count that is taken.
+//! Only values are wrong. Each pointer to a list leads to as many integers as any accepted count.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -69,7 +69,7 @@ pub fn run(data: &[u8]) {
     check(&tensor, header, shape, (!no_strides).then_some(&strides[..]));
 }
 
-/// Mostly one of the table's.
+/// A DLPack dtype, usually one from the table.
 fn dtype(bytes: &mut Bytes<'_>) -> DLDataType {
     let at = bytes.byte();
     let lanes = if bytes.byte() < 200 { 1 } else { u16::from_le_bytes(bytes.take()) };
@@ -80,7 +80,7 @@ fn dtype(bytes: &mut Bytes<'_>) -> DLDataType {
     DLDataType { code: DLDataTypeCode(code), bits, lanes }
 }
 
-/// What the tensor says, or every reason to refuse it that can be told.
+/// The array that the tensor describes, or every reason to refuse it.
 fn expected(
     tensor: &DLTensor,
     header: Header,
@@ -137,7 +137,7 @@ fn expected(
 
 fn check(tensor: &DLTensor, header: Header, shape: Option<&[i64]>, strides: Option<&[i64]>) {
     let checked = header.version.map_or(Ok(()), decode::check_version);
-    // SAFETY: shape and strides are NULL or hold 64 integers, and no more dimensions are taken.
+    // SAFETY: `shape` and `strides` are NULL or point to 64 integers. More dimensions are refused.
     let read = checked.and_then(|()| unsafe { decode::descriptor(tensor, header) });
     match (read, expected(tensor, header, shape, strides)) {
         (Ok(array), Ok(expected)) => {
@@ -153,7 +153,7 @@ fn check(tensor: &DLTensor, header: Header, shape: Option<&[i64]>, strides: Opti
     assert_eq!(copied, header.flags.contains(DlpackFlags::IS_COPIED));
 }
 
-/// How often the owner was dropped.
+/// Counts its drops.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -162,7 +162,7 @@ impl Drop for Counted {
     }
 }
 
-/// Every tensor that is made of a descriptor says what that says, and drops its owner once.
+/// Checks that every tensor made from `array` describes the same array, and drops its owner once.
 fn again(array: &Descriptor, byte_offset: u64) {
     let drops = Arc::new(AtomicUsize::new(0));
     let made = Cell::new(0);
@@ -170,7 +170,7 @@ fn again(array: &Descriptor, byte_offset: u64) {
         made.set(made.get() + 1);
         Box::new(Counted(Arc::clone(&drops)))
     };
-    // SAFETY: these tensors were made by the crate itself.
+    // SAFETY: the crate itself made these tensors.
     unsafe {
         let versioned = encode::versioned(array, keep()).unwrap();
         let header = Header { version: Some(versioned.version()), flags: versioned.flags() };
@@ -186,7 +186,8 @@ fn again(array: &Descriptor, byte_offset: u64) {
         let behind: Managed<DLManagedTensorVersioned> =
             encode::with_byte_offset(array, byte_offset, keep()).unwrap();
         assert_eq!(behind.tensor().byte_offset, byte_offset.min(array.ptr()));
-        // Where the offset is the whole address the pointer is NULL, which other producers do not make.
+        // With an offset equal to the whole address the pointer is NULL. No other producer makes
+        // such a tensor.
         if behind.tensor().byte_offset < array.ptr() {
             same(array, behind.tensor(), header);
         }
@@ -198,16 +199,16 @@ fn again(array: &Descriptor, byte_offset: u64) {
 
 /// # Safety
 ///
-/// As for `decode::descriptor`.
+/// `tensor` must fulfil the contract of `decode::descriptor`.
 unsafe fn same(array: &Descriptor, tensor: &DLTensor, header: Header) {
     assert!(tensor.ndim == 0 || !tensor.strides.is_null(), "strides are explicit");
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     assert_eq!(&unsafe { decode::descriptor(tensor, header) }.unwrap(), array);
 }
 
 fn copied<M: ManagedTensorBase>(array: &Descriptor, keep: Box<Counted>) {
     let on_host: Managed<M> = encode::copied(array, true, keep).unwrap();
-    // SAFETY: made just above.
+    // SAFETY: made by the line above.
     let device = unsafe { on_host.tensor() }.device;
     assert_eq!((device.device_type, device.device_id), (DLDeviceType::CPU, 0));
 }

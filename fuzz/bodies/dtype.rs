@@ -1,4 +1,4 @@
-//! Element types, against the grammar of typestrs written down a second time.
+//! Fuzzes element types against a second implementation of the typestr grammar.
 
 use cai_bridge::dtype::{Dtype, Typestr};
 use cai_bridge::error::Kind;
@@ -15,7 +15,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What an object says that its type is called, or nothing.
+/// The name that an object gives for its element type, if any.
 pub fn name(bytes: &mut Bytes<'_>) -> Option<String> {
     match bytes.byte() {
         0 => None,
@@ -24,7 +24,7 @@ pub fn name(bytes: &mut Bytes<'_>) -> Option<String> {
     }
 }
 
-/// A typestr: one of the table's, or any text.
+/// A typestr from the table, or any text.
 pub fn typestr(bytes: &mut Bytes<'_>) -> String {
     if bytes.byte() < 200 {
         let at = bytes.below(23);
@@ -61,17 +61,17 @@ fn from_dlpack(code: u8, bits: u8, lanes: u16) {
     }
 }
 
-/// What a typestr is.
+/// The meaning of a typestr.
 enum Meant {
-    /// Letter and size, in native order.
+    /// A letter and a size, in native byte order.
     Native(char, i64),
     BigEndian,
-    /// Well formed, and a type that the bridge does not know.
+    /// Well formed, but a type that the bridge does not know.
     Unknown,
     Malformed,
 }
 
-/// The types that a character alone names, in the order of the characters below.
+/// The types that one character names, in the order of the characters in [`meant`].
 const NAMED: [(char, i64); 14] = [
     ('b', 1),
     ('i', 1),
@@ -89,8 +89,8 @@ const NAMED: [(char, i64); 14] = [
     ('c', 16),
 ];
 
-/// `[<>|=]` or nothing, and a letter and a size, or one character that stands for them; a unit in brackets after a date's or
-/// a difference's only.
+/// Parses a byte order (`<`, `>`, `|`, `=` or none), then a letter with a size, or one character for both. Only `m` and
+/// `M` may have a unit in brackets.
 fn meant(text: &str) -> Meant {
     let (order, rest) = match text.chars().next() {
         Some(order @ ('<' | '>' | '|')) => (order, &text[1..]),

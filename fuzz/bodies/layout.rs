@@ -1,4 +1,4 @@
-//! Shape and strides, and the copy's plan, against sums that do not overflow.
+//! Fuzzes shapes, strides and copy plans against arithmetic that cannot overflow.
 
 use std::cell::{Cell, RefCell};
 
@@ -31,12 +31,12 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// As many as there are dimensions, mostly.
+/// Strides, usually as many as there are dimensions.
 pub fn strides(bytes: &mut Bytes<'_>, ndim: usize) -> Vec<i64> {
     if bytes.byte() == 255 { bytes.ints() } else { (0..ndim).map(|_| bytes.int()).collect() }
 }
 
-/// Every reason to refuse an array, of which a refusal names one.
+/// Every reason to refuse the array. The error must name one of them.
 pub fn reasons(shape: &[i64], strides: Option<&[i64]>, size: i64) -> Vec<Kind> {
     if shape.len() > MAX_NDIM {
         return vec![Kind::Ndim];
@@ -65,17 +65,17 @@ pub fn reasons(shape: &[i64], strides: Option<&[i64]>, size: i64) -> Vec<Kind> {
     reasons
 }
 
-/// Whether the stride can be said in bytes.
+/// Whether the stride in bytes fits in an `i64`.
 fn fits(stride: i64, size: i64) -> bool {
     i64::try_from(i128::from(stride) * i128::from(size)).is_ok()
 }
 
-/// Whether a step along the axis reaches an element.
+/// Whether a step along the axis leads to another element.
 fn is_used(shape: &[i64], axis: usize) -> bool {
     shape[axis] > 1 && !shape.contains(&0)
 }
 
-/// The strides, with those of a compact array where no element uses one that is not `good`.
+/// The strides, with compact strides in place of unused ones that are not `good`.
 fn as_said(shape: &[i64], strides: &[i64], good: impl Fn(i64) -> bool) -> Vec<i64> {
     let mend = |(axis, stride): (usize, &i64)| {
         let inner = shape[axis + 1..].iter().map(|extent| i128::from((*extent).max(1)));
@@ -88,7 +88,7 @@ fn as_said(shape: &[i64], strides: &[i64], good: impl Fn(i64) -> bool) -> Vec<i6
     strides.iter().enumerate().map(mend).collect()
 }
 
-/// The bytes below the first element's address, and from there on.
+/// The bytes below the first element's address, and the bytes from there on.
 fn reach(shape: &[i64], strides: &[i64], size: i64) -> (i128, i128) {
     let (mut below, mut above) = (0_i128, i128::from(size));
     for (extent, stride) in shape.iter().zip(strides) {
@@ -127,7 +127,7 @@ fn check(made: &Result<(Layout, Reach)>, shape: &[i64], strides: Option<&[i64]>,
     assert_eq!((i128::from(reached.below), i128::from(reached.above)), expected);
 }
 
-/// From strides in bytes comes what comes from strides in elements, or a refusal of odd ones.
+/// Checks that strides in bytes give the same layout as strides in elements, or that odd ones are refused.
 fn in_bytes(bytes: &mut Bytes<'_>, shape: &[i64], strides: Option<&[i64]>, item: i64) {
     let odd = i64::from(bytes.byte().saturating_sub(240));
     let steps: Option<Vec<i64>> = strides.map(|strides| {
@@ -142,7 +142,7 @@ fn in_bytes(bytes: &mut Bytes<'_>, shape: &[i64], strides: Option<&[i64]>, item:
         {
             assert_eq!(read.unwrap_err().kind(), Kind::StrideNotMultiple);
         }
-        // What no element uses is any stride.
+        // An unused stride may have any value.
         Some(steps) if steps.iter().any(|step| step % item != 0) => {
             let even = |stride: &i64| if stride % item == 0 { stride / item } else { 0 };
             let strides: Vec<i64> = steps.iter().map(even).collect();
@@ -160,14 +160,14 @@ fn in_bytes(bytes: &mut Bytes<'_>, shape: &[i64], strides: Option<&[i64]>, item:
     }
 }
 
-/// No element has no bytes.
+/// Checks that an item size of 0 or less is refused.
 fn sizeless(size: i64, shape: &[i64], strides: Option<&[i64]>) {
     for made in [Layout::from_bytes, Layout::from_elements] {
         assert_eq!(made(shape, strides, size).unwrap_err().kind(), Kind::ItemSize);
     }
 }
 
-/// What a descriptor holds lies in the address space.
+/// Checks that a descriptor's array lies within the address space.
 fn placed(ptr: u64, (layout, reach): (Layout, Reach), item: i64, lanes: u16) {
     let dtype = Dtype::all().find(|dtype| dtype.itemsize() == item).unwrap();
     let dtype = Dtype::from_dlpack(dtype.code(), dtype.bits(), lanes).unwrap();
@@ -181,7 +181,7 @@ fn placed(ptr: u64, (layout, reach): (Layout, Reach), item: i64, lanes: u16) {
             assert_eq!(array.ptr(), if size == 0 { 0 } else { ptr });
             assert!(size == 0 || (ptr > 0 && at >= below && at + above <= i128::from(u64::MAX)));
             assert_eq!(array.cai_size(), array.cai_shape().as_slice().iter().product::<i64>());
-            // The dict's strides and shape reach just as far, lanes and all.
+            // The dict's shape and strides reach just as far, with lanes.
             let strides = array.cai_strides();
             let read =
                 Layout::from_bytes(array.cai_shape().as_slice(), Some(strides.as_slice()), item);
@@ -201,7 +201,7 @@ fn placed(ptr: u64, (layout, reach): (Layout, Reach), item: i64, lanes: u16) {
     }
 }
 
-/// A plan copies every element once, to its place in a compact array.
+/// Checks that a plan copies every element once, to its place in a compact array.
 fn copied(layout: &Layout, size: i64) {
     let Some(plan) = Plan::new(layout, size) else { return assert_eq!(layout.size(), 0) };
     let mut all = 0;
@@ -217,7 +217,8 @@ fn copied(layout: &Layout, size: i64) {
     if layout.size() > 4096 {
         return;
     }
-    // For each element of the copy, the bytes from the array's first element to the one that it was copied from.
+    // For each element of the copy, the distance in bytes from the array's first element to the element that was copied
+    // there.
     let made = RefCell::new(vec![None; usize::try_from(layout.size()).unwrap()]);
     let calls = Cell::new(0);
     let copy = |block: Block, target: i64, of: &dyn Fn(i128) -> Option<i128>, source: i64| {

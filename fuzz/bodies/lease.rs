@@ -1,4 +1,4 @@
-//! Sequences of ends, questions and failures, against a model of one line a rule.
+//! Sequences of ends, questions and failures, checked against a model with one line per rule.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -21,24 +21,24 @@ fn failed(code: u32) -> Error {
     Error::driver("cuEventRecord", code, codes::name(code))
 }
 
-/// How the driver answers for a holder just now.
+/// How the driver currently answers for a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Well,
     Failing,
-    /// A capture is in the way.
+    /// A graph capture forbids the order.
     Captured,
     Broken,
     Interrupted,
 }
 
-/// What the world outside is to a holder, and what the holder did.
+/// The state of the world around a holder, and what the holder has done.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     mood: Mood,
-    /// Whether its references have to stay until the consumer is done.
+    /// Whether the references must stay until the consumer's work is done.
     marks: bool,
-    /// Whether the consumer is done.
+    /// Whether the consumer's work is done.
     reached: bool,
     settled: usize,
     asked: usize,
@@ -97,17 +97,17 @@ impl Drop for Fake {
     }
 }
 
-/// Where each holder is by the rules, and how often it was asked what.
+/// The state of each holder by the rules, and how often it was asked.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
-    /// `None` while it is leased.
+    /// `None` while leased.
     state: Option<State>,
     settled: usize,
     asked: usize,
 }
 
 impl Expected {
-    /// One attempt to go on.
+    /// One attempt to make progress.
     fn advance(&mut self, facts: Facts) {
         if matches!(self.state, Some(State::Due | State::ToRetry)) {
             self.settled += 1;
@@ -136,7 +136,7 @@ impl Expected {
 
 const LEASES: usize = 12;
 
-/// A program of ends and questions, and what the rules expect of it.
+/// A program of ends and questions, with the results that the rules expect.
 pub struct Program<C> {
     choices: C,
     world: World,
@@ -167,7 +167,7 @@ impl<C: Choices> Program<C> {
         self.world.lock().unwrap()[id]
     }
 
-    /// Ends a lease: it goes at once, or waits with the others.
+    /// Ends a lease. It is over at once, or waits in the queue.
     fn end(&mut self, id: usize) {
         let holder = self.leases[id].end();
         assert_eq!(holder.is_some(), self.expected[id].state.is_none(), "the first end alone");
@@ -186,7 +186,7 @@ impl<C: Choices> Program<C> {
         }
     }
 
-    /// An end whose orders another has made.
+    /// Ends a lease whose orders another thread has made.
     fn end_settled(&mut self, id: usize) {
         let Some(holder) = self.leases[id].end() else { return };
         let (settled, state) = match self.choices.below(3) {
@@ -203,7 +203,7 @@ impl<C: Choices> Program<C> {
         }
     }
 
-    /// Some want to end a lease, and are refused.
+    /// Begins several ends of a lease and gives each up.
     fn end_refused(&mut self, id: usize) {
         let (lease, is_leased) = (&self.leases[id], self.expected[id].state.is_none());
         let several = self.choices.below(3);
@@ -269,7 +269,7 @@ impl<C: Choices> Program<C> {
         }
     }
 
-    /// All is well in the end: nothing is lost, and nothing is let go of twice.
+    /// Lets every pending end succeed, and drops the rest. Each holder must be dropped exactly once.
     pub fn finish(mut self) -> Vec<Option<State>> {
         for facts in &mut *self.world.lock().unwrap() {
             (facts.mood, facts.reached) = (Mood::Well, true);

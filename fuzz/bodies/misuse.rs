@@ -1,5 +1,6 @@
-//! Any calls of the simulated device in any order, wrong ones too: dead streams, freed memory, spoiled
-//! captures, resets, failing calls. Two machines are told the same, and say the same.
+//! Calls of the simulated device in any order, wrong ones included: dead streams, freed memory,
+//! spoiled captures, resets and failing calls. Two machines get the same calls, and must give the
+//! same results.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(said[0], said[1]);
 }
 
-/// A machine, and all that was ever made on it, alive or not.
+/// A machine, and everything ever made on it, alive or not.
 struct Machine {
     cuda: Arc<Simulated>,
     streams: Vec<Stream>,
@@ -41,13 +42,13 @@ struct Machine {
     blocks: Vec<u64>,
     graphs: Vec<Graph>,
     contexts: Vec<Context>,
-    /// How much work holds its place, or ran.
+    /// How many owners exist: work that is queued or captured holds one each.
     held: Arc<AtomicUsize>,
     freed: bool,
     dead: bool,
 }
 
-/// What work holds: let go of once, whether it runs or not.
+/// An owner held by queued work. It must be dropped once, whether the work runs or not.
 struct Owner(Arc<AtomicUsize>);
 
 impl Owner {
@@ -83,7 +84,7 @@ impl Machine {
         Span { ptr: ptr.saturating_add(bytes.below(20) as u64), len: bytes.below(24) as u64 }
     }
 
-    /// What a call says that both machines have to say: no addresses.
+    /// Makes one call. Returns a result that both machines must agree on, so it has no addresses.
     fn step(&mut self, bytes: &mut Bytes<'_>) -> Result<usize, Error> {
         let stream = bytes.pick(&self.streams);
         let event = (!self.events.is_empty()).then(|| bytes.pick(&self.events));
@@ -172,7 +173,7 @@ impl Machine {
         said.map(|()| cuda.pending())
     }
 
-    /// Work that writes, and now and then calls back, as a host function must not.
+    /// Queues work that writes, and sometimes calls the driver, as a host function must not.
     fn launch(&self, bytes: &mut Bytes<'_>, stream: Stream) -> Result<(), Error> {
         let (reads, writes) = ([self.span(bytes)], [self.span(bytes)]);
         let held = Owner::new(&self.held);
@@ -182,14 +183,14 @@ impl Machine {
             let _ = (&held, cuda.store(target.ptr, &vec![value; target.len as usize]));
             if calls_back {
                 assert!(cuda.is_inside_work());
-                // Refused, unless it is one that was told to do nothing.
+                // Refused, unless the call was suppressed.
                 let _ = cuda.synchronize_stream(stream);
                 cuda.run_all().unwrap_err();
             }
         })
     }
 
-    /// Nothing is reported that did not happen.
+    /// Checks that each report is about something that can have happened.
     fn check(&self) {
         for report in self.cuda.reports() {
             let told = report.message.starts_with(report.kind.as_str());
@@ -213,7 +214,8 @@ impl Machine {
         }
     }
 
-    /// All work runs or is dropped, and nothing is held then but by graphs; how much was reported.
+    /// Runs or drops all work, and checks that nothing holds an owner. Returns the number of
+    /// reports.
     fn finish(&self) -> usize {
         self.cuda.clear_faults();
         self.cuda.forget_graphs();

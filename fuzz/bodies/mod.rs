@@ -1,7 +1,7 @@
-//! What each fuzz target does with its input, and what it asserts of the result.
+//! The body of each fuzz target: what it does with its input, and what it asserts.
 //!
-//! An input is a list of choices ([`choices`]). The same bodies replay the committed corpora in
-//! `cargo test`, without libFuzzer.
+//! An input is a list of choices ([`choices`]). `cargo test` replays the committed corpora through
+//! the same bodies, without libFuzzer.
 
 pub mod cai;
 pub mod choices;
@@ -14,10 +14,10 @@ pub mod misuse;
 pub mod order;
 pub mod stream;
 
-/// Takes any bytes, and panics where an invariant does not hold.
+/// Takes any bytes. Panics if an invariant is broken.
 pub type Body = fn(&[u8]);
 
-/// Every target, by the name of its corpus.
+/// Every target, with the name of its corpus.
 pub const ALL: [(&str, Body); 9] = [
     ("cai", cai::run),
     ("device", device::run),

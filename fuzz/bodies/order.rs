@@ -1,6 +1,8 @@
-//! Hand-overs between streams of the simulated device: an order that is made, or left out, is one.
+//! Hand-overs between streams of the simulated device. An order that the bridge makes, or leaves
+//! out, must really order.
 //!
-//! What the bridge says it did is judged by the device's own check of a write before and a read after.
+//! The device's own race check is the judge: it sees a write before the hand-over and a read after
+//! it.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -34,10 +36,10 @@ struct Machine {
     cuda: Arc<Simulated>,
     driver: Handle,
     streams: Vec<Alive<'static>>,
-    /// The contexts that may be current, `None` for none.
+    /// The contexts that may be current; `None` means no context.
     contexts: Vec<Option<Context>>,
     block: u64,
-    /// Whether there may be a capture that this program itself has spoiled.
+    /// Whether this program may have spoiled a capture.
     spoiled: bool,
 }
 
@@ -54,7 +56,7 @@ impl Machine {
                 streams.extend([Alive::legacy(place), Alive::per_thread(place)]);
                 for blocking in [true, false] {
                     let stream = Stream::Handle(cuda.create_stream_in(context, blocking).unwrap());
-                    // SAFETY: no stream is destroyed.
+                    // SAFETY: no stream is ever destroyed.
                     streams.push(unsafe { Alive::kept(stream, place) });
                 }
             }
@@ -76,7 +78,7 @@ impl Machine {
             0 => drop(
                 self.within(from, || self.cuda.begin_capture(from.stream(), bytes.pick(&MODES))),
             ),
-            // One that cannot end so is spoiled.
+            // A capture that cannot end here is spoiled.
             1 => {
                 self.spoiled |= self.within(from, || self.cuda.end_capture(from.stream())).is_err()
             }
@@ -91,12 +93,13 @@ impl Machine {
         }
     }
 
-    /// Runs `call` with the context of a stream current.
+    /// Runs `call` with the stream's context current.
     fn within<R>(&self, stream: Alive<'_>, call: impl FnOnce() -> R) -> R {
         within(&*self.cuda, stream.place(), |_| Ok::<R, Error>(call())).unwrap()
     }
 
-    /// Each stream's capture: its number, none, or an error where it is beside one.
+    /// The capture of each stream: its number, or none. An outer `None` if the stream cannot be
+    /// used beside a capture.
     fn captures(&self) -> Vec<Option<Option<u64>>> {
         let part = |stream: &Alive<'_>| {
             self.within(*stream, || match self.cuda.is_capturing(stream.stream()) {
@@ -127,13 +130,13 @@ impl Machine {
         from: Alive<'_>,
         to: Alive<'_>,
     ) {
-        // A wait of the host for everything would spoil a capture.
+        // A host wait for everything would spoil a capture.
         let free = self.captures().iter().all(|part| *part == Some(None));
         let fault =
             (bytes.byte() > 200).then(|| (bytes.pick(Call::ALL), 1 + u32::from(bytes.byte() % 3)));
         let current = self.contexts[bytes.below(self.contexts.len())];
         let captures = self.captures();
-        // A wait for all devices is refused while anything is captured.
+        // While anything is captured, a wait for all devices is refused.
         let quiet = free && captures.iter().all(|capture| *capture == Some(None));
         if quiet {
             self.cuda.synchronize_all().unwrap();
@@ -164,7 +167,7 @@ impl Machine {
                 let raced = reports.iter().any(|report| report.kind == ReportKind::Race);
                 assert!(!raced, "{from:?} {to:?} {reports:?}");
             }
-            // A stream may join a capture; none leaves one or is spoiled.
+            // A stream may join a capture. No capture may lose a stream or be spoiled.
             Ok(()) => {
                 for (before, after) in captures.iter().zip(self.captures()) {
                     assert!(*before == after || *before == Some(None), "{before:?} {after:?}");
@@ -180,7 +183,7 @@ impl Machine {
         }
     }
 
-    /// The caller's context is current again.
+    /// Checks that the caller's context is current again.
     fn left(&self, current: Option<Context>) {
         self.cuda.clear_faults();
         assert_eq!(self.cuda.current_context().unwrap(), current);
@@ -210,11 +213,11 @@ impl Machine {
         assert_eq!(self.captures(), captures, "a mark is nothing to a capture");
     }
 
-    /// A handle of another device is told apart, wherever it is expected.
+    /// Checks that the handle of another device's stream is recognised for any place.
     fn placed(&self, stream: Alive<'_>, place: Place) {
         let elsewhere = match Alive::default_stream(stream.stream(), place) {
             Some(default) => default,
-            // SAFETY: no stream is destroyed.
+            // SAFETY: no stream is ever destroyed.
             None => unsafe { Alive::kept(stream.stream(), place) },
         };
         let right = stream.stream().handle() <= 2 || stream.place().ordinal == place.ordinal;

@@ -1,4 +1,4 @@
-//! The integers that name streams, and the plan of who waits for whom.
+//! Fuzzes the integers that name streams, and the plan of which stream waits for which.
 
 #![allow(unsafe_code)]
 
@@ -36,14 +36,14 @@ pub fn run(data: &[u8]) {
                 Alive::standing_in(place)
             }
             Some(default) => default,
-            // SAFETY: no driver is asked.
+            // SAFETY: no driver is called with the stream.
             None => unsafe { Alive::kept(stream, place) },
         }
     };
     ordered(alive(), alive());
 }
 
-/// `None`, or an integer: a name, a handle, or none of these.
+/// `None`, or an integer: a default stream, a handle, or neither.
 pub fn integer(bytes: &mut Bytes<'_>) -> Option<i128> {
     match bytes.byte() {
         0..=79 => None,
@@ -53,7 +53,8 @@ pub fn integer(bytes: &mut Bytes<'_>) -> Option<i128> {
     }
 }
 
-/// The stream of an integer, or why there is none; `none` where no handle can be so.
+/// The stream that an integer names, or the kind of the error. `none` is the kind for integers out
+/// of the range of handles.
 fn expected(value: i128, none: Kind) -> Result<Stream, Kind> {
     Err(match value {
         1 => return Ok(Stream::Legacy),
@@ -103,7 +104,7 @@ fn named(native: u64) {
     assert_eq!(Ok(stream), expected(native.max(1).into(), Kind::StreamZero));
 }
 
-/// An order is left out for what is ready and asked for alone, and only for these reasons.
+/// Checks that the plan leaves an order out exactly for these facts, and with these reasons.
 fn planned(ready: Ready, request: Request) {
     let expected = match (ready.stream(), request) {
         (None, _) => Some(Elided::NothingPending),
@@ -114,7 +115,7 @@ fn planned(ready: Ready, request: Request) {
     assert_eq!(plan(ready, request), expected);
 }
 
-/// Only one stream needs no event.
+/// Checks that two streams need an event unless they are one and the same.
 fn ordered(from: Alive<'_>, to: Alive<'_>) {
     let one =
         from.stream() == to.stream() && (from.stream().handle() > 2 || from.place() == to.place());

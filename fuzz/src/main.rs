@@ -1,4 +1,4 @@
-//! `TARGET=name fuzz CORPUS`: libFuzzer over one of the bodies.
+//! Runs libFuzzer over one body: `TARGET=name fuzz CORPUS`.
 #![no_main]
 
 use std::sync::LazyLock;
