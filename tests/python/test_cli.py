@@ -189,7 +189,7 @@ def test_inspect_of_one_protocol_has_nothing_to_compare(capsys):
 def test_a_file_in_place_of_a_module_is_told_its_name(command, file, capsys):
     assert main([command, f"{file}:array"]) == 2
     said = capsys.readouterr().err
-    assert "allowed: a module before the colon, such as cli_subjects, as it is imported" in said
+    assert "allowed: the name of a module before the colon, such as cli_subjects" in said
 
 
 def test_inspect_of_what_is_malformed_ends_with_1(capsys):

@@ -382,7 +382,7 @@ def test_a_matrix_of_nothing_says_what_there_is_not(reason, known, said, monkeyp
 )
 def test_a_matrix_needs_both_sides(subject, said, capsys):
     assert main(["matrix", subject]) == 2
-    assert f"of which none {said} arrays" in capsys.readouterr().err
+    assert f"allowed: at least one that {said} arrays" in capsys.readouterr().err
 
 
 def test_an_empty_matrix_is_shown(tmp_path, capsys):

@@ -17,7 +17,7 @@ LEVELS: dict[Level, str] = {
     "slow": "the host waits, or a conversion takes longer than needed",
     "missing": "something is missing, or does not fit",
 }
-"""The levels, gravest first. The first level is a setting, and makes the command fail."""
+"""The levels, gravest first. The first one is about settings, and makes the command fail."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Surroundings:
         return self.has(name) and not self.older(name, version)
 
     def is_set(self, variable: str, value: str) -> bool:
-        """Tell whether an environment variable has a value."""
+        """Tell whether an environment variable has this value."""
         return self.environment.get(variable, "").strip() == value
 
 
@@ -171,8 +171,8 @@ ADVICE: tuple[Advice, ...] = (
         "numba-numpy",
         "missing",
         lambda on: on.has("numba") and on.since("numpy", "2.5"),
-        "NumPy 2.5 has no row_stack, whose name numba-cuda reads at import.",
-        "Use NumPy < 2.5 beside it, or set numpy.row_stack = numpy.vstack before the import.",
+        "NumPy 2.5 removed row_stack, which numba-cuda reads at import.",
+        "Use NumPy < 2.5 with it, or set numpy.row_stack = numpy.vstack before the import.",
         "NumPy 2.5.0 release notes; measured with numba-cuda 0.30.4",
     ),
     Advice(
@@ -181,7 +181,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: on.has("numba"),
         "numba.cuda.as_cuda_array makes the host wait for the dict's stream, which ends a graph "
         "capture.",
-        "Use convert(x, 'numba'), which does not.",
+        "Use convert(x, 'numba'), which does not wait.",
         _MEASURED,
     ),
     Advice(
@@ -189,7 +189,7 @@ ADVICE: tuple[Advice, ...] = (
         "slow",
         lambda on: on.has("cupy"),
         "cupy.asarray of a dict makes the host wait for the dict's stream.",
-        "Use convert(x, cupy), which does not.",
+        "Use convert(x, cupy), which does not wait.",
         _MEASURED,
     ),
     Advice(
@@ -238,7 +238,7 @@ ADVICE: tuple[Advice, ...] = (
 
 
 def advice_for(surroundings: Surroundings) -> tuple[Advice, ...]:
-    """List what applies, gravest first."""
+    """List the advice that applies, gravest first."""
     order = list(LEVELS)
     found = [one for one in ADVICE if one.applies(surroundings)]
     return tuple(sorted(found, key=lambda one: order.index(one.level)))

@@ -1,4 +1,4 @@
-"""``cai-bridge check``: libraries judged by what the protocols require of them."""
+"""``cai-bridge check``: judges libraries by the requirements of the protocols."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Where = Literal["simulated", "gpu"] | None
 
 @dataclass(frozen=True)
 class Task:
-    """A library in one role, and the requirements that it is judged by."""
+    """A library in one role, and the requirements to judge it by."""
 
     role: Role
     adapter: Any
     names: tuple[str, ...]
 
     def label(self, name: str) -> str:
-        """Name what is judged, for the progress bar."""
+        """Return the label of a requirement for the progress bar."""
         return line(f"{self.adapter.name} as a {self.role}: {name}")
 
 
@@ -88,12 +88,12 @@ def _names(only: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def judged(wanted: Sequence[Task], where: Where, *, thorough: bool = False) -> Iterator[Report]:
-    """Judge each task, with `thorough` in every case, and show the progress.
+    """Judge each task, and show the progress. With `thorough` every case is judged.
 
     Raises
     ------
     UsageError
-        There is no place to judge.
+        There is no device to judge on.
     """
     place = _place(where)
     with Progress(sum(len(task.names) for task in wanted)) as progress:
@@ -158,7 +158,7 @@ def _apart(task: Task, place: Where, progress: Progress, *, thorough: bool) -> R
 
 
 def _printable(report: Report) -> str:
-    """Write a report with each name on one line, and without a terminal's control characters."""
+    """Format a report with each name on one line, and without a terminal's control characters."""
     return escaped(str(replace(report, subject=line(report.subject))).rstrip())
 
 
@@ -176,9 +176,9 @@ def run(
     junit: str | None = None,
     pages: str | None = None,
 ) -> int:
-    """Report on each subject and role; fail if something that a specification demands failed.
+    """Report on each subject and role. Fail if a demanded requirement failed.
 
-    Against an earlier run, fail only if something fails that did not.
+    With `against`, fail only if it did not fail in the earlier run.
 
     Raises
     ------

@@ -32,9 +32,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True, metavar="command")
     what = "list what is installed, and what is unsafe, wrong or slow with it"
     _add_doctor(_added(commands, "doctor", "doctor", what))
-    what = "show what each protocol says of an array, side by side"
+    what = "show what each protocol says about an array, side by side"
     _add_inspect(_added(commands, "inspect", "inspection", what))
-    what = "test libraries by what the protocols require"
+    what = "test libraries against the requirements of the protocols"
     _add_check(_added(commands, "check", "checking", what))
     what = "hand arrays over between all pairs of libraries"
     _add_matrix(_added(commands, "matrix", "pairs", what))
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _added(commands: Any, name: str, module: str, what: str) -> argparse.ArgumentParser:
-    """Add a command: the `run` of a module beside this one, called with the options."""
+    """Add a command. It calls `run` of a module of this package with the options."""
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=what, description=f"{what[0].upper()}{what[1:]}."
     )
@@ -65,7 +65,7 @@ def _add_output(made: argparse.ArgumentParser, *, page: bool = False) -> None:
         help="write to this file instead of standard output",
     )
     if page:
-        made.add_argument("--html", metavar="path", help="write a page")
+        made.add_argument("--html", metavar="path", help="write an HTML page")
 
 
 def _add_doctor(made: argparse.ArgumentParser) -> None:
@@ -109,7 +109,7 @@ def _add_check(made: argparse.ArgumentParser) -> None:
         "--role",
         choices=("producer", "consumer", "both"),
         default="",
-        help="the role to test; by default every role that it has",
+        help="the role to test; by default every role that the subject has",
     )
     made.add_argument(
         "--only",
@@ -126,21 +126,21 @@ def _add_check(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--thorough",
         action="store_true",
-        help="judge each requirement in every case of its product of layouts, types, work, streams "
-        "and exports; by default large products are thinned to all pairs of values",
+        help="judge each requirement in every combination of layouts, types, work, streams and "
+        "exports; by default a large product is thinned out to all pairs of values",
     )
     _add_output(made, page=True)
     made.add_argument(
         "--against",
         metavar="path",
-        help="say what is new and what is mended since an earlier run, as --json --output wrote it",
+        help="show new and mended failures since an earlier run, a file that --json --output wrote",
     )
-    made.add_argument("--junit", metavar="path", help="write the verdicts as JUnit's XML")
+    made.add_argument("--junit", metavar="path", help="write the verdicts as JUnit XML")
     made.add_argument(
         "--report",
         dest="pages",
         metavar="folder",
-        help="write a page of Markdown for each demand that failed, for an issue tracker",
+        help="write a Markdown page for each failed demand, for an issue tracker",
     )
 
 
@@ -167,7 +167,7 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         metavar="path",
-        help="show an earlier run, as --json --output wrote it",
+        help="show an earlier run: a file that --json --output wrote",
     )
 
 
@@ -259,7 +259,7 @@ def _add_races(made: argparse.ArgumentParser) -> None:
 
 
 def _run(*, name: str, module: str, **options: Any) -> Any:
-    """Import what a command needs, only now, and run it."""
+    """Import the module of a command, only now, and run it."""
     del name
     return importlib.import_module(f".{module}", __package__).run(**options)
 
@@ -309,13 +309,13 @@ def _status(asked: argparse.Namespace) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            # Otherwise the interpreter flushes the rest again at its end.
+            # Otherwise the interpreter flushes the rest at exit, and fails again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # a broken pipe means that the reader has enough
             print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt as interrupt:
-        # The command may have been interrupted in something that hangs, which it reports.
+        # The message, if any, names the step that was interrupted. It may have hung.
         if interrupt.args:
             print(f"cai-bridge {asked.name}: {line(str(interrupt))}", file=sys.stderr)
         return _INTERRUPTED

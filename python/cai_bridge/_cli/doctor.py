@@ -35,11 +35,11 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing unsafe is set."""
+        """Whether no setting is unsafe."""
         return not any(one.level == "unsafe" for one in self.advice)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
+        """Return the findings as data for JSON."""
         return {
             "cai_bridge": __version__,
             "python": self.interpreter.to_dict(),
@@ -92,7 +92,7 @@ def examine(*, imported: bool = False) -> Findings:
 
 
 def run(*, imported: bool, as_json: bool, path: str | None) -> int:
-    """Report what was found; fail if something unsafe is set."""
+    """Report the findings. Fail if a setting is unsafe."""
     output.check_asked(path)
     with own_stdout():
         findings = examine(imported=imported)

@@ -1,4 +1,4 @@
-"""What a library's own CI checks: changes since an earlier run, and JUnit's XML."""
+"""Results for a library's own CI: changes since an earlier run, and JUnit XML."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Compared:
     Attributes
     ----------
     broken : tuple
-        What fails now and did not before.
+        Requirements that fail now and did not before.
     mended : tuple
-        What failed and passes now.
+        Requirements that failed before and pass now.
     unjudged : tuple
-        What was judged before and is not judged any more, so it may be broken.
+        Requirements that passed before and are not judged any more. They may be broken.
     still : int
-        How many fail as before.
+        How many requirements fail as before.
     demanded : frozenset
-        Which of these a specification demands.
+        The requirements that a specification demands.
     """
 
     broken: tuple[Key, ...]
@@ -44,11 +44,11 @@ class Compared:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that is demanded is newly broken, or not judged any more."""
+        """Whether no demanded requirement is newly broken or not judged any more."""
         return not self.demanded & {*self.broken, *self.unjudged}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
+        """Return the comparison as data for JSON."""
         told = {"broken": self.broken, "mended": self.mended, "unjudged": self.unjudged}
         return {"ok": self.ok, "still": self.still, **{k: [*map(list, v)] for k, v in told.items()}}
 
@@ -78,12 +78,12 @@ class Earlier:
 
     @classmethod
     def read(cls, path: str) -> Self:
-        """Read what ``check --json --output`` wrote.
+        """Read a file that ``check --json --output`` wrote.
 
         Raises
         ------
         UsageError
-            It is no such file.
+            The file cannot be read, or has other content.
         """
         try:
             reports = json.loads(Path(path).read_text(encoding="utf-8"))["reports"]
@@ -121,7 +121,7 @@ class Earlier:
 
 
 def junit_of(reports: Sequence[Report]) -> str:
-    """Write verdicts as JUnit's XML: a suite per report; unmet advice is a skipped test."""
+    """Format verdicts as JUnit XML: a suite per report. Unmet advice is a skipped test."""
     root = ElementTree.Element("testsuites")
     for report in reports:
         kinds = [one.called for one in report.verdicts]

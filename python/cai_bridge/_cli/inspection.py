@@ -15,7 +15,7 @@ from .theirs import guarded
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found about one object."""
+    """The result of inspecting one object."""
 
     description: Any
     """What each of its protocols says."""
@@ -34,7 +34,7 @@ class Inspection:
         return self.agree is False or any(one.problems or one.error for one in self.description)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
+        """Return the inspection as data for JSON."""
         return {**self.description.to_dict(), "agree": self.agree, "why": self.why}
 
 
@@ -68,11 +68,11 @@ def inspect(subject: str) -> Inspection:
 
 
 def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> int:
-    """Report what was found; fail if a protocol is malformed, unreadable or contradicted."""
+    """Report the inspection. Fail if a protocol is malformed, unreadable or contradicted."""
     from cai_bridge.testing import simulated_cuda
 
     output.check_asked(path)
-    # Races do not matter here, and the array's maker need not have waited.
+    # Ignore races: the code that made the array need not have waited.
     with simulated_cuda(check=False) if simulated else contextlib.nullcontext():
         found = inspect(subject)
     text = escaped(str(found))

@@ -24,7 +24,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Doors:
-    """What a library's arrays speak."""
+    """The protocols that a library's arrays speak."""
 
     exchange: bool = False
     """Whether the type has ``__dlpack_c_exchange_api__``."""
@@ -47,13 +47,13 @@ class Known:
     """A library that the command knows."""
 
     name: str
-    """Its name."""
+    """The library's name."""
     distributions: tuple[str, ...]
     """The names of its distributions; the first one that is installed counts."""
     array: str
-    """Its array type, as ``module:attribute``; empty if it has none."""
+    """The array type, as ``module:attribute``; empty if there is none."""
     spoken: tuple[tuple[Version, Doors], ...] = ()
-    """What its arrays speak from which version on, oldest first. Earlier versions are unknown."""
+    """Each version that changed the arrays' protocols, oldest first. Earlier ones are unknown."""
     measured: str = ""
     """The newest version in which this was seen."""
 
@@ -110,7 +110,7 @@ _ROWS = (
 
 
 def _others() -> Iterator[Known]:
-    """Those that `convert` knows and no row does, as their files say."""
+    """List the libraries that `convert` knows and `_ROWS` lacks, by their own files."""
     rows = {one.array.partition(":")[0].partition(".")[0] for one in _ROWS}
     for name in _libraries.FILES:
         library = None if name in rows else _libraries.find(name)
@@ -126,20 +126,20 @@ class Found:
     """A library that is installed."""
 
     name: str
-    """Its name."""
+    """The library's name."""
     distribution: str
     """The name of its distribution."""
     version: str
-    """Its version."""
+    """The installed version."""
     doors: Doors | None = None
-    """What its arrays speak; None if it has no arrays, or if that is unknown."""
+    """The arrays' protocols; None if unknown, or if the library has no arrays."""
     seen: bool = False
-    """Whether the array type was asked, and not the table."""
+    """Whether the array type was asked, rather than the table."""
     error: str = ""
     """The exception of its import; empty if there was none, or no attempt."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
+        """Return the library as data for JSON."""
         doors = None if self.doors is None else vars(self.doors)
         return {**vars(self), "doors": doors}
 
@@ -151,7 +151,7 @@ def version_of(text: str) -> Version:
 
 
 def doors_by_table(known: Known, version: str) -> Doors | None:
-    """Look up what a version's arrays speak."""
+    """Look up the protocols of a version's arrays."""
     number = version_of(version)
     return next((doors for since, doors in reversed(known.spoken) if number >= since), None)
 
@@ -193,7 +193,7 @@ def _asked(known: Known, found: Found) -> Found:
     doors = Doors(
         exchange=hasattr(array, "__dlpack_c_exchange_api__"),
         dlpack=hasattr(array, "__dlpack__"),
-        # For a property that only GPU arrays have, the type tells nothing.
+        # Only an array on a GPU has the dict, so the type cannot tell.
         cai=table.cai,
         stream=table.stream,
     )

@@ -24,7 +24,7 @@ class Driver:
 
     @property
     def name(self) -> str:
-        """The driver and its devices, or what is missing, in a line."""
+        """The driver and its devices on one line, or what is missing."""
         if self.missing:
             return f"no CUDA device: {self.missing}"
         return f"{' + '.join(self.devices)}, driver for CUDA {self.version}"
@@ -90,12 +90,12 @@ class Interpreter:
         return f"{self.implementation} {self.version}{kind} on {self.platform}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
+        """Return the interpreter as data for JSON."""
         return asdict(self)
 
 
 def this_interpreter() -> Interpreter:
-    """Return which Python this is."""
+    """Describe the Python that runs this."""
     free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
     return Interpreter(
         platform.python_version(), platform.python_implementation(), free_threaded, _system()

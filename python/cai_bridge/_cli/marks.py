@@ -10,13 +10,13 @@ class Mark:
     """How an outcome is shown."""
 
     letter: str
-    """The letter that stands for it."""
+    """The outcome's letter."""
     word: str
-    """Its name."""
+    """The outcome's name."""
     meaning: str
-    """Its meaning, for a legend."""
+    """The outcome's meaning, for a legend."""
     style: str
-    """Its class in the style sheet, and its colour on a terminal."""
+    """The class in the style sheet, which also gives the colour on a terminal."""
 
 
 DASH = "\u2013"
@@ -53,7 +53,7 @@ COLOURS = {
     "crashed": "bold magenta",
     "none": "bright_black",
 }
-"""The styles on a terminal."""
+"""The style of each class on a terminal."""
 
 
 def worst(outcomes: list[str]) -> str:

@@ -24,7 +24,7 @@ def check_asked(path: str | None) -> None:
 def as_json(data: Any, *, to_file: bool) -> str:
     """Write data as JSON.
 
-    To the standard output it is in ASCII, so that its reader need not know the terminal's encoding.
+    For the standard output it is ASCII, so that a reader need not know the terminal's encoding.
     """
     return json.dumps(data, indent=1, ensure_ascii=not to_file)
 

@@ -1,4 +1,4 @@
-"""Self-contained pages: no script, no font, nothing fetched."""
+"""Self-contained HTML pages: no script, no font, nothing fetched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def templates() -> Any:
-    """Open the templates.
+    """Load the templates.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def check_path(option: str, path: str | None) -> None:
     Raises
     ------
     UsageError
-        The path is empty or a folder, its folder is missing, or one may not write there.
+        The path is empty, a folder, in a missing folder, or not writable.
     """
     if path is None:
         return
@@ -101,15 +101,15 @@ def check_path(option: str, path: str | None) -> None:
 
 @contextmanager
 def written(files: Mapping[str, str]) -> Iterator[None]:
-    """Write files behind what is printed meanwhile.
+    """Write files after the block has printed its results.
 
-    The results may have taken minutes: if a file cannot be written, they are still printed, and if
-    the output is closed early, the files are still written.
+    The results may have taken minutes. If a file cannot be written, they are still printed. If the
+    output is closed early, the files are still written.
 
     Raises
     ------
     UsageError
-        One cannot be written; all that can be are.
+        A file cannot be written. All other files are written.
     """
     refused: list[str] = []
     try:
@@ -130,20 +130,20 @@ def written(files: Mapping[str, str]) -> Iterator[None]:
 def rendered(
     template: str, title: str, lead: str, facts: dict[str, str], generated: str = "", **data: Any
 ) -> str:
-    """Fill a template in.
+    """Render a template.
 
     Parameters
     ----------
     template : str
-        Its name.
+        The template's name.
     title, lead : str
-        What the page is, and what it says.
+        The page's title, and its first sentence.
     facts : dict
-        What was seen with which versions, and where.
+        The device, the versions, and similar facts.
     generated : str
-        The date and time that the data is of, as ISO 8601 has it; by default now.
+        When the data was made, in ISO 8601; by default now.
     data : object
-        What the template shows.
+        The template's variables.
     """
     generated = generated or now()
     head = {
@@ -163,7 +163,7 @@ def now() -> str:
 
 
 def of_reports(reports: Sequence[Report]) -> str:
-    """Make the page of a check."""
+    """Render the page of a check."""
     subjects = list(dict.fromkeys(report.subject for report in reports))
     met = sum(report.ok for report in reports)
     lead = f"{met} of {len(reports)} meet what the specifications demand of them."

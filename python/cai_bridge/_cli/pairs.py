@@ -1,4 +1,4 @@
-"""``cai-bridge matrix``: what happens between all pairs of libraries, alone and bridged."""
+"""``cai-bridge matrix``: hand-overs between all pairs of libraries, with and without the bridge."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def run(
     page.check_asked(html)
     output.check_asked(path)
     if source and subjects:
-        raise UsageError("--from shows what was run; it takes no subjects")
+        raise UsageError("--from shows an earlier run; it takes no subjects")
     if jobs < 1:
         raise UsageError(f"--jobs: got {jobs}; allowed: 1 or more")
     if source and (ways or jobs != 1):
-        raise UsageError("--from shows what was run; it takes neither --way nor --jobs")
+        raise UsageError("--from shows an earlier run; it takes neither --way nor --jobs")
     table = read(source) if source else _run(subjects, ways, jobs)
     pages = {html: of_matrix(table)} if html else {}
     if as_json or path is not None:
@@ -92,7 +92,7 @@ def _roles(subjects: Sequence[str]) -> tuple[list[str], list[str]]:
     consumers = [subject for subject, found in roles.items() if "consumer" in found]
     for role, found in (("makes", producers), ("takes", consumers)):
         if not found:
-            raise UsageError(f"got {', '.join(subjects)}, of which none {role} arrays")
+            raise UsageError(f"got {', '.join(subjects)}; allowed: at least one that {role} arrays")
     return producers, consumers
 
 

@@ -14,13 +14,13 @@ _GOOD = ("right", "waits")
 
 
 def of_matrix(table: Table) -> str:
-    """Make the page."""
+    """Render the page."""
     matrix = table.matrix
     facts = {
         "Device": matrix.place,
         "Libraries": ", ".join(f"{name} {text}" for name, text in matrix.versions.items()),
         "Bridge": f"cai_bridge {matrix.version}",
-        "Rounds": f"{matrix.rounds} of what depends on timing",
+        "Rounds": f"{matrix.rounds} for each check that depends on timing",
     }
     return page.rendered(
         "matrix.html.jinja",

@@ -7,7 +7,7 @@ import threading
 from typing import Any, Self
 
 DELAY = 1.0
-"""Seconds before a bar is shown. Quick work is done by then."""
+"""Seconds before a bar is shown, so that quick work shows none."""
 
 
 class Progress:

@@ -25,8 +25,7 @@ def module_named(name: str, subject: str) -> ModuleType:
     file = Path(name)
     if file.suffix == ".py" or file.name != name:
         raise UsageError(
-            f"got {subject!r}; allowed: a module before the colon, such as {file.stem}, as it is "
-            "imported"
+            f"got {subject!r}; allowed: the name of a module before the colon, such as {file.stem}"
         )
     _look_here()
     with guarded(f"{subject!r} does not import: "):
@@ -36,7 +35,7 @@ def module_named(name: str, subject: str) -> ModuleType:
 def _look_here() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
-        # An installed script has its own folder there; `python -m` has the working directory.
+        # `python -m` puts the working directory there. An installed script does not.
         sys.path.insert(0, here)
 
 

@@ -1,4 +1,4 @@
-"""A matrix for display: by pair, by route, and in short."""
+"""A matrix for display: by pair, by route, and summarized."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ Pair = tuple[str, str]
 
 
 class Table:
-    """What was seen for every pair.
+    """The results for every pair.
 
     Parameters
     ----------
     matrix : Matrix
-        What `run_matrix` found.
+        The result of `run_matrix`.
     """
 
     def __init__(self, matrix: Matrix) -> None:
@@ -75,7 +75,7 @@ class Table:
             self._cells[(one.producer, one.consumer), one.route] = one
             found[Route(one.route, one.door, one.bridged)] = None
         self.routes = sorted(found, key=lambda route: route.bridged)
-        """Without the bridge first, and else in the order of the cells."""
+        """Routes without the bridge first, otherwise in the order of the cells."""
         self.pairs: list[Pair] = list(dict.fromkeys(pair for pair, _ in self._cells))
 
     def seen(self, pair: Pair, route: Route, aspect: str) -> Aspect | None:
@@ -146,7 +146,7 @@ class Table:
 
 
 def read(path: str) -> Table:
-    """Read what ``--json --output`` wrote.
+    """Read a file that ``--json --output`` wrote.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def read(path: str) -> Table:
         return Table(matrix)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{path}: got no matrix ({type(error).__name__}: {error}); allowed: what "
+            f"{path}: got no matrix ({type(error).__name__}: {error}); allowed: a file that "
             "`cai-bridge matrix --json --output` wrote"
         ) from error
 

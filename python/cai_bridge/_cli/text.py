@@ -23,7 +23,7 @@ def said(error: BaseException) -> str:
 
 
 def escaped(text: str, kept: str = _KEPT) -> str:
-    """Escape what would control a terminal, or cannot be encoded, as Python does."""
+    """Escape characters that control a terminal or cannot be encoded, in Python's notation."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -33,17 +33,17 @@ def escaped(text: str, kept: str = _KEPT) -> str:
 
 
 def line(text: str) -> str:
-    """Make one line of a text."""
+    """Escape a text onto one line."""
     return escaped(text, kept="")
 
 
 def prepare_streams() -> None:
-    """Open closed standard streams, and let all escape what they cannot encode."""
+    """Open closed standard streams, and make all escape characters that they cannot encode."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # Else the next file that is opened would be it, and be printed to.
+            # Otherwise the next opened file gets this number, and output goes into it.
             os.open(os.devnull, os.O_RDWR)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -20,7 +20,7 @@ def guarded(what: str) -> Iterator[None]:
     Raises
     ------
     UsageError
-        Something was raised; it begins with `what`.
+        The code raised an exception. The message begins with `what`.
     """
     try:
         with own_stdout():

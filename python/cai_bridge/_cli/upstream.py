@@ -18,7 +18,7 @@ LINES = 25
 
 
 def write_pages(reports: Sequence[Report], folder: str) -> Iterator[str]:
-    """Write a page for each demand that failed for a cause of its own; yield the files.
+    """Write a page for each failed demand that has a cause of its own. Yields the paths.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def write_pages(reports: Sequence[Report], folder: str) -> Iterator[str]:
 
 
 def page_of(report: Report, one: Verdict) -> str:
-    """Write the page of a demand that failed."""
+    """Make the page of a failed demand."""
     rule = one.requirement
     after = [name for name, cause in report.follows.items() if cause == one.name]
     versions = f"{report.place}, Python {platform.python_version()}"
@@ -57,7 +57,7 @@ def page_of(report: Report, one: Verdict) -> str:
         "",
         f"**What happens** ({versions}): {one.evidence}",
         "",
-        f"**What should**: {rule.rule}. Otherwise {rule.why}.",
+        f"**What should happen**: {rule.rule}. Otherwise {rule.why}.",
     ]
     if after:
         lines += ["", f"The same cause is likely behind {', '.join(after)}."]
