@@ -1,19 +1,18 @@
 //! **CUDA kernels in Rust, called from Python with the arrays of any library.** Functions take arrays of PyTorch,
 //! CuPy, JAX, Numba and every other library that speaks DLPack or the CUDA Array Interface, and return arrays that
-//! speak both. Nothing is copied, the host does not wait, and the work of either side waits for the work of the other
-//! one.
+//! speak both. Nothing is copied and the host does not wait. Work on either side waits for work on the other.
 //!
 //! # The protocols by themselves
 //!
-//! Without features the crate has the two protocols' types, and neither Python nor a driver nor a dependency:
+//! Without features the crate has the two protocols' types. It then needs no Python, no driver and no dependency:
 //!
-//! - [`cai`]: the entries of a dict of the CUDA Array Interface, read, checked and written;
-//! - [`dlpack`]: a tensor's fields, read, checked and written;
+//! - [`cai`]: reads, checks and writes the entries of a CUDA Array Interface dict;
+//! - [`dlpack`]: reads, checks and writes the fields of a tensor;
 //! - [`dtype`]: typestrs, and DLPack's code, bits and lanes;
-//! - [`layout`]: shapes and strides, checked, contiguity, and the bytes that they reach;
+//! - [`layout`]: checked shapes and strides, contiguity, and the bytes that an array reaches;
 //! - [`stream`]: the integers that name streams.
 //!
-//! A [`Descriptor`] has what a dict and a tensor have in common.
+//! A [`Descriptor`] describes an array in the terms of both protocols.
 //!
 #![cfg_attr(feature = "python", doc = include_str!("front_kernel.md"))]
 //!
@@ -29,17 +28,17 @@
 //!
 //! - None: [`cai`], [`dlpack::Fields`], [`dtype`], [`layout`], [`stream`] and [`Descriptor`], without any dependency.
 //! - `dlpack`: managed tensors in the module [`dlpack`], over [dlpark](https://docs.rs/dlpark).
-//! - `arrays`: arrays, scopes, kernels and the simulated device. The features below set it.
-//! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc) 0.19, in the version and with the linking
-//!   that your own dependency on cudarc names. A build without a version fails in cudarc's build script, which lists them.
-//!   The driver is opened at run time unless you choose `dynamic-linking` or `static-linking`; then building needs no CUDA
-//!   toolkit.
-//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later. The stable ABI is
-//!   yours to choose.
-//! - `half`, `num-complex`, `float8`: these crates' types as elements, and as kernel arguments those of `half`.
-//! - `wheel`, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out.
+//! - `arrays`: arrays, scopes, kernels and the simulated device. The features below turn it on.
+//! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc) 0.19. Your own dependency on cudarc chooses
+//!   the CUDA version and the linking. Without a CUDA version cudarc's build script fails and lists the versions. The
+//!   driver is opened at run time, and building needs no CUDA toolkit, unless you choose `dynamic-linking` or
+//!   `static-linking`.
+//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3) functions, for Python 3.11 and later. You may
+//!   build for the stable ABI or not.
+//! - `half`, `num-complex`, `float8`: these crates' types as elements; the types of `half` also as kernel arguments.
+//! - `wheel` and `cudarc-sys`: only for the Python package's own module. Leave them off.
 //!
-//! # What stays
+//! # Stability
 //!
 //! This page and what it links follow semantic versioning. The minimum Rust version is 1.88; a newer one comes with a
 //! minor version. The types of these crates are part of the page: `cudarc` 0.19, `dlpark` 0.10, `pyo3` 0.30, and with
