@@ -1,4 +1,4 @@
-//! What an end does, once it is found what has become of each of its streams. Pure.
+//! Decides what an end does, by what was found of its streams. Pure functions.
 
 use std::collections::HashSet;
 
@@ -6,34 +6,34 @@ use super::parties::{Parties, Streams};
 use crate::device::Place;
 use crate::stream::{Alive, Elided, Stream};
 
-/// What a stream is to the memory.
+/// The role of a stream for the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// There was work on the memory there.
+    /// A consumer worked on the memory there.
     User,
     /// The producer works there.
     Producer,
-    /// Work there may go on with the memory, as the producer's does.
+    /// Later work there may use the memory, as the producer's may.
     Upstream,
 }
 
-/// What is found of a stream at the end.
+/// The state in which the end finds a stream.
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'a> {
-    /// It is alive, or the legacy default stream stands in for it.
+    /// Alive, or the legacy default stream standing in for it.
     Alive(Alive<'a>),
-    /// Nothing keeps it, but a library works there now. Its first user may have gone on to another.
+    /// Nothing keeps the stream, but a library works there now. Its first user may have moved to another stream.
     Met(Alive<'a>),
-    /// Nothing keeps it, and nothing stands in for it: a non-blocking stream of that handle, if it is there at all.
+    /// Nothing keeps the stream or stands in for it. It is a non-blocking stream with this handle, if it still exists.
     Lost(u64),
 }
 
 /// Why the host waits for all work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lost {
-    /// This stream may still have work, or go on with the memory, and nothing can touch it.
+    /// This stream may still have work, or use the memory later. No driver call may use it, since it may be destroyed.
     Stream(u64),
-    /// The owner is garbage as well, and its stream is not known: it cannot be kept.
+    /// The owner is garbage, so it cannot be kept, and its stream is unknown.
     Owner,
 }
 
@@ -42,39 +42,39 @@ pub enum Lost {
 pub enum Plan<'a> {
     /// No stream waits.
     Nothing(Elided),
-    /// The producer's stream, the second, waits for the user's.
+    /// The second stream, the producer's, waits for the first, the user's.
     Edge(Alive<'a>, Alive<'a>),
-    /// Each of the producers waits for each of the users. If the first is not known but stands in for one that is not,
-    /// the memory is kept until the users' work is done.
+    /// Each producer's stream waits for each user's stream. If the producer's own stream is unknown, the memory is also
+    /// kept until the users' work is done.
     Order(Parties<'a>),
-    /// The host waits for all work, at the consumer's place and where the users are. Work that is captured does not run
-    /// until then: what is in one graph is ordered there.
+    /// The host waits for all work, at the consumer's place and at the users' places. Captured work does not run
+    /// meanwhile, so streams inside one graph are ordered there.
     Wait(Lost, Parties<'a>),
 }
 
-/// What an end is decided by once its streams are found.
+/// The facts that decide an end.
 pub(super) struct Facts<'f, 'a> {
     /// Whether the consumer named no stream.
     pub(super) is_unnamed: bool,
-    /// Why no stream waits, where no consumer worked on the memory.
+    /// The reason why no stream waits, if no consumer worked on the memory.
     pub(super) idle: Elided,
-    /// Where a consumer works that named no stream.
+    /// Where a consumer works if it named no stream.
     pub(super) at: Place,
     /// Where the producer works.
     pub(super) home: Place,
     pub(super) streams: &'f [(Role, Found<'a>)],
-    /// Where the imported libraries work now, once they were asked.
+    /// Where the imported libraries work now; `None` if they were not asked yet.
     pub(super) libraries: Option<&'f [Alive<'a>]>,
-    /// Whether the end is that of a call.
+    /// Whether this is the end of a call.
     pub(super) in_call: bool,
-    /// Whether the garbage collector takes the owner apart as well.
+    /// Whether the garbage collector collects the owner, too.
     pub(super) collected: bool,
 }
 
-/// Up to so many streams are compared one by one.
+/// Up to this many streams are compared one by one.
 const FEW: usize = 16;
 
-/// Decides what an end does; `None` where the libraries have to be asked first.
+/// Decides what an end does; `None` if the libraries must be asked first.
 pub(super) fn decide<'a>(facts: &Facts<'_, 'a>) -> Option<Plan<'a>> {
     let mut users = alive(facts, Role::User);
     let lost = lost(facts, Role::User).next();
@@ -104,8 +104,10 @@ pub(super) fn decide<'a>(facts: &Facts<'_, 'a>) -> Option<Plan<'a>> {
     })
 }
 
-/// Adds to `producers` the streams upstream. A lost one is alive all the same where a library works on one of its
-/// handle: if that is another stream by now, its own is destroyed, and nothing comes after it. Returns one that is left.
+/// Adds the upstream streams to `producers`. Returns a lost one, if any is left.
+///
+/// A lost stream counts as alive if a library works on a stream with its handle. If that is a new stream, the lost one
+/// was destroyed, and no more work can follow on it.
 fn upstream<'a>(
     facts: &Facts<'_, 'a>,
     users: &[Alive<'a>],
@@ -125,10 +127,10 @@ fn upstream<'a>(
     left
 }
 
-/// Adds to `users` where unknown users may work: any blocking stream of the place, and where the libraries do.
+/// Adds to `users` the streams of unknown users: any blocking stream of the place, and the libraries' streams.
 fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
-    // A producer on the legacy stream itself follows every blocking stream, with its next work there. What comes after a
-    // call need not be there.
+    // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a call
+    // the next work may be on another stream.
     let legacy = Alive::legacy(facts.at);
     let is_legacy = |next: &Alive<'_>| next.is(legacy) && !next.stands_in();
     let follows = !facts.in_call && producers.first().is_some_and(is_legacy);
@@ -144,9 +146,9 @@ fn alive<'a>(facts: &Facts<'_, 'a>, of: Role) -> Streams<'a> {
     found
 }
 
-/// Adds those of a role to `streams`, each once.
+/// Adds the streams with the role `of` to `streams`, each once.
 fn add_alive<'a>(facts: &Facts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
-    // Those of `streams`, once there are more than a few: a chain of views has hundreds upstream.
+    // A copy of `streams` as a set, for more than a few: a chain of views has hundreds upstream.
     let mut there = HashSet::new();
     for (role, stream) in facts.streams {
         let (Found::Alive(alive) | Found::Met(alive)) = *stream else { continue };
@@ -173,7 +175,7 @@ fn lost(facts: &Facts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Adds a stream once. The legacy stream that stands in for others is more than itself.
+/// Adds a stream once. A legacy stream that stands in for others replaces the plain legacy stream.
 fn add<'a>(streams: &mut Streams<'a>, alive: Alive<'a>) {
     match streams.iter_mut().find(|known| known.is(alive)) {
         Some(known) if alive.stands_in() => *known = alive,
