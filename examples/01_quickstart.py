@@ -1,6 +1,6 @@
 """Cross the bridge both ways, and log each wait that it makes or leaves out.
 
-Runs on a GPU with torch or CuPy if there is one, else on the simulated device. Prints which.
+Runs on a GPU with torch or CuPy if there is one, else on the simulated device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write a trace of the bridge: each hand-over, each wait made, and each wait left out.
 
-Runs on a GPU with torch if there is one, else on the simulated device. Prints which. The trace is
-`trace.json` in a new folder, or the file named on the command line. Open it in
+Runs on a GPU with torch if there is one, else on the simulated device. Prints which device it uses.
+The trace is `trace.json` in a new folder, or the file named on the command line. Open it in
 https://ui.perfetto.dev or chrome://tracing.
 """
 

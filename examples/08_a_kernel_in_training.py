@@ -2,7 +2,7 @@
 
 On a GPU with torch and CuPy: an activation in CuPy, and its gradient, in PyTorch's autograd. Else
 on the simulated device: a registered library reads a model's parameters during training. Prints
-which. Nothing is copied, and the host does not wait during training.
+which device it uses. Nothing is copied, and the host does not wait during training.
 """
 
 from __future__ import annotations

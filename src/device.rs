@@ -70,7 +70,7 @@ impl Device {
         Self { kind: MemoryKind::Device, id }
     }
 
-    /// The device for DLPack's pair. Refuses memory that CUDA cannot reach.
+    /// The device for DLPack's device type `code` and ordinal `id`. Refuses memory that CUDA cannot reach.
     #[inline(always)]
     pub fn from_dlpack(code: u32, id: i32) -> Result<Self> {
         let kind = match code {

@@ -39,7 +39,7 @@ def by_cupyx() -> AllReduce:
 
 
 def by_nccl4py(stream: Any) -> AllReduce:
-    """Sum with nccl4py, which takes views. It asks for their device, so they are DLPack's."""
+    """Sum with nccl4py, which takes DLPack views: it asks them for their device."""
     from nccl import core as nccl
 
     unique = COMM.bcast(nccl.get_unique_id() if COMM.rank == 0 else None)

@@ -56,11 +56,11 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// Holds memory: the references to drop at the end, and what is known with them.
+/// Holds memory: the references to drop at the end, and the data that belongs to them.
 pub trait Holder: Send {
     /// The proof that the references may be used: the interpreter's lock for Python objects.
     type Lock<'l>: Copy;
-    /// Marks the consumer's work, if the memory must wait for it.
+    /// A mark of the consumer's work, if the memory must wait for that work.
     type Mark: Send;
     /// An interrupt, which left a question unanswered.
     type Interrupt;
@@ -171,8 +171,8 @@ impl<H> Lease<H> {
         if place.enders == 0 { place.holder.as_mut().map(look) } else { None }
     }
 
-    /// Like [`Self::with`], without waiting, for a garbage collector's visit. `None` also if another thread holds the
-    /// lock.
+    /// Runs `look` on the holder without waiting, for a garbage collector's visit. `None` if the lease has ended, or
+    /// another thread holds the lock.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
         match self.place.try_lock() {
             Ok(place) => place.holder.as_ref().map(look),
@@ -187,7 +187,7 @@ impl<H> Lease<H> {
     }
 
     /// Begins an end: `look` takes from the holder what making the orders needs. `None` if the lease has ended. Other
-    /// threads may begin an end, too. Until [`Self::stop`] no other code sees the holder.
+    /// threads may begin an end, too. Until [`Self::stop`], [`Self::with`] returns `None`.
     pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         let taken = place.holder.as_mut().map(look)?;

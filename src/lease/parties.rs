@@ -73,8 +73,8 @@ impl Parties<'_> {
         let edges = || {
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (*user, *next)))
         };
-        // A mark records an event on the stream. That orders the streams that the stream stands in
-        // for.
+        // A mark records an event on the stream. The record also orders the streams that this stream
+        // stands in for.
         let by_mark =
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
         for edge in edges().filter(|edge| !by_mark(edge)) {

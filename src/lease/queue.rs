@@ -1,4 +1,4 @@
-//! The queue of pending ends. The bridge asks them again, one after the other.
+//! The queue of pending ends. The bridge asks each in turn whether it is over.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;

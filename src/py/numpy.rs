@@ -122,7 +122,7 @@ pub(crate) fn dtype_of_words<'py>(
     }
 }
 
-/// The structured dtype of a `descr`, and its size in bytes. Unnamed bytes are padding, which NumPy writes so.
+/// The structured dtype of a `descr`, and its size in bytes. Unnamed bytes are padding.
 fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDescr>, usize)> {
     let py = fields.py();
     let (names, formats) = (PyList::empty(py), PyList::empty(py));

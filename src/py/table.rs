@@ -1,7 +1,7 @@
 //! The exchange API of the bridge's classes. It wraps each function of dlpark's table by the rule of
 //! [`super::interpreter`].
 //!
-//! dlpark takes the interpreter's lock by PyO3's count of attachments. That count is wrong if foreign code has released
+//! dlpark takes the interpreter's lock by PyO3's count of attachments. The count is wrong if foreign code has released
 //! the lock in between.
 #![allow(unsafe_code)]
 

@@ -22,7 +22,7 @@ class Inspection:
     agree: bool | None
     """Whether the protocols agree; None if there is only one."""
     why: str
-    """Where they differ, or why there is nothing to compare."""
+    """Where the protocols differ, or why there is nothing to compare."""
 
     def __str__(self) -> str:
         verdict = "The protocols agree." if self.agree else self.why

@@ -32,7 +32,7 @@ pub(super) unsafe extern "C" fn import_object(
         let (array, taken) = PythonMemory::new(source("C", &object)?);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
     };
-    // SAFETY: `out` is NULL or writable, by the table's text.
+    // SAFETY: `out` is NULL or writable, by the contract of `CaiBridgeApi`.
     unsafe { answer_at(out, import) }
 }
 
@@ -44,7 +44,7 @@ pub(super) unsafe extern "C" fn describe(
     out: *mut CaiBridgeDescription,
 ) {
     if !out.is_null() {
-        // SAFETY: `array` is NULL or alive, and `out` is a description, by the table's text.
+        // SAFETY: `array` is NULL or alive, and `out` is a description, by the contract of `CaiBridgeApi`.
         unsafe { fill(array.as_ref(), out, FIRST) }
     }
 }
@@ -92,7 +92,7 @@ pub(super) unsafe extern "C" fn describe_sized(
         check_array(array)?;
         check_out(out)?;
         check_size(size, FIRST, "CaiBridgeDescription")?;
-        // SAFETY: `array` comes from an import and is not released. `out` has `size` bytes. The table's text says both.
+        // SAFETY: `array` comes from an import and is not released. `out` has `size` bytes. `CaiBridgeApi` requires both.
         unsafe { fill(array.as_ref(), out, size) };
         Ok(())
     })
@@ -102,9 +102,9 @@ pub(super) unsafe extern "C" fn tensor(array: *const CaiBridgeArray, out: *mut c
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: `array` comes from an import and is not released, by the table's text.
+        // SAFETY: `array` comes from an import and is not released, by the contract of `CaiBridgeApi`.
         let made = encode::borrowed(unsafe { &(*array).array });
-        // SAFETY: `out` is a `DLTensor`, by the table's text.
+        // SAFETY: `out` is a `DLTensor`, by the contract of `CaiBridgeApi`.
         unsafe { out.cast::<DLTensor>().write(made) };
         Ok(())
     })
@@ -114,9 +114,9 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     answer(|_| {
         check_array(array)?;
         check_out(out)?;
-        // SAFETY: `array` comes from an import and is not released, by the table's text.
+        // SAFETY: `array` comes from an import and is not released, by the contract of `CaiBridgeApi`.
         let streams = unsafe { &(*array).taken }.ready_on()?;
-        // SAFETY: `out` has room for two numbers, by the table's text.
+        // SAFETY: `out` has room for two numbers, by the contract of `CaiBridgeApi`.
         unsafe { out.cast::<[u64; 2]>().write(streams) };
         Ok(())
     })
@@ -147,17 +147,17 @@ unsafe fn with_stream(
 }
 
 pub(super) unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
-    // SAFETY: the array and the stream are alive, by the table's text.
+    // SAFETY: the array and the stream are alive, by the contract of `CaiBridgeApi`.
     unsafe { with_stream(array, stream, |it, alive| it.taken.order_for("C", alive)) }
 }
 
 pub(super) unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {
-    // SAFETY: the array and the stream are alive, by the table's text.
+    // SAFETY: the array and the stream are alive, by the contract of `CaiBridgeApi`.
     unsafe { with_stream(array, stream, |it, alive| it.taken.give_back_or_owe(alive)) }
 }
 
 pub(super) unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
-    // SAFETY: `array` is NULL, or comes from an import and is not released, by the table's text.
+    // SAFETY: `array` is NULL, or comes from an import and is not released, by the contract of `CaiBridgeApi`.
     match unsafe { array.as_ref() } {
         Some(array) => array.taken.place().ordinal,
         None => answer(|_| check_array(array)),
@@ -166,7 +166,7 @@ pub(super) unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
 
 pub(super) unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
     if !array.is_null() {
-        // SAFETY: `array` comes from an import and is released once, by the table's text.
+        // SAFETY: `array` comes from an import and is released once, by the contract of `CaiBridgeApi`.
         let array = unsafe { Box::from_raw(array) };
         let _ = caught(|| drop(array));
     }

@@ -36,8 +36,8 @@ use crate::stream::{Alive, Ready, Stream, Thread};
 #[derive(Clone)]
 struct Exporters(u64, i32);
 
-// SAFETY: the stream belongs to that GPU, and exists until the deleter is called, by the text of `CaiBridgeExport`. An
-// array last uses its stream before it drops its owner, which calls the deleter.
+// SAFETY: the stream belongs to that GPU, and exists until the deleter is called, by the contract of
+// `CaiBridgeExport`. An array last uses its stream before it drops its owner, which calls the deleter.
 unsafe impl WorkStream for Exporters {
     fn handle(&self) -> u64 {
         self.0
@@ -62,7 +62,7 @@ struct Exported {
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
-// SAFETY: the deleter accepts the owner on any thread, by the text of `CaiBridgeExport`. Nothing else touches the
+// SAFETY: the deleter accepts the owner on any thread, by the contract of `CaiBridgeExport`. Nothing else touches the
 // owner.
 unsafe impl Send for Exported {}
 
@@ -200,7 +200,7 @@ pub(super) unsafe extern "C" fn export_object(
     from: *const CaiBridgeExport,
     out: *mut *mut PyObject,
 ) -> c_int {
-    // SAFETY: the caller's pointers are valid, by the table's text.
+    // SAFETY: the caller's pointers are valid, by the contract of `CaiBridgeApi`.
     unsafe { export_sized(from, FIRST, out) }
 }
 
@@ -212,9 +212,9 @@ pub(super) unsafe extern "C" fn export_sized(
     let export = |py: Python<'_>| {
         check(from, "export", "the address of a CaiBridgeExport")?;
         check_size(size, FIRST, "CaiBridgeExport")?;
-        // SAFETY: not NULL, as checked above, and `size` bytes, by the table's text.
+        // SAFETY: not NULL, as checked above, and `size` bytes, by the contract of `CaiBridgeApi`.
         let from = unsafe { known(from, size) }?;
-        // SAFETY: the lists have `ndim` items, by the text of `CaiBridgeExport`.
+        // SAFETY: the lists have `ndim` items, by the contract of `CaiBridgeExport`.
         let mut exported = unsafe { Exported::read(&from) }?;
         let (array, driver) = (Array::describe(&exported)?, exported.stream.driver()?);
         exported.stream.check(py, &array, &driver)?;
@@ -225,7 +225,7 @@ pub(super) unsafe extern "C" fn export_sized(
         }
         Ok(object.into_ptr())
     };
-    // SAFETY: `out` is NULL or writable, by the table's text.
+    // SAFETY: `out` is NULL or writable, by the contract of `CaiBridgeApi`.
     unsafe { answer_at(out, export) }
 }
 
@@ -237,7 +237,7 @@ pub(super) unsafe extern "C" fn import_tensor(
 ) -> c_int {
     let import = |py: Python<'_>| {
         check(tensor.cast_const(), "tensor", "the address of a DLManagedTensorVersioned")?;
-        // SAFETY: not NULL, as checked above, and a managed tensor, by the table's text.
+        // SAFETY: not NULL, as checked above, and a managed tensor, by the contract of `CaiBridgeApi`.
         let (array, _) = unsafe { decode::versioned(tensor) }?;
         let Device { kind, id } = array.device();
         if kind == MemoryKind::Device && id != device_id {
@@ -260,6 +260,6 @@ pub(super) unsafe extern "C" fn import_tensor(
         let (array, taken) = PythonMemory::new(source);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
     };
-    // SAFETY: `out` is NULL or writable, by the table's text.
+    // SAFETY: `out` is NULL or writable, by the contract of `CaiBridgeApi`.
     unsafe { answer_at(out, import) }
 }

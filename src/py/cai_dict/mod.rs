@@ -1,7 +1,7 @@
 //! Reads and writes the CUDA Array Interface dict.
 //!
-//! [`decode`] follows the specification, with two exceptions that real producers need: a list may stand for a tuple,
-//! and the read-only flag may be NumPy's `bool_`, or the integer 0 or 1.
+//! [`decode`] follows the specification, with two exceptions that real producers need. A list may stand for a tuple. The
+//! read-only flag may be NumPy's `bool_`, or the integer 0 or 1.
 
 mod descr;
 mod recent;

@@ -1,8 +1,9 @@
 //! Forwards the crate's `tracing` events to Python's `logging`, under `cai_bridge`, and to an open trace.
 //!
-//! With logging off no event is made: `tracing` checks the level of Python's logger here, which costs one load.
-//! `cai_bridge._events` reports each change of the level. A trace gets every event. Events of level `TRACE`, and fields
-//! whose names begin with `trace.`, go to the trace only.
+//! With logging off no event is made. This module keeps the level of Python's logger, and `tracing` checks it with one
+//! load. `cai_bridge._events` reports each change of the level.
+//!
+//! A trace gets every event. Events of level `TRACE`, and fields whose names begin with `trace.`, go to the trace only.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
