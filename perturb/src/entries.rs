@@ -314,6 +314,8 @@ hooks! {
     cuGraphExecMemcpyNodeSetParams = "cuGraphExecMemcpyNodeSetParams", Kind::Noted, (a b c d);
     cuGraphExecMemsetNodeSetParams = "cuGraphExecMemsetNodeSetParams", Kind::Noted, (a b c d);
     cuGraphExecChildGraphNodeSetParams = "cuGraphExecChildGraphNodeSetParams", Kind::Noted, (a b c);
+    cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent", Kind::Noted, (a b c);
+    cuGraphExecEventWaitNodeSetEvent = "cuGraphExecEventWaitNodeSetEvent", Kind::Noted, (a b c);
     cuGraphExecNodeSetParams = "cuGraphExecNodeSetParams", Kind::Noted, (a b c);
     cuLibraryUnload = "cuLibraryUnload", Kind::Noted, (a);
     cuGraphExecDestroy = "cuGraphExecDestroy", Kind::Noted, (a);

@@ -497,6 +497,8 @@ fn points_to(log: &mut Log, words: &mut Vec<u64>, row: Row, arguments: &[u64]) {
         | Row::cuGraphExecMemcpyNodeSetParams
         | Row::cuGraphExecMemsetNodeSetParams
         | Row::cuGraphExecChildGraphNodeSetParams
+        | Row::cuGraphExecEventRecordNodeSetEvent
+        | Row::cuGraphExecEventWaitNodeSetEvent
         | Row::cuGraphExecNodeSetParams
         | Row::cuGraphExecDestroy => {
             log.graphs.remove(&argument(0));

@@ -289,6 +289,8 @@ R cuGraphExecMemcpyNodeSetParams(u64 graph, u64 node, u64 by, u64 context) { (vo
 R cuGraphExecMemsetNodeSetParams(u64 graph, u64 node, u64 by, u64 context) { (void)context; return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
 R cuGraphExecChildGraphNodeSetParams(u64 graph, u64 node, u64 by) { return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
 R cuGraphExecNodeSetParams(u64 graph, u64 node, u64 by) { return cuGraphExecKernelNodeSetParams_v2(graph, node, by); }
+R cuGraphExecEventRecordNodeSetEvent(u64 graph, u64 node, u64 event) { (void)graph; (void)node; (void)event; return SUCCESS; }
+R cuGraphExecEventWaitNodeSetEvent(u64 graph, u64 node, u64 event) { (void)graph; (void)node; (void)event; return SUCCESS; }
 R cuGraphExecDestroy(u64 graph) { (void)graph; return SUCCESS; }
 R cuLibraryUnload(u64 library) { (void)library; return SUCCESS; }
 R cuStreamCreateWithPriority(u64 *to, u64 flags, u64 priority) { (void)priority; return cuStreamCreate(to, (unsigned)flags); }

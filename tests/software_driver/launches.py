@@ -198,6 +198,8 @@ NOTED: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuGraphExecMemcpyNodeSetParams", 10020): lambda: (graph(), node(), node(), 0),
     ("cuGraphExecMemsetNodeSetParams", 10020): lambda: (graph(), node(), node(), 0),
     ("cuGraphExecChildGraphNodeSetParams", 11010): lambda: (graph(), node(), node()),
+    ("cuGraphExecEventRecordNodeSetEvent", 11010): lambda: (graph(), node(), event()),
+    ("cuGraphExecEventWaitNodeSetEvent", 11010): lambda: (graph(), node(), event()),
     ("cuGraphExecNodeSetParams", 12020): lambda: (graph(), node(), node()),
     ("cuGraphExecDestroy", 10000): lambda: (graph(),),
     ("cuLibraryUnload", 12000): lambda: (1,),

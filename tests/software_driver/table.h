@@ -69,6 +69,8 @@
   O(cuGraphExecMemcpyNodeSetParams, 10020, cuGraphExecMemcpyNodeSetParams, 4) \
   O(cuGraphExecMemsetNodeSetParams, 10020, cuGraphExecMemsetNodeSetParams, 4) \
   O(cuGraphExecChildGraphNodeSetParams, 11010, cuGraphExecChildGraphNodeSetParams, 3) \
+  O(cuGraphExecEventRecordNodeSetEvent, 11010, cuGraphExecEventRecordNodeSetEvent, 3) \
+  O(cuGraphExecEventWaitNodeSetEvent, 11010, cuGraphExecEventWaitNodeSetEvent, 3) \
   O(cuGraphExecNodeSetParams, 12020, cuGraphExecNodeSetParams, 3) O(cuLibraryUnload, 12000, cuLibraryUnload, 1) \
   O(cuGraphExecDestroy, 10000, cuGraphExecDestroy, 1)
 /* All arguments are words to the caller. */

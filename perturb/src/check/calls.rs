@@ -522,6 +522,9 @@ impl<'a> Reader<'a> {
         if flags & (UNREAD | WAITS) != 0 {
             self.checker.unknown(stream);
         }
+        if flags & UNREAD != 0 {
+            self.checker.any_event();
+        }
         let touches = core::mem::take(&mut self.touches);
         self.checker.launch(executable, stream, operation, &touches);
         self.touches = touches;
@@ -630,14 +633,16 @@ impl<'a> Reader<'a> {
             | Row::cuGraphExecKernelNodeSetParams_v2
             | Row::cuGraphExecMemcpyNodeSetParams
             | Row::cuGraphExecMemsetNodeSetParams
-            | Row::cuGraphExecChildGraphNodeSetParams
-            | Row::cuGraphExecNodeSetParams => {
+            | Row::cuGraphExecChildGraphNodeSetParams => {
                 // Its nodes touch something else now; how they wait stays.
                 if let Some(graph) = self.graphs.get_mut(&call.argument(0)) {
                     graph.touches.clear();
                 }
             }
-            Row::cuGraphExecDestroy => {
+            Row::cuGraphExecNodeSetParams
+            | Row::cuGraphExecEventRecordNodeSetEvent
+            | Row::cuGraphExecEventWaitNodeSetEvent
+            | Row::cuGraphExecDestroy => {
                 self.graphs.remove(&call.argument(0));
             }
             _ => {

@@ -61,6 +61,7 @@ impl Program {
 /// What it shows, how many pairs it has, and the program.
 type Row = (&'static str, usize, fn(&mut Program));
 
+#[allow(clippy::too_many_lines)] // a table
 fn programs() -> Vec<Row> {
     std::vec![
         ("nothing orders a write and a read", 1, |of| {
@@ -122,6 +123,13 @@ fn programs() -> Vec<Row> {
         ("an event of another process is a wait for what is not known", 0, |of| {
             of.touch(1, 0, How::Write);
             of.0.wait(2, 77);
+            of.touch(2, 0, How::Read);
+        }),
+        ("what a graph that cannot be read does may be to record an event", 0, |of| {
+            of.0.event(5);
+            of.touch(1, 0, How::Write);
+            of.0.any_event();
+            of.0.wait(2, 5);
             of.touch(2, 0, How::Read);
         }),
         ("who waits for a stream in fog is in fog", 0, |of| {
