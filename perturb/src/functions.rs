@@ -7,7 +7,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::driver;
 use crate::entries::Row;
-use crate::record::{self, Noted};
+use crate::record;
+use crate::recording::Noted;
 
 /// What the driver calls, and with what.
 struct Wrapped {

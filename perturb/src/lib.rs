@@ -1,4 +1,4 @@
-//! The library that `cai-bridge perturb` preloads into a program.
+//! The library that `cai-bridge perturb` and `cai-bridge races` preload into a program.
 //!
 //! It stands between the program and the CUDA driver (`symbols`, `entries`). Before work on a late stream
 //! it queues a gate (`gate`), so that the work runs later than anything that need not wait for it. Which
@@ -6,11 +6,16 @@
 //! streams and events (`streams`), and whether work is over from events of the library's own (`marks`). A
 //! program whose values change with the seed lacks a wait.
 //!
+//! For `cai-bridge races` nothing is delayed: the calls are written down (`record`, `recording`, `frames`,
+//! `graphs`), and the bytes that some launches change and read (`compared`, `again`). The check of a record
+//! is here as well, for the command to call (`check`).
+//!
 //! There is no standard library in it: it is loaded into every process of the program, and what needs no
 //! CUDA should not notice. Nothing unwinds; what cannot be had is counted, and the program goes on.
 //!
 //! `unsafe` is in `sys` (the C library), `symbols` and `entries` (functions by name), `driver` and `gate`
-//! (the CUDA driver), `stack` (Python's C API), `run`, `serial`, `log` and `settings` (who calls those).
+//! (the CUDA driver), `stack` and `frames` (Python's C API, and its frames), `functions` (the program's), and in
+//! who calls those: `run`, `serial`, `log`, `settings`, `record`, `recording`, `graphs`, `compared`, `again`.
 
 #![cfg_attr(not(test), no_std)]
 // The tests have a standard library, and do not hook themselves.
@@ -18,6 +23,7 @@
 
 extern crate alloc;
 
+mod again;
 mod check;
 mod compared;
 mod copies;
@@ -33,6 +39,7 @@ mod log;
 mod marks;
 mod memory;
 mod record;
+mod recording;
 mod run;
 mod serial;
 mod settings;

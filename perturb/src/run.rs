@@ -7,7 +7,8 @@ use crate::entries::{ENTRIES, Entry, Kind};
 use crate::launch::number;
 use crate::log::{self, Count, Counts};
 use crate::marks::Marks;
-use crate::record::{self, Noted};
+use crate::record;
+use crate::recording::{self, Noted};
 use crate::settings::{Mode, Settings};
 use crate::streams::{Behind, Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
@@ -93,7 +94,7 @@ pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<
     let records = call.settings.mode == Mode::Record;
     let work = if records { call.counted() } else { call.before() };
     let ends = !records && call.kind == Kind::End && driver::is_capturing(call.handle(0));
-    let noted = call.settings.records().then(|| record::before(row, per_thread, arguments));
+    let noted = call.settings.records().then(|| recording::before(row, per_thread, arguments));
     sys::thread(|own| own.inside = false);
     Some(Called { work, ends, noted })
 }
@@ -126,7 +127,7 @@ pub(crate) fn after(
         call.after(code, &called);
     }
     if let Some(noted) = called.noted.take() {
-        record::after(row, per_thread, arguments, code, noted);
+        recording::after(row, per_thread, arguments, code, noted);
     }
     sys::thread(|own| own.inside = false);
 }

@@ -1,0 +1,311 @@
+//! A launch, looked at: what it changes, and what it reads when it is made again.
+
+use alloc::vec::Vec;
+use core::ffi::c_void;
+
+use crate::compared::{COMPARED, VARIES};
+use crate::driver;
+use crate::entries::Row;
+use crate::memory::Range;
+use crate::record::{Kind, LOG};
+use crate::run::PATIENCE;
+use crate::sys::{Locked, now};
+
+/// Of so many bytes of it so many stretches that changed are written down.
+const PART: usize = 1 << 11;
+const STRETCHES: usize = 2;
+/// So many bytes at an address are others when a launch is made again.
+const OTHER: usize = 8;
+/// What is done to them: a float that the one makes larger, the other makes smaller.
+const FLIPPED: [u8; 2] = [0x5a, 0x25];
+/// So often a launch that seemed to read something is made again as it was.
+const AGAIN: usize = 2;
+/// Memory of the device for what is put back: where, and how much.
+static SCRATCH: Locked<(u64, u64)> = Locked::new((0, 0));
+
+/// A launch that is looked at.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    pub(crate) stream: u64,
+    /// The addresses that it was given.
+    pub(crate) own: Vec<u64>,
+    /// What is there, from where on.
+    pub(crate) windows: Vec<(u64, Vec<u8>)>,
+    /// The memory that is put back if it is made again; empty if it is not.
+    pub(crate) kept: Vec<Range>,
+}
+
+impl Looked {
+    /// Takes what is in the windows now. False: the driver did not give it.
+    pub(crate) fn look(&mut self) -> bool {
+        self.windows.iter_mut().all(|(low, bytes)| {
+            // SAFETY: so many bytes are there, and the memory is the device's.
+            unsafe { driver::cuMemcpyDtoH_v2(bytes.as_mut_ptr(), *low, bytes.len()) == 0 }
+        })
+    }
+
+    fn size(&self) -> u64 {
+        self.kept.iter().map(|one| one.size.next_multiple_of(256)).sum()
+    }
+
+    /// Keeps the memory in one of the two copies of it.
+    pub(crate) fn keep(&mut self, copy: u64) {
+        let size = self.size();
+        if size == 0 {
+            return;
+        }
+        let mut scratch = SCRATCH.lock();
+        if scratch.1 < 2 * size {
+            // SAFETY: it is this module's, or none; nothing uses it now.
+            unsafe {
+                if scratch.0 != 0 {
+                    driver::cuMemFree_v2(scratch.0);
+                }
+                *scratch = (0, 0);
+                let room = usize::try_from(2 * size).unwrap_or(0);
+                if driver::cuMemAlloc_v2(&raw mut scratch.0, room) != 0 {
+                    self.kept.clear();
+                    return;
+                }
+            }
+            scratch.1 = 2 * size;
+        }
+        if !Self::copied(&self.kept, scratch.0 + copy * size, true) {
+            self.kept.clear();
+        }
+    }
+
+    /// Puts the memory back as one of the two copies has it.
+    fn put_back(&self, copy: u64) -> bool {
+        Self::copied(&self.kept, SCRATCH.lock().0 + copy * self.size(), false)
+    }
+
+    fn copied(kept: &[Range], mut to: u64, out: bool) -> bool {
+        for one in kept {
+            let size = usize::try_from(one.size).unwrap_or(0);
+            let (to_, from) = if out { (to, one.low) } else { (one.low, to) };
+            // SAFETY: the program's memory is so large, and the scratch has room for all of it.
+            if unsafe { driver::cuMemcpyDtoD_v2(to_, from, size) } != 0 {
+                return false;
+            }
+            to += one.size.next_multiple_of(256);
+        }
+        // SAFETY: no capture is going on, and nothing else runs.
+        unsafe { driver::cuCtxSynchronize() == 0 }
+    }
+
+    /// Makes the launch again from what was there before it, with some bytes at an address others. Some: whether it
+    /// leaves something else than it did, elsewhere.
+    fn differs(
+        &self,
+        call: (Row, &[u64]),
+        after: &[(u64, Vec<u8>)],
+        other: Option<(u64, usize, usize, u8)>,
+    ) -> Option<bool> {
+        if !self.put_back(0) {
+            return None;
+        }
+        if let Some((address, first, count, flipped)) = other {
+            let mut bytes = self.bytes(address)?;
+            bytes.iter_mut().skip(first).take(count).for_each(|byte| *byte ^= flipped);
+            // SAFETY: so many bytes of the program's are there.
+            if unsafe { driver::cuMemcpyHtoD_v2(address, bytes.as_ptr(), bytes.len()) } != 0 {
+                return None;
+            }
+        }
+        if !again(call) || !self.is_over() {
+            return None;
+        }
+        let mut now = Self {
+            stream: self.stream,
+            own: Vec::new(),
+            windows: after.to_vec(),
+            kept: Vec::new(),
+        };
+        if !now.look() {
+            return None;
+        }
+        let changed = other.map_or(u64::MAX, |one| one.0);
+        let is_other = |low: u64, (at, (one, was)): (usize, (&u8, &u8))| {
+            one != was && (low + at as u64).wrapping_sub(changed) >= OTHER as u64
+        };
+        Some(now.windows.iter().zip(after).any(|(one, was)| {
+            one.1.iter().zip(&was.1).enumerate().any(|pair| is_other(one.0, pair))
+        }))
+    }
+
+    /// The first bytes at an address, as they were before the launch.
+    fn bytes(&self, address: u64) -> Option<Vec<u8>> {
+        let has = |one: &&(u64, Vec<u8>)| address >= one.0 && address - one.0 < one.1.len() as u64;
+        let (low, bytes) = self.windows.iter().find(has)?;
+        let at = usize::try_from(address - low).ok()?;
+        Some(bytes.iter().skip(at).take(OTHER).copied().collect())
+    }
+
+    /// Waits until the stream is done, as long as the host has patience.
+    fn is_over(&self) -> bool {
+        let begun = now();
+        // SAFETY: the program has just used the stream.
+        while unsafe { driver::is_busy(self.stream) } {
+            if now().saturating_sub(begun) > PATIENCE {
+                return false;
+            }
+        }
+        // SAFETY: no capture is going on.
+        unsafe { driver::cuCtxSynchronize() == 0 }
+    }
+
+    /// What is said of the launch: the flags, what changed, and which bytes it reads.
+    pub(crate) fn said(&mut self, call: (Row, &[u64]), launch: (u64, u64)) -> Option<Said> {
+        let before = core::mem::take(&mut self.windows);
+        self.windows = before.iter().map(|one| (one.0, alloc::vec![0; one.1.len()])).collect();
+        if !self.look() {
+            return None;
+        }
+        let after = core::mem::replace(&mut self.windows, before);
+        let mut said = Said { flags: COMPARED, changed: Vec::new(), reads: Vec::new() };
+        for (one, was) in after.iter().zip(&self.windows) {
+            stretches(one.0, &was.1, &one.1, &mut said.changed);
+        }
+        self.keep(1);
+        if !self.kept.is_empty() {
+            // If this ends the process, what was found so far is in the file, and what ended it.
+            let mut log = LOG.lock();
+            log.put(Kind::Trying, &[launch.0, launch.1, 1]);
+            log.flush();
+            drop(log);
+            if self.made_again(call, &after, &mut said).is_none() {
+                said.reads.clear();
+            }
+            self.put_back(1);
+            LOG.lock().put(Kind::Trying, &[launch.0, launch.1, 0]);
+        }
+        Some(said)
+    }
+
+    /// Looks at what it reads. None: it could not be made again.
+    fn made_again(
+        &self,
+        call: (Row, &[u64]),
+        after: &[(u64, Vec<u8>)],
+        said: &mut Said,
+    ) -> Option<()> {
+        if self.differs(call, after, None)? {
+            said.flags |= VARIES;
+            return Some(());
+        }
+        for address in &self.own {
+            let end = address.saturating_add(OTHER as u64);
+            if said.changed.iter().any(|one| one.0 < end && *address < one.1) {
+                continue;
+            }
+            let reads = |first: usize, count: usize| {
+                for flipped in FLIPPED {
+                    if self.differs(call, after, Some((*address, first, count, flipped)))? {
+                        return Some(true);
+                    }
+                }
+                Some(false)
+            };
+            if !reads(0, OTHER)? {
+                continue;
+            }
+            for byte in 0..OTHER {
+                if reads(byte, 1)? {
+                    said.reads.push(address.saturating_add(byte as u64));
+                }
+            }
+        }
+        for _ in 0..AGAIN {
+            if !said.reads.is_empty() && self.differs(call, after, None)? {
+                said.flags |= VARIES;
+                said.reads.clear();
+            }
+        }
+        Some(())
+    }
+}
+
+/// What was found of a launch.
+pub(crate) struct Said {
+    pub(crate) flags: u64,
+    pub(crate) changed: Vec<(u64, u64)>,
+    pub(crate) reads: Vec<u64>,
+}
+
+/// Adds the stretches of bytes that are others: all, or some of each part where there are many.
+fn stretches(low: u64, was: &[u8], now: &[u8], to: &mut Vec<(u64, u64)>) {
+    let (mut part, mut count) = (usize::MAX, 0);
+    let mut begun: Option<usize> = None;
+    let mut end = |begin: usize, end: usize, to: &mut Vec<(u64, u64)>| {
+        if begin / PART != part {
+            (part, count) = (begin / PART, 0);
+        }
+        count += 1;
+        if count <= STRETCHES {
+            to.push((low + begin as u64, low + end as u64));
+        }
+    };
+    for (at, (one, other)) in was.iter().zip(now).enumerate() {
+        match (one != other, begun) {
+            (true, None) => begun = Some(at),
+            (false, Some(begin)) => {
+                end(begin, at, to);
+                begun = None;
+            }
+            _ => {}
+        }
+    }
+    if let Some(begin) = begun {
+        end(begin, now.len(), to);
+    }
+}
+
+/// Makes a call once more.
+fn again((row, arguments): (Row, &[u64])) -> bool {
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    #[allow(clippy::cast_possible_truncation)] // unsigned ints, as the program gave them
+    let number = |at: usize| argument(at) as u32;
+    // SAFETY: the call is the program's, with what it gave; it is not back from it.
+    let code = unsafe {
+        match row {
+            Row::cuGraphLaunch => driver::cuGraphLaunch(argument(0), argument(1)),
+            Row::cuLaunchKernelEx => {
+                driver::cuLaunchKernelEx(argument(0), argument(1), argument(2), argument(3))
+            }
+            Row::cuLaunchKernel => driver::cuLaunchKernel(
+                argument(0),
+                number(1),
+                number(2),
+                number(3),
+                number(4),
+                number(5),
+                number(6),
+                number(7),
+                argument(8),
+                argument(9) as *const *const c_void,
+                argument(10) as *const c_void,
+            ),
+            _ => driver::NOT_FOUND,
+        }
+    };
+    code == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_are_the_bytes_that_changed() {
+        let mut to = Vec::new();
+        stretches(100, &[0, 1, 2, 3, 4], &[0, 9, 9, 3, 9], &mut to);
+        assert_eq!(to, [(101, 103), (104, 105)]);
+        // Every other byte: some of each part, and each of them changed.
+        let (was, mut now) = (alloc::vec![0_u8; 2 * PART], alloc::vec![0_u8; 2 * PART]);
+        now.iter_mut().step_by(2).for_each(|byte| *byte = 1);
+        to.clear();
+        stretches(0, &was, &now, &mut to);
+        assert_eq!(to, [(0, 1), (2, 3), (2048, 2049), (2050, 2051)]);
+    }
+}

@@ -1,0 +1,255 @@
+//! The words of a record, one by one. Pure.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::cells::{How, Touch};
+use crate::copies;
+use crate::driver::handle;
+use crate::entries::{ENTRIES, Kind as Does, Row};
+use crate::graphs::{GIVEN, WRITES};
+use crate::memory::gives;
+use crate::record::{AT, Kind, line};
+
+/// The words of a record; None if another build wrote it.
+pub(crate) fn read(bytes: &[u8]) -> Option<Vec<u64>> {
+    let (head, body) = bytes.split_at_checked(AT)?;
+    if head != line().as_bytes() {
+        return None;
+    }
+    let word = |chunk: &[u8]| chunk.try_into().map_or(0, u64::from_le_bytes);
+    Some(body.chunks_exact(8).map(word).collect())
+}
+
+/// What is written, one by one: its kind, and its words. What a process did not write to its end is left out.
+pub(super) fn each<'a>(words: &'a [u64], mut call: impl FnMut(u64, &'a [u64])) {
+    let mut rest = words;
+    while let Some((head, behind)) = rest.split_first() {
+        let size = usize::try_from(head & ((1 << 48) - 1)).unwrap_or(usize::MAX);
+        let Some((body, next)) = behind.split_at_checked(size) else { break };
+        call(head >> 48, body);
+        rest = next;
+    }
+}
+
+/// A text among words, and what is behind it.
+pub(super) fn text(words: &[u64]) -> Option<(String, &[u64])> {
+    let (size, rest) = words.split_first()?;
+    let size = usize::try_from(*size).ok()?;
+    let (chunks, rest) = rest.split_at_checked(size.div_ceil(8))?;
+    let bytes: Vec<u8> = chunks.iter().flat_map(|one| one.to_le_bytes()).take(size).collect();
+    Some((String::from_utf8_lossy(&bytes).into_owned(), rest))
+}
+
+/// A call of the driver.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) row: Row,
+    pub(super) place: usize,
+    pub(super) thread: u64,
+    pub(super) per_thread: bool,
+    pub(super) captured: bool,
+    pub(super) code: u64,
+    pub(super) stack: u64,
+    pub(super) operation: u64,
+    pub(super) arguments: &'a [u64],
+    /// What the arguments point to.
+    pub(super) extra: &'a [u64],
+}
+
+impl<'a> Call<'a> {
+    /// Reads a call, or its beginning, which has neither stack nor operation.
+    pub(super) fn read(words: &'a [u64], begins: bool) -> Option<Self> {
+        let (head, rest) = words.split_at_checked(2)?;
+        let [thread, head] = *head else { return None };
+        let (stack, operation, rest) = match rest {
+            _ if begins => (0, 0, rest),
+            [stack, operation, rest @ ..] => (*stack, *operation, rest),
+            _ => return None,
+        };
+        let place = usize::try_from(head & 0xffff).ok()?;
+        let (arguments, extra) = rest.split_at_checked(ENTRIES.get(place)?.arguments)?;
+        Some(Self {
+            row: Row::at(place)?,
+            place,
+            thread,
+            per_thread: head >> 16 & 1 == 1,
+            captured: head >> 17 & 1 == 1,
+            code: head >> 32,
+            stack,
+            operation,
+            arguments,
+            extra,
+        })
+    }
+
+    pub(super) fn argument(&self, at: usize) -> u64 {
+        self.arguments.get(at).copied().unwrap_or(0)
+    }
+
+    pub(super) fn extra(&self, at: usize) -> u64 {
+        self.extra.get(at).copied().unwrap_or(0)
+    }
+
+    /// The stream that work goes to.
+    pub(super) fn stream(&self) -> u64 {
+        let given = match ENTRIES.get(self.place).map(|one| one.kind) {
+            Some(Does::Work(at)) => self.argument(at),
+            Some(Does::Kernel(..) | Does::Config) => self.extra(0),
+            Some(Does::Copy | Does::ToHost | Does::FromHost) => self.argument(3),
+            _ => 0,
+        };
+        handle(given, self.per_thread)
+    }
+
+    /// From, to, and how many bytes of each copy between two ranges.
+    pub(super) fn copied(&self) -> Vec<(u64, u64, bool)> {
+        let two = |to: u64, from: u64, size: u64| {
+            alloc::vec![
+                (from, from.saturating_add(size), false),
+                (to, to.saturating_add(size), true)
+            ]
+        };
+        match self.row {
+            Row::cuMemcpyAsync
+            | Row::cuMemcpyHtoDAsync_v2
+            | Row::cuMemcpyDtoHAsync_v2
+            | Row::cuMemcpyDtoDAsync_v2
+            | Row::cuMemcpyDtoD_v2
+            | Row::cuMemcpy
+            | Row::cuMemcpyDtoH_v2
+            | Row::cuMemcpyHtoD_v2 => two(self.argument(0), self.argument(1), self.argument(2)),
+            Row::cuMemcpyPeerAsync => two(self.argument(0), self.argument(2), self.argument(4)),
+            Row::cuMemcpy2DAsync_v2 | Row::cuMemcpy2D_v2 | Row::cuMemcpy2DUnaligned_v2 => {
+                copies::plane_of(self.extra)
+            }
+            Row::cuMemcpy3DAsync_v2 | Row::cuMemcpy3DPeerAsync | Row::cuMemcpy3D_v2 => {
+                copies::box_of(self.extra)
+            }
+            Row::cuMemcpyBatchAsync | Row::cuMemcpyBatchAsync_v2 => {
+                let parts = self.extra.chunks_exact(3);
+                parts
+                    .filter_map(|one| <[u64; 3]>::try_from(one).ok())
+                    .flat_map(|[to, from, size]| two(to, from, size))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a set writes.
+    pub(super) fn set(&self) -> Vec<(u64, u64)> {
+        let [to, second, third, fourth, fifth] = [0, 1, 2, 3, 4].map(|at| self.argument(at));
+        let wide = match self.row {
+            Row::cuMemsetD8Async | Row::cuMemsetD8_v2 | Row::cuMemsetD2D8Async => 1,
+            Row::cuMemsetD16Async | Row::cuMemsetD16_v2 | Row::cuMemsetD2D16Async => 2,
+            Row::cuMemsetD32Async | Row::cuMemsetD32_v2 | Row::cuMemsetD2D32Async => 4,
+            _ => return Vec::new(),
+        };
+        match self.row {
+            Row::cuMemsetD2D8Async | Row::cuMemsetD2D16Async | Row::cuMemsetD2D32Async => {
+                copies::rows(to, second, fourth.saturating_mul(wide), fifth)
+            }
+            _ => copies::rows(to, 0, third.saturating_mul(wide), 1),
+        }
+    }
+}
+
+/// What a kernel was given, and what is known of it besides.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    pub(super) flags: u64,
+    pub(super) events: Vec<u64>,
+    pub(super) touches: Vec<Touch>,
+    /// Its kernels, by their handles.
+    pub(super) kernels: Vec<u64>,
+}
+
+/// Which bytes a launch changed and read.
+#[derive(Debug, Default)]
+pub(super) struct Bytes {
+    pub(super) flags: u64,
+    pub(super) touches: Vec<Touch>,
+}
+
+/// The addresses that a record names.
+pub(super) fn bounds(words: &[u64]) -> Vec<u64> {
+    let mut found = Vec::new();
+    each(words, |kind, body| {
+        if kind == Kind::Graph as u64 {
+            for touch in graph(body).touches {
+                found.push(touch.low);
+                if touch.how != How::Given {
+                    found.push(touch.high);
+                }
+            }
+        }
+        if kind != Kind::Call as u64 {
+            return;
+        }
+        let Some(call) = Call::read(body, false).filter(|one| one.code == 0) else { return };
+        match call.row {
+            Row::cuLaunchKernel | Row::cuLaunchKernelEx | Row::cuLaunchCooperativeKernel => {
+                found.extend(call.extra.iter().skip(3).step_by(2));
+            }
+            Row::cuMemHostRegister_v2 | Row::cuMemMap => {
+                found.extend([call.argument(0), call.argument(0).saturating_add(call.argument(1))]);
+            }
+            row if gives(row) => {
+                let size = match row {
+                    Row::cuMemAllocPitch_v2 => call.extra(1).saturating_mul(call.argument(3)),
+                    _ => call.argument(1),
+                };
+                found.extend([call.extra(0), call.extra(0).saturating_add(size)]);
+            }
+            _ => {
+                found.extend(call.copied().iter().flat_map(|one| [one.0, one.1]));
+                found.extend(call.set().iter().flat_map(|one| [one.0, one.1]));
+            }
+        }
+    });
+    found
+}
+
+/// Reads what was written of a graph.
+pub(super) fn graph(words: &[u64]) -> Graph {
+    let mut found = Graph::default();
+    let mut rest = words.iter().copied().skip(1);
+    let mut next = || rest.next().unwrap_or(0);
+    found.flags = next();
+    for _ in 0..next() {
+        found.events.push(next());
+    }
+    for _ in 0..next() {
+        let (_, kernel, count) = (next(), next(), next());
+        if kernel != 0 {
+            found.kernels.push(kernel);
+        }
+        for _ in 0..count {
+            let (how, low, high) = (next(), next(), next());
+            found.touches.push(match how {
+                GIVEN => Touch { low, high: low, how: How::Given, place: high },
+                WRITES => Touch::exact(low, high, How::Write),
+                _ => Touch::exact(low, high, How::Read),
+            });
+        }
+    }
+    found
+}
+
+/// Reads what was written of a launch's bytes.
+pub(super) fn bytes(words: &[u64]) -> Bytes {
+    let mut found = Bytes::default();
+    let mut rest = words.iter().copied().skip(1);
+    let mut next = || rest.next().unwrap_or(0);
+    found.flags = next();
+    for _ in 0..next() {
+        let (low, high) = (next(), next());
+        found.touches.push(Touch::exact(low, high, How::Write));
+    }
+    for _ in 0..next() {
+        let byte = next();
+        found.touches.push(Touch::exact(byte, byte.saturating_add(1), How::Read));
+    }
+    found
+}

@@ -1,0 +1,196 @@
+//! What waits for what: events, the host, values, graphs. Pure.
+
+use super::{Checker, Clock, Event, For, Operation, Rule, Touch};
+
+impl Checker {
+    /// An event is made.
+    pub(crate) fn event(&mut self, event: u64) {
+        self.events.insert(event, Event::Never);
+    }
+
+    pub(crate) fn forget(&mut self, event: u64) {
+        self.events.remove(&event);
+    }
+
+    pub(crate) fn record(&mut self, event: u64, stream: usize) {
+        if !self.has(Rule::Record) && self.events.contains_key(&event) {
+            return;
+        }
+        self.arrive(stream);
+        let clock = self.clock(stream);
+        self.events.insert(event, Event::At(clock));
+    }
+
+    /// An event stands for what is not seen.
+    pub(crate) fn elsewhere(&mut self, event: u64) {
+        self.events.insert(event, Event::Elsewhere);
+    }
+
+    /// Any event may have been recorded, unseen.
+    pub(crate) fn any_event(&mut self) {
+        for event in self.events.values_mut() {
+            *event = Event::Elsewhere;
+        }
+    }
+
+    pub(crate) fn wait(&mut self, stream: usize, event: u64) {
+        self.arrive(stream);
+        match self.events.get(&event) {
+            Some(Event::At(clock)) if self.has(Rule::Wait) => {
+                let clock = clock.clone();
+                self.join(stream, &clock);
+            }
+            Some(Event::Never | Event::At(_)) => {}
+            Some(Event::Elsewhere) | None => self.unknown(stream),
+        }
+    }
+
+    /// The stream waits for what is not known.
+    pub(crate) fn unknown(&mut self, stream: usize) {
+        self.unseen.orders += 1;
+        if let Some(one) = self.streams.get_mut(stream)
+            && self.without != Some(Rule::Fog)
+        {
+            one.clock.fog = true;
+        }
+    }
+
+    fn everything(&self) -> Clock {
+        let mut all = Clock::default();
+        self.streams.iter().for_each(|one| all.join(&one.clock));
+        all
+    }
+
+    fn pending(&self, what: For) -> Clock {
+        match what {
+            For::Stream(_) if !self.has(Rule::Stream) => Clock::default(),
+            For::Event(_) if !self.has(Rule::Event) => Clock::default(),
+            For::All if !self.has(Rule::All) => Clock::default(),
+            For::Stream(stream) => {
+                let mut clock = self.clock(stream);
+                if stream == 0 {
+                    self.join_blocking(0, &mut clock);
+                }
+                clock
+            }
+            For::Event(event) => match self.events.get(&event) {
+                Some(Event::At(clock)) => clock.clone(),
+                Some(Event::Never) => Clock::default(),
+                Some(Event::Elsewhere) | None => Clock { fog: true, ..self.everything() },
+            },
+            For::All => self.everything(),
+        }
+    }
+
+    /// A thread of the host begins to wait.
+    pub(crate) fn begin(&mut self, thread: u64, what: For) {
+        let clock = self.pending(what);
+        self.begun.insert(thread, clock);
+    }
+
+    /// It has waited.
+    pub(crate) fn waited(&mut self, thread: u64, what: For) {
+        let begun = self.begun.remove(&thread);
+        let clock = match begun {
+            Some(begun) if self.has(Rule::Begin) => begun,
+            _ => self.pending(what),
+        };
+        self.is_over(&clock);
+        match what {
+            For::Stream(stream) => {
+                if let Some(one) = self.streams.get_mut(stream) {
+                    one.clock.fog = false;
+                }
+            }
+            For::All => self.streams.iter_mut().for_each(|one| one.clock.fog = false),
+            For::Event(_) => {}
+        }
+    }
+
+    /// The host has waited for what was just queued on a stream.
+    pub(crate) fn copied(&mut self, thread: u64, stream: usize) {
+        if self.has(Rule::Copy) {
+            self.begun.remove(&thread);
+            self.waited(thread, For::Stream(stream));
+        }
+    }
+
+    /// The host may know that all is over on a stream, from now on.
+    pub(crate) fn told(&mut self, stream: usize) {
+        let clock = self.clock(stream);
+        self.is_over(&clock);
+    }
+
+    fn is_over(&mut self, clock: &Clock) {
+        if clock.fog {
+            // What the fog hid is over, and nobody knows what that was.
+            let all = self.everything();
+            self.host.join_known(&all);
+        }
+        self.host.join_known(clock);
+    }
+
+    /// A host function was queued.
+    pub(crate) fn function(&mut self, number: u64, stream: usize) {
+        if !self.has(Rule::Function) {
+            return;
+        }
+        let clock = self.clock(stream);
+        if self.functions.remove(&number).is_some() {
+            self.is_over(&clock);
+        } else {
+            self.functions.insert(number, Some(clock));
+        }
+    }
+
+    /// It runs.
+    pub(crate) fn ran(&mut self, number: u64) {
+        match self.functions.remove(&number) {
+            Some(Some(clock)) => self.is_over(&clock),
+            _ => {
+                self.functions.insert(number, None);
+            }
+        }
+    }
+
+    // Values.
+
+    pub(crate) fn write_value(&mut self, stream: usize, address: u64, value: u64) {
+        let clock = self.clock(stream);
+        let known = self.values.entry(address).or_default();
+        known.0.join(&clock);
+        known.1.push(value);
+    }
+
+    /// A stream waits until a value is there. `is_met` tells which ones do.
+    pub(crate) fn wait_value(&mut self, stream: usize, address: u64, is_met: impl Fn(u64) -> bool) {
+        self.arrive(stream);
+        let known =
+            self.values.get(&address).filter(|one| one.1.iter().any(|value| is_met(*value)));
+        match known.map(|one| one.0.clone()) {
+            Some(clock) if self.has(Rule::Value) => self.join(stream, &clock),
+            Some(_) => {}
+            // Somebody else writes it, or will.
+            None => self.unknown(stream),
+        }
+    }
+
+    // Graphs.
+
+    /// A graph is launched: what its nodes touch is touched by the launch.
+    pub(crate) fn launch(
+        &mut self,
+        executable: u64,
+        stream: usize,
+        operation: Operation,
+        touches: &[Touch],
+    ) {
+        if let Some(before) = self.launched.get(&executable).filter(|_| self.has(Rule::Graph)) {
+            let before = before.clone();
+            self.join(stream, &before);
+        }
+        self.work(stream, operation, touches);
+        let clock = self.clock(stream);
+        self.launched.insert(executable, clock);
+    }
+}

@@ -1,0 +1,237 @@
+//! What is written down around each call of the driver.
+
+use alloc::vec::Vec;
+
+use crate::compared::{self, Comparing};
+use crate::entries::{ENTRIES, Row};
+use crate::graphs;
+use crate::launch::number;
+use crate::memory::gives;
+use crate::record::{Kind, LOG, Log, head_of};
+use crate::settings::{Mode, Settings};
+use crate::{driver, sys};
+
+/// So many words of a copy's structure are read.
+const WORDS_2D: usize = 16;
+const WORDS_3D: usize = 25;
+/// So many copies of a batch are written down.
+const BATCH: u64 = 4096;
+
+/// A launch of a kernel: what, with which arguments, on which stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    pub(crate) function: u64,
+    pub(crate) arguments: u64,
+    pub(crate) extra: u64,
+    pub(crate) stream: u64,
+}
+
+pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    match row {
+        Row::cuLaunchKernel | Row::cuLaunchCooperativeKernel => Some(Launch {
+            function: argument(0),
+            arguments: argument(9),
+            extra: argument(10),
+            stream: argument(8),
+        }),
+        Row::cuLaunchKernelEx => {
+            let config = argument(0) as *const u64;
+            // SAFETY: the caller gives a `CUlaunchConfig`, as in `run`.
+            let stream = if config.is_null() { 0 } else { unsafe { config.add(4).read() } };
+            Some(Launch {
+                function: argument(1),
+                arguments: argument(2),
+                extra: argument(3),
+                stream,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// What is known of a call before the driver is asked.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    /// Whether it ends a capture that is going on.
+    ends: bool,
+    /// The number of the host function that it queues; 0 is none.
+    pub(crate) function: u64,
+    comparing: Option<Comparing>,
+}
+
+/// Whether a success tells the host that something is over.
+fn asks(row: Row) -> bool {
+    matches!(
+        row,
+        Row::cuEventQuery
+            | Row::cuStreamQuery
+            | Row::cuEventElapsedTime
+            | Row::cuEventElapsedTime_v2
+    )
+}
+
+/// The driver is about to be asked.
+pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted {
+    let (Some(entry), Some(row)) = (ENTRIES.get(place), Row::at(place)) else {
+        return Noted::default();
+    };
+    let settings = Settings::get();
+    let thread = sys::thread(|own| {
+        // In the serial mode the operation is counted where it is made to wait.
+        own.count += u64::from(settings.mode == Mode::Record && entry.kind.is_operation());
+        own.number
+    });
+    let asks = asks(row);
+    if entry.kind.waits() || asks {
+        let mut words = Vec::with_capacity(8);
+        words.extend([thread.unwrap_or(0), head_of(place, per_thread, false, 0)]);
+        words.extend_from_slice(arguments);
+        let mut log = LOG.lock();
+        log.put(Kind::Begin, &words);
+        if !asks {
+            // The host waits anyway; what ends the process later does not lose it.
+            log.flush();
+        }
+    }
+    let first = driver::handle(arguments.first().copied().unwrap_or(0), per_thread);
+    Noted {
+        ends: row == Row::cuStreamEndCapture && driver::is_capturing(first),
+        function: 0,
+        comparing: compared::begin(row, per_thread, arguments),
+    }
+}
+
+/// The stream of a call whose stream may be captured.
+fn stream(place: usize, row: Row, per_thread: bool, arguments: &[u64]) -> Option<u64> {
+    use crate::entries::Kind::{
+        Config, Copy, FromHost, Kernel, OnDefault, Record, ToHost, Wait, Work,
+    };
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    let given = match ENTRIES.get(place)?.kind {
+        Work(at) | Kernel(at, _) => argument(at),
+        Config => launch(row, arguments)?.stream,
+        Copy | ToHost | FromHost => argument(3),
+        OnDefault => 0,
+        Record => argument(1),
+        Wait => argument(0),
+        _ => match row {
+            Row::cuMemAllocAsync => argument(2),
+            Row::cuMemAllocFromPoolAsync | Row::cuWaitExternalSemaphoresAsync => argument(3),
+            Row::cuStreamWaitValue32_v2
+            | Row::cuStreamWaitValue64_v2
+            | Row::cuStreamBatchMemOp_v2 => argument(0),
+            _ => return None,
+        },
+    };
+    Some(driver::handle(given, per_thread))
+}
+
+/// Whether the stack is of use: the call touches memory.
+fn has_stack(place: usize, row: Row) -> bool {
+    ENTRIES.get(place).is_some_and(|entry| entry.kind.is_operation())
+        || matches!(row, Row::cuMemAllocAsync | Row::cuMemAllocFromPoolAsync | Row::cuMemFree_v2)
+}
+
+/// The driver has answered.
+pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32, noted: Noted) {
+    let (Some(entry), Some(row)) = (ENTRIES.get(place), Row::at(place)) else { return };
+    if code != 0 && asks(row) {
+        return;
+    }
+    let name = noted.comparing.as_ref().and_then(Comparing::name);
+    let bytes = noted.comparing.and_then(|one| one.end(row, arguments, code));
+    let (thread, count) = sys::thread(|own| (own.number, own.count)).unwrap_or((0, 0));
+    let mut log = LOG.lock();
+    let stream = stream(place, row, per_thread, arguments).filter(|_| log.captures > 0);
+    let captured = stream.is_some_and(driver::is_capturing);
+    let stack = if has_stack(place, row) { log.stack() } else { 0 };
+    let is_operation = entry.kind.is_operation();
+    let operation = if is_operation { number(thread, count.saturating_sub(1)) + 1 } else { 0 };
+    let mut words = Vec::with_capacity(32);
+    words.extend([thread, head_of(place, per_thread, captured, code), stack, operation]);
+    words.extend_from_slice(arguments);
+    if code == 0 {
+        points_to(&mut log, &mut words, row, arguments);
+        if noted.function > 0 {
+            words.push(noted.function);
+        }
+    }
+    if noted.ends {
+        log.captures = log.captures.saturating_sub(1);
+    }
+    if let Some(name) = name.filter(|_| code == 0 && !captured) {
+        *log.launches.entry(name).or_insert(0) += 1;
+    }
+    if let Some(mut bytes) = bytes {
+        bytes.insert(0, thread);
+        log.put(Kind::Bytes, &bytes);
+    }
+    log.put(Kind::Call, &words);
+}
+
+/// Adds what the arguments of a call that succeeded point to, and follows what it has changed.
+fn points_to(log: &mut Log, words: &mut Vec<u64>, row: Row, arguments: &[u64]) {
+    let word = |address: u64, at: usize| {
+        // SAFETY: the caller gave the driver this address, with so many words there.
+        if address == 0 { 0 } else { unsafe { (address as *const u64).add(at).read_unaligned() } }
+    };
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    match row {
+        Row::cuLaunchKernel | Row::cuLaunchCooperativeKernel | Row::cuLaunchKernelEx => {
+            let Some(Launch { function, arguments, extra, stream }) = launch(row, arguments) else {
+                return;
+            };
+            words.extend([stream, function]);
+            let kernel = log.kernel(function);
+            // SAFETY: the driver has just taken them for this kernel.
+            unsafe {
+                log.addresses(&kernel, arguments, extra, |place, word| words.extend([place, word]));
+            }
+        }
+        Row::cuStreamBeginCapture_v2 | Row::cuStreamBeginCaptureToGraph => log.captures += 1,
+        Row::cuModuleUnload | Row::cuLibraryUnload => log.kernels.clear(),
+        Row::cuMemcpy2DAsync_v2 | Row::cuMemcpy2D_v2 | Row::cuMemcpy2DUnaligned_v2 => {
+            words.extend((0..WORDS_2D).map(|at| word(argument(0), at)));
+        }
+        Row::cuMemcpy3DAsync_v2 | Row::cuMemcpy3DPeerAsync | Row::cuMemcpy3D_v2 => {
+            words.extend((0..WORDS_3D).map(|at| word(argument(0), at)));
+        }
+        Row::cuMemcpyBatchAsync | Row::cuMemcpyBatchAsync_v2 => {
+            for at in 0..usize::try_from(argument(3).min(BATCH)).unwrap_or(0) {
+                words.extend([0, 1, 2].map(|one| word(argument(one), at)));
+            }
+        }
+        Row::cuGraphInstantiate_v2
+        | Row::cuGraphInstantiateWithFlags
+        | Row::cuGraphInstantiateWithParams => {
+            words.push(word(argument(0), 0));
+            graphs::write(log, word(argument(0), 0), argument(1));
+        }
+        Row::cuGraphExecUpdate | Row::cuGraphExecUpdate_v2 => {
+            graphs::write(log, argument(0), argument(1));
+        }
+        Row::cuGraphExecKernelNodeSetParams
+        | Row::cuGraphExecKernelNodeSetParams_v2
+        | Row::cuGraphExecMemcpyNodeSetParams
+        | Row::cuGraphExecMemsetNodeSetParams
+        | Row::cuGraphExecChildGraphNodeSetParams
+        | Row::cuGraphExecEventRecordNodeSetEvent
+        | Row::cuGraphExecEventWaitNodeSetEvent
+        | Row::cuGraphExecNodeSetParams
+        | Row::cuGraphExecDestroy => {
+            log.graphs.remove(&argument(0));
+        }
+        _ => {
+            let mut found = [0; 2];
+            if gives(row) {
+                found[0] = word(argument(0), 0);
+                if row == Row::cuMemAllocPitch_v2 {
+                    found[1] = word(argument(1), 0);
+                }
+                words.extend(found);
+            }
+            log.memory.follow(row, arguments, found);
+        }
+    }
+}
