@@ -64,6 +64,10 @@ class Memory:
         self.streams = []
 
     def used_on(self, stream):
+        if stream.handle == 2:
+            # Each thread has another one by this name: a stream of the library's comes behind it.
+            behind, stream = stream.record(), device().stream()
+            stream.wait(behind)
         self.streams = [one for one in self.streams if one.handle != stream.handle] + [stream]
 
     def order_before(self, stream):
@@ -235,6 +239,7 @@ def table_for(kind, **replaced):
         array = ctypes.cast(x, ctypes.py_object).value
         tensor = array.lent()
         _lent[id(array)] = tensor
+        tensor._owner = None  # what is lent keeps nothing
         weakref.finalize(array, _lent.pop, id(array), None)
         ctypes.memmove(out, ctypes.addressof(tensor.struct.dl_tensor), ctypes.sizeof(DLTensor))
         return 0

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import math
 import weakref
+from threading import get_ident
 
 import tables
 
@@ -62,18 +63,32 @@ class Memory:
         self.ptr = self.block.ptr if nbytes else 0
         self.work = {}
         self.last = None
+        self.thread = get_ident()
+
+    def settle(self):
+        """In another thread, 2 is another stream: one of ours stands for that of before."""
+        if self.thread != get_ident() and 2 in self.work:
+            _, event = self.work.pop(2)
+            own = cuda().stream()
+            own.wait(event)
+            self.work[own.handle] = own, own.record()
+            self.last = own if self.last.handle == 2 else self.last
+        self.thread = get_ident()
 
     def queued(self, stream):
+        self.settle()
         self.last = stream
         self.work[stream.handle] = stream, stream.record()
 
     def order_before(self, stream):
+        self.settle()
         for handle, (_, event) in self.work.items():
             if handle != stream.handle:
                 stream.wait(event)
 
     def ready_stream(self):
         """A stream that everything pending is ordered before; kept as long as the memory."""
+        self.settle()
         if self.last is None:
             return None
         self.order_before(self.last)
@@ -224,6 +239,8 @@ class Array:
         if self.readonly and not versioned:
             raise BufferError("read-only memory needs a versioned capsule")
         if dl_device == (1, 0):
+            if copy is False:
+                raise BufferError("copy: got False, and the host cannot read the memory")
             return self.on_the_host(versioned)
         if dl_device not in (None, (2, self.memory.device)):
             raise BufferError(f"dl_device: got {dl_device}")
@@ -283,7 +300,9 @@ class Array:
             return None
         size, shape = bits // 8, taken.fields.shape or ()
         strides = tuple(step * size for step in taken.fields.strides or ())
-        return cls(Foreign(taken), taken.fields.ptr, shape, strides, names[0])
+        made = cls(Foreign(taken), taken.fields.ptr, shape, strides, names[0])
+        made.readonly = bool(taken.fields.readonly)
+        return made
 
     def exchanged(self):
         self.check_lazy()
@@ -309,6 +328,7 @@ class Foreign(Memory):
     def __init__(self, taken):
         super().__init__(0)
         self.taken, self.ptr = taken, taken.fields.ptr
+        self.device = taken.fields.device[1]
 
 
 def table_for(kind):
@@ -322,6 +342,7 @@ def table_for(kind):
         except Exception:  # which ctypes cannot pass on
             return -1
         _lent[id(array)] = tensor
+        tensor._owner = None  # what is lent keeps nothing
         weakref.finalize(array, _lent.pop, id(array), None)
         ctypes.memmove(out, ctypes.addressof(tensor.struct.dl_tensor), ctypes.sizeof(DLTensor))
         return 0
@@ -343,6 +364,8 @@ def table_for(kind):
     def allocate(prototype, out, context, set_error):
         like = prototype[0]
         names = [name for name in DTYPES if code_of(name) == (like.code, like.bits)]
+        if like.device_id != cuda().legacy.device:
+            names = []
         if like.device_type != 2 or not names:
             set_error(context, b"BufferError", b"no such memory")
             return -1

@@ -59,6 +59,7 @@ from .producer.arrays import (
     can_be_late,
     collect,
     descr_size,
+    expect_freed,
     expect_gone,
     expect_independent,
     expect_kept,
@@ -69,6 +70,7 @@ from .producer.arrays import (
     is_int,
     is_readable,
     is_typestr,
+    lacks,
     made,
     on_host,
     reference_to,
@@ -77,7 +79,7 @@ from .producer.arrays import (
     table_of,
 )
 from .producer.dlpack import fields_by
-from .producer.dlpack_arguments import has_legacy
+from .producer.dlpack_arguments import expect_no_copy, has_legacy
 from .producer.dlpack_lifetimes import asked
 from .producer.doors import by_default, tensor_of
 from .producer.exchange import _exported_or_null
@@ -89,19 +91,16 @@ from .producer.exchange_import import (
     _odd,
     _refused_tensor,
     expect_imported,
+    expect_lanes_imported,
+    first_device,
+    has_two,
     is_inside,
     lazy,
     part_of,
 )
+from .producer.hand_over import by_bare_call, by_capsule, by_dict, by_table
 from .producer.items import BIG
-from .producer.pending import (
-    by_capsule,
-    by_dict,
-    by_table,
-    expect_ordered,
-    expect_read_first,
-    laid_pending,
-)
+from .producer.pending import expect_ordered, expect_read_first, laid_pending
 from .producer.values import (
     PLAIN,
     by_cai,
@@ -180,6 +179,7 @@ __all__ = [
     "asked_with",
     "assert_equivalent",
     "attempt",
+    "by_bare_call",
     "by_cai",
     "by_capsule",
     "by_default",
@@ -205,12 +205,15 @@ __all__ = [
     "expect",
     "expect_copied",
     "expect_deleted",
+    "expect_freed",
     "expect_gaps_kept",
     "expect_given_back",
     "expect_gone",
     "expect_imported",
     "expect_independent",
     "expect_kept",
+    "expect_lanes_imported",
+    "expect_no_copy",
     "expect_ordered",
     "expect_others_refused",
     "expect_read",
@@ -224,6 +227,7 @@ __all__ = [
     "export",
     "fields_by",
     "fields_of",
+    "first_device",
     "flat",
     "forms_asked",
     "given",
@@ -231,6 +235,7 @@ __all__ = [
     "handle_of",
     "has_legacy",
     "has_table",
+    "has_two",
     "has_versioned",
     "held",
     "imported",
@@ -240,6 +245,7 @@ __all__ = [
     "is_int",
     "is_readable",
     "is_typestr",
+    "lacks",
     "laid_out",
     "laid_pending",
     "lazy",

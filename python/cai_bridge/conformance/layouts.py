@@ -132,16 +132,22 @@ def may_be_refused(layout: str) -> bool:
     return any(trait in traits_of(layout) for trait in MAY_BE_REFUSED)
 
 
+def view_of(layout: str) -> View:
+    """Tell where the items of a layout are."""
+    shape, steps = LAYOUTS[layout]
+    view = View.of(shape)
+    for step in steps:
+        view = view.take(step)
+    return view
+
+
 @functools.cache
 def traits_of(layout: str) -> frozenset[str]:
     """Tell what is special about a layout; a fault of one may show in each that has its traits."""
     if layout not in LAYOUTS:
         named = (trait for trait in NAMED if trait in layout)
         return frozenset([next(named, layout)])
-    shape, steps = LAYOUTS[layout]
-    view = View.of(shape)
-    for step in steps:
-        view = view.take(step)
+    view = view_of(layout)
     held = [step for step, n in zip(view.strides, view.shape, strict=True) if n > 1]
     told = {
         "offset": view.offset != 0,

@@ -27,7 +27,7 @@ from .layouts import View
 from .libraries import simulated
 from .reference_exchange import table_capsule
 
-CPU, LEGACY = (1, 0), 1
+CPU, LEGACY, PER_THREAD = (1, 0), 1, 2
 NAME = "the kit's own library"
 
 
@@ -94,6 +94,10 @@ class Memory:
 
     def used_on(self, stream: Any) -> None:
         """Note that work is queued on a stream."""
+        if handle_of(stream) == PER_THREAD:
+            # Each thread has another one by this name: a stream of the lab's comes behind it.
+            behind, stream = stream, self.lab.stream(NAME)
+            self.lab.order(handle_of(behind), stream.handle)
         self.streams.pop(handle_of(stream), None)
         self.streams[handle_of(stream)] = stream
 
@@ -189,6 +193,8 @@ class Array:
             raise ValueError("stream: got 0; allowed: None, -1, 1, 2 or a handle")
         versioned = max_version is not None and max_version[0] >= 1
         if dl_device == CPU != self.memory.device:
+            if copy is False:
+                raise BufferError("copy: got False; allowed: None or True for another device")
             return self._on_host(versioned=versioned)
         if dl_device not in (None, self.memory.device):
             raise BufferError(f"dl_device: got {dl_device}; allowed: {self.memory.device}")
@@ -244,7 +250,7 @@ class Array:
             dtype=(*CODES[region.dtype], 1),
             device=device or self.memory.device,
             flags=flags if versioned else 0,
-            owner=owner or self,
+            owner=self if owner is None else owner,
         )
 
     # The exchange API.
@@ -252,11 +258,11 @@ class Array:
     def exchanged(self) -> ManagedTensor:
         """Make a tensor; what is pending comes before the current stream."""
         self.memory.order_before(handle_of(self.memory.library.current))
-        return self.lent()
+        return self._managed(versioned=True, flags=READ_ONLY * self.region.readonly)
 
     def lent(self) -> ManagedTensor:
-        """Make a tensor, and order nothing."""
-        return self._managed(versioned=True, flags=READ_ONLY * self.region.readonly)
+        """Make a tensor that keeps nothing, and order nothing."""
+        return self._managed(versioned=True, flags=READ_ONLY * self.region.readonly, owner=())
 
 
 class _Foreign(Memory):
@@ -264,7 +270,7 @@ class _Foreign(Memory):
 
     def __init__(self, library: _Streams, taken: Taken) -> None:
         super().__init__(library, 0)
-        self.taken, self.ptr = taken, taken.fields.ptr
+        self.taken, self.ptr, self.device = taken, taken.fields.ptr, taken.fields.device
 
 
 class Opaque:
@@ -311,17 +317,21 @@ class Producer(_Streams, ProducerAdapter):
         names = [name for name, code in CODES.items() if code == (like.code, like.bits)]
         if (like.device_type, like.device_id) != self.lab.device or not names:
             return None
-        return empty(self, tuple(like.shape[: like.ndim]), names[0]).lent()
+        return empty(self, tuple(like.shape[: like.ndim]), names[0]).exchanged()
 
     def imported(self, taken: Taken) -> Array | Opaque:
         """Make an array of a tensor; of what there is no type of, one that only keeps it."""
         code, bits, lanes = taken.fields.dtype
         names = [name for name, known in CODES.items() if known == (code, bits) and lanes == 1]
-        if taken.fields.device != self.lab.device or not names:
+        if taken.fields.device[0] != self.lab.device[0] or not names:
             return Opaque(taken)
         size, shape = bits // 8, taken.fields.shape or ()
         strides = tuple(step * size for step in taken.fields.strides or ())
-        region = Region(taken.fields.ptr, shape, strides, names[0], size, device=self.lab.device)
+        region = Region(
+            *(taken.fields.ptr, shape, strides, names[0], size),
+            readonly=bool(taken.fields.readonly),
+            device=taken.fields.device,
+        )
         return self.array(_Foreign(self, taken), region)
 
     def make(self, shape: tuple[int, ...], dtype: str) -> Array:

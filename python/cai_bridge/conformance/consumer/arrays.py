@@ -91,6 +91,11 @@ def before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Any:
         return taken(c, x, case)
     if case.moment == "after another array":
         return c.take(type(x)(lab))
+    if case.moment == "after a part of it":
+        needs(x.region.size, "it has no items")
+        part = attempt(c.take, x.first_item())
+        needs(not isinstance(part, Refusal), f"a part of it is {part}")
+        return part
     if case.moment == "after a refusal":
         refuse(c, type(x), lab)
     return None

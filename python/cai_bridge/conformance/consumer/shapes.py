@@ -24,6 +24,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], str]] = {
     "every second of four axes": ((2, 3, 2, 2), "columns"),
     "every second row": ((3, 4), "rows"),
     "every second column": ((3, 4), "last"),
+    "odd strides of one item": ((3, 1, 4), "odd"),
     "rows reversed": ((3, 4), "reversed"),
     "columns reversed": ((3, 4), "last reversed"),
     "both reversed": ((3, 4), "all reversed"),

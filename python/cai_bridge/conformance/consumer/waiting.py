@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,6 @@ class Sides:
 
 def sides(c: ConsumerAdapter, lab: Lab, case: Case) -> Sides:
     """Make the streams that a case has."""
-    own = case.theirs == "2" and case.thread == "the import"
-    needs(not own, "each thread has a per-thread default stream of its own")
     mine = stream_of(c) if case.mine == "its own" else None
     if case.theirs == "the consumer's":
         return Sides(mine, mine or 1)
@@ -43,6 +42,16 @@ def imported(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, mine: Any) -> Any
     NotApplicableError
         The stream would be the current one of this thread, which another has not.
     """
+    needs(not _is_of_the_thread(case), "each thread has a per-thread default stream of its own")
+    return elsewhere(lab, case, "the import", _taking(c, x, case, mine))
+
+
+def _is_of_the_thread(case: Case) -> bool:
+    """Tell whether the producer's stream is the per-thread default one of a thread that imports."""
+    return (case.theirs, case.thread) == ("2", "the import")
+
+
+def _taking(c: ConsumerAdapter, x: Any, case: Case, mine: Any) -> Callable[[], Any]:
     others = mine is None and (case.thread, case.around) == ("the import", "another stream")
     needs(not others, "each thread has a current stream of its own")
 
@@ -50,7 +59,26 @@ def imported(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, mine: Any) -> Any
         with c.entered(mine):
             return taken(c, x, case)
 
-    return elsewhere(lab, case, "the import", take)
+    return take
+
+
+def written_and_imported(  # noqa: PLR0917
+    c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides, value: float
+) -> tuple[Late, Any]:
+    """Write an array late, and have the consumer take it."""
+
+    def write() -> Late:
+        late: Late = x.write_late(streams.theirs, value)
+        if case.work == "two writes":
+            late.value = value + 0.25
+            lab.write(handle_of(streams.theirs), x.region, late.value)
+        return late
+
+    if _is_of_the_thread(case):
+        needs(not lab.timed, "a GPU drops a thread's stream with the thread")
+        take = _taking(c, x, case, streams.mine)
+        return elsewhere(lab, case, "the import", lambda: (write(), take()))
+    return write(), imported(c, lab, x, case, streams.mine)
 
 
 def took_before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides) -> Any:
@@ -87,11 +115,8 @@ def expect_waits(
         also = None
         streams, x = sides(c, lab, case), handed(kind, lab, case)
         kept = took_before(c, lab, x, case, streams)
-        late, asked = x.write_late(streams.theirs, value), len(getattr(x, "asked", ()))
-        if case.work == "two writes":
-            late.value = value + 0.25
-            lab.write(handle_of(streams.theirs), x.region, late.value)
-        y = imported(c, lab, x, case, streams.mine)
+        asked = len(getattr(x, "asked", ()))
+        late, y = written_and_imported(c, lab, x, case, streams, value)
         if on_another and case.use == "on two streams":
             # What the first one has waited for, the next one has not.
             with c.entered(streams.mine):

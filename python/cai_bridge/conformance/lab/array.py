@@ -5,11 +5,13 @@ They keep what the specifications ask of producers, unless a check asks for some
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import dataclasses
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import (
@@ -54,6 +56,7 @@ LAYOUTS = {
     "all reversed": "each axis from its end",
     "repeated": "the first axis repeats one item, with a stride of 0",
     "last repeated": "the last axis does",
+    "odd": "the compact one, with a stride of five items along axes of one item",
 }
 """Where the items of an array may lie."""
 
@@ -70,6 +73,8 @@ def _laid_out(
     elif layout == "rotated":
         last, *others = compact_strides((*shape[1:], shape[0]), itemsize)[::-1]
         steps = [last, *others[::-1]]
+    elif layout == "odd":
+        steps = [5 * itemsize if n == 1 else step for n, step in zip(shape, steps, strict=True)]
     axes = range(len(shape))
     some = {"rows": [0], "last": [-1], "repeated": [0], "last repeated": [-1]}.get(layout, axes)
     if layout in ("columns", "rows", "last"):
@@ -205,6 +210,15 @@ class LabArray:
         data = b"".join(item[::-1] for item in self.region.pack(self.values))
         self.lab.store(self.region.ptr, data)
 
+    def first_item(self) -> Self:
+        """Make another array of the same memory: of one axis, with the first item alone."""
+        made = copy.copy(self)
+        region = self.region
+        first = next(flat(self.values))
+        made.values = [first]
+        made.region = dataclasses.replace(region, shape=(1,), strides=(region.itemsize,))
+        return made
+
     def write_late(self, stream: Any, value: float) -> Late:
         """Queue a write that is held back, on a stream that the array is pending on from then on.
 
@@ -299,6 +313,13 @@ class CaiArray(LabArray):
         self.entries.update(entries)
         for name in without:
             del self.entries[name]
+
+    def first_item(self) -> Self:
+        """Make another array of the same memory."""
+        made = super().first_item()
+        strides = made.region.strides if self.entries.get("strides") else None
+        made.entries = {**self.entries, "shape": (1,), "strides": strides}
+        return made
 
     def _pending_on(self, stream: Any) -> None:
         # Held, since the exporter vouches for the stream that it names.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from cai_bridge.testing._kit.dlpack_abi import (
     IS_COPIED,
@@ -151,6 +151,13 @@ class DLPackArray(LabArray):
 
     def _pending_on(self, stream: Any) -> None:
         self.pending_on(stream)
+
+    def first_item(self) -> Self:
+        """Make another array of the same memory."""
+        made = super().first_item()
+        made._tensors, made._out, made.asked, made.forms, made.capsules = [], [], [], [], []
+        made.out = 0
+        return made
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device

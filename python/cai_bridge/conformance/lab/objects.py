@@ -73,6 +73,8 @@ class Late:
         The array that is written, where `array` is a view of it.
     current : object
         The stream that is the library's current one at the hand-over; None for none.
+    early : object
+        The view of `base` that is handed over, where it was taken before the write.
     """
 
     array: Any
@@ -82,6 +84,7 @@ class Late:
     keep: Any = None
     base: Any = None
     current: Any = None
+    early: Any = None
 
 
 class Watch:

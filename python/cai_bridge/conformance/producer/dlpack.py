@@ -10,7 +10,7 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..requirement import expect, given, needs
-from .arrays import export, has_versioned, is_int, stream_taken
+from .arrays import export, has_versioned, is_int, lacks, stream_taken
 from .doors import by_default, dlpack
 from .values import earlier, laid_out, said_or_refused
 
@@ -58,7 +58,7 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 def dlpack_keywords(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     first = fields_by(x, case)
-    own = stream_taken(x)
+    own, without = stream_taken(x), []
     wishes_of = (
         *({"max_version": (1, 0)}, {"dl_device": first.device}, {"copy": None}, {"copy": False}),
     )
@@ -66,12 +66,14 @@ def dlpack_keywords(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         try:
             x.__dlpack__(**own, **wish)
         except TypeError as error:
-            expect(False, f"with {wish}: TypeError: {error}")
+            [name] = wish
+            expect(lacks(x, name), f"with {wish}: TypeError: {error}")
+            without.append(name)
         except BufferError as refused:
             # Legacy capsules may be refused, and cannot say that memory is read-only.
             needs(not has_versioned(x, **own, **wish), f"{wish}: {refused}")
             raise
-    return "all taken"
+    return f"without {' and '.join(dict.fromkeys(without))}" if without else "all taken"
 
 
 @dlpack("version")
@@ -94,8 +96,12 @@ def dlpack_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 @dlpack("flags", rests_on=("same-device",))
 def dlpack_flags(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
-    fields = fields_by(x, case)
-    flags = given(fields.flags, "its capsules are legacy ones, which have no flags")
+    flags = given(fields_by(x, case).flags, "its capsules are legacy ones, which have no flags")
     expect(not flags & ~0b111, f"flags are {flags:#b}")
-    expect(not flags & 0b110, f"flags are {flags:#b} for {case.dtype} in the array's own memory")
+    expect(not flags & 0b100, f"flags are {flags:#b} for {case.dtype}")
+    # An array that cannot be handed out as it is may be copied, each time anew.
+    held = [export(x, case, stream=1) for _ in range(2)]
+    first, second = (read_capsule(one).ptr for one in held)
+    expect(first == second or flags & 0b10, f"flags are {flags:#b} for a copy")
+    expect(first != second or not flags & 0b10, f"flags are {flags:#b} in the array's own memory")
     return f"{flags:#b}"

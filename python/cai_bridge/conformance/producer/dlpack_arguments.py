@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cai_bridge.testing import describe
-from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule
+from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule, take
 from cai_bridge.testing._values import nested
 
 from ..adapter import ProducerAdapter
@@ -19,6 +19,7 @@ from .arrays import (
     CPU,
     MANAGED,
     can_be_late,
+    expect_freed,
     expect_unwritten,
     export,
     has_versioned,
@@ -131,13 +132,16 @@ def dlpack_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
             return f"copy=True is refused: {error}"
         copied = region_in(lab, describe(capsule)["capsule"], case)
         flags = read_capsule(capsule).flags
-        expect(copied.ptr != own.ptr, f"copy=True is at {own.ptr:#x}, where the array is")
+        same = wanted and copied.ptr == own.ptr
+        expect(not same, f"copy=True is at {own.ptr:#x}, where the array is")
         expect(copied.shape == view.shape, f"the copy has the shape {copied.shape}")
         lab.synchronize()
         seen = [*flat(lab.get(copied))]
         expect(seen == wanted, f"the copy holds {seen}, and the array {wanted}")
         expect(flags is None or flags & 2, f"flags of the copy are {flags}")
     del kept
+    if case == Case():
+        expect_freed(lab, lambda: take(export(x, stream=1, copy=True)), "copy=True")
     return "both as asked"
 
 
@@ -169,9 +173,32 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         expect(readable, f"dl_device={wanted} is served with memory of CUDA")
         values = on_host(lab, describe(capsule)["capsule"])
         expect(values == wanted_items, f"dl_device={wanted} holds {values}, not {wanted_items}")
+        copied = wanted_items and fields.ptr != own.ptr
+        said = fields.flags is None or not copied or fields.flags & 2
+        expect(said, f"dl_device={wanted} is served with a copy, whose flags are {fields.flags}")
+        if wanted_items:
+            expect_no_copy(y, wanted, own.ptr, wishes)
         told.append(f"{wanted} is served")
     del kept
     return "; ".join(sorted(told))
+
+
+def expect_no_copy(y: Any, device: tuple[int, int], ptr: int, wishes: dict[str, Any]) -> None:
+    """Ask for an array's own memory on another device, which may be refused.
+
+    Raises
+    ------
+    UnmetError
+        There is a copy.
+    """
+    try:
+        capsule = export(y, dl_device=device, copy=False, **wishes)
+    except ACCIDENTS:
+        raise
+    except Exception:
+        return
+    got = read_capsule(capsule).ptr
+    expect(got == ptr, f"dl_device={device} with copy=False is served with a copy")
 
 
 @dlpack("host-copy-on-two", rests_on=("dl-device", "host-copy"))

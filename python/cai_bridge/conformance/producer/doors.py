@@ -11,7 +11,7 @@ from typing import Any
 
 from ..requirement import Door
 from .arrays import cai_of, export, speaks_dlpack, table_of
-from .pending import by_capsule, by_dict, by_table
+from .hand_over import by_capsule, by_dict, by_table
 from .values import by_cai, by_dlpack, by_exchange
 
 NeedsDoor = Callable[[Any], object]

@@ -11,7 +11,7 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..refusals import Refusal, attempt
-from ..requirement import expect, needs
+from ..requirement import NotApplicableError, expect, needs
 from .arrays import (
     expect_gone,
     expect_independent,
@@ -55,6 +55,10 @@ def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     base = table.export(x).fields
     if case == PLAIN:
         expect_unwritten(p, lab, x, lab.region(by_exchange(x)), readonly=bool(base.readonly))
+        held = [table.export(x) for _ in range(2)]
+        first, second = (one.fields for one in held)
+        odd = (first.flags or 0) & ~1 if first.ptr == second.ptr else 0
+        expect(not odd, f"flags are {first.flags:#b} in the array's own memory")
     frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
     kept = earlier(case, y, tensor_of)
@@ -99,9 +103,11 @@ def _exported_or_null(table: Any, x: Any) -> Any:
 @exchange("borrowed", rests_on=("table", "values"))
 def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table_of(made(p, lab))
-    x = laid_out(p, lab, case)
-    table = table_of(x)
+    whole = whole_of(p, lab, case)
+    table = table_of(whole)
     needs(table.can_borrow, "the table has no such entry, which is optional")
+    lent = said_or_refused(lambda x, _: table.lend(x), whole, case)
+    x = taken_of(p, lab, whole, case)[0]
     kept = earlier(case, x, tensor_of)
     theirs = said_or_refused(lambda x, _: table.export(x).fields, x, case)
     try:
@@ -118,8 +124,14 @@ def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     again = fields_of(first)
     expect(again.shape == mine.shape, f"with another array lent, too, the shape is {again.shape}")
     expect(again.strides == mine.strides, f"with another array lent, too: {again.strides}")
-    del kept, y, second
-    return "the same"
+    try:
+        alive = reference_to(x)
+    except NotApplicableError:
+        return "the same"
+    del kept, whole, lent, x, y, first, second
+    lab.synchronize()
+    expect_gone(p, lab, alive, " after it was lent")
+    return "the same, and it keeps nothing"
 
 
 @exchange("owner", rests_on=("values", "dlpack-deleter", *TENSOR))

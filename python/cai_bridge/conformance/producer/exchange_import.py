@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from cai_bridge.testing._kit.dlpack_abi import SilentError
@@ -9,20 +10,24 @@ from cai_bridge.testing._kit.dlpack_abi import SilentError
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..consumer.shapes import SHAPES
-from ..lab import DLPackArray, Lab
+from ..lab import DLPackArray, Lab, flat
 from ..refusals import ACCIDENTS
 from ..requirement import NotApplicableError, UnmetError, expect, needs
-from .arrays import collect, made, table_of
+from .arrays import collect, expect_freed, made, table_of
 from .doors import exchange
+from .values import PLAIN
 
 FAILURES = (SilentError, NotImplementedError, BufferError, RuntimeError, TypeError, ValueError)
 
 
 @exchange("to-object", rests_on=("table", "values"))
 def exchange_to_object(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    table = table_of(made(p, lab))
+    with first_device(lab, case):
+        table = table_of(made(p, lab))
     for form in IMPORTED:
         expect_imported(p, lab, table, case.but(form=form))
+    if case == PLAIN:
+        expect_lanes_imported(lab, table)
     return "its items, its memory, and deleted once"
 
 
@@ -42,12 +47,15 @@ def expect_imported(p: ProducerAdapter, lab: Lab, table: Any, case: Case) -> Non
     x = DLPackArray(lab, shape, case.dtype, layout=layout, form=case.form)
     tensor = x.tensor(case.form if case.form == "1.9" else "1.3")
     try:
-        y = table.to_object(tensor.hand_out())
+        with first_device(lab, case):
+            y = table.to_object(tensor.hand_out())
     except ACCIDENTS:
         raise
     except Exception as refused:
         raise NotApplicableError(f"refused: {type(refused).__name__}: {refused}") from refused
     fields = table.export(y).fields
+    device = lab.device
+    expect(fields.device == device, f"a tensor on {device} becomes an array on {fields.device}")
     lab.synchronize()
     collect()
     if fields.ptr == x.region.ptr:
@@ -73,6 +81,33 @@ def expect_imported(p: ProducerAdapter, lab: Lab, table: Any, case: Case) -> Non
         made(p, lab)  # an end may be left to the next allocation
     lab.soon(lambda: tensor.deleted > 0)
     expect(tensor.deleted == 1, f"the tensor was deleted {tensor.deleted} times")
+
+
+def first_device(lab: Lab, case: Case) -> contextlib.AbstractContextManager[None]:
+    """Make the first device the current one where the case has another one so."""
+    return lab.on_device(0) if case.around == "another device" else contextlib.nullcontext()
+
+
+def expect_lanes_imported(lab: Lab, table: Any) -> None:
+    """Give a table a tensor of vectors of four items, and judge the array that it makes, if any.
+
+    Raises
+    ------
+    UnmetError
+        It has other items.
+    """
+    x = DLPackArray(lab, (2, 4), lanes=4)
+    try:
+        fields = table.export(table.to_object(x.tensor("1.3").hand_out())).fields
+    except Exception:
+        return  # refused, or nothing that could be read
+    shape, strides, lanes = fields.shape or (), fields.strides, fields.dtype[2]
+    if lanes > 1:
+        right = (shape, lanes, fields.ptr) == ((2,), 4, x.region.ptr)
+        expect(right, f"two vectors of four items become {shape} of {lanes}")
+        return
+    seen = [*flat(lab.get(lab.tensor_region(fields)))]
+    expect(seen == [*flat(x.values)], f"two vectors of {x.values} become {seen}, of {strides}")
 
 
 def is_inside(lab: Lab, ptr: int, x: DLPackArray) -> bool:
@@ -112,24 +147,39 @@ def exchange_allocator(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         other.delete()
         taken.delete()
     for device in {CPU_DEVICE, (63, 0)} - {prototype.fields.device}:
-        told += [f"on {device} {_odd(table, prototype, device=device)}"]
-    told += [f"of an unknown type {_odd(table, prototype, code=99)}"]
+        told += [f"on {device} {_odd(lab, table, prototype, device=device)}"]
+    if has_two(lab):
+        told += [f"on another GPU {_odd(lab, table, prototype, device=(2, 1))}"]
+    expect_freed(lab, lambda: _allocated(table, x), "to allocate")
+    told += [f"of an unknown type {_odd(lab, table, prototype, code=99)}"]
     return f"made {', '.join(told)}"
 
 
 CPU_DEVICE = (1, 0)
 
 
-def _odd(table: Any, like: Any, **wishes: Any) -> str:
+def has_two(lab: Lab) -> bool:
+    """Tell whether a lab has two devices."""
+    try:
+        with lab.on_device(1):
+            return True
+    except NotApplicableError:
+        return False
+
+
+def _odd(lab: Lab, table: Any, like: Any, **wishes: Any) -> str:
     """Have a table allocate what it may refuse, by `SetError`."""
     try:
-        fields = table.allocate(like, **wishes).fields
+        taken = table.allocate(like, **wishes)
+        fields = taken.fields
     except SilentError as silent:
         raise UnmetError(f"for {wishes} the allocator fails without an error: {silent}") from None
     except FAILURES as refused:
         return f"refused: {refused}"
     asked, made_of = wishes.get("device", fields.device), fields.device
     expect(made_of == asked, f"for {wishes} it makes a tensor of {made_of}")
+    found = lab.device_of(fields.ptr)
+    expect(found in (None, made_of), f"for {wishes} it makes memory of {found}")
     code = wishes.get("code", fields.dtype[0])
     expect(fields.dtype[0] == code, f"for {wishes} it makes a tensor of {fields.dtype}")
     return "made"

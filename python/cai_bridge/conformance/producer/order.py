@@ -7,7 +7,8 @@ from ..cases import Case
 from ..lab import Lab
 from .arrays import made
 from .doors import TENSOR, NeedsDoor, cai, dlpack, exchange
-from .pending import HandOver, expect_ordered, expect_read_first
+from .hand_over import HandOver, by_bare_call
+from .pending import expect_ordered, expect_read_first
 
 PENDING = {
     "cai": (
@@ -28,11 +29,12 @@ PENDING = {
 @cai("pending-on-two", rests_on=(*PENDING["cai"], "pending-elsewhere"))
 @exchange("pending-elsewhere", rests_on=PENDING["exchange"])
 @dlpack("pending-elsewhere", rests_on=PENDING["dlpack"])
-@cai("pending-elsewhere", rests_on=PENDING["cai"])
+@cai("pending-elsewhere", rests_on=(*PENDING["cai"], "stream-lifetime"))
 @exchange("pending-default", rests_on=PENDING["exchange"])
 @dlpack("pending-default", rests_on=PENDING["dlpack"])
 @cai("pending-default", rests_on=PENDING["cai"])
 @exchange("stream", rests_on=PENDING["exchange"])
+@dlpack("pending-unnamed", rests_on=PENDING["dlpack"], hand_over=by_bare_call)
 @dlpack("pending", rests_on=PENDING["dlpack"])
 @cai("pending", rests_on=PENDING["cai"])
 def gives_pending(

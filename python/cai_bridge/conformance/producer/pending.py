@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any, Protocol
+from typing import Any
 
-from cai_bridge.testing import describe
 from cai_bridge.testing._region import Region
 
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab, Late, flat, handle_of
-from ..layouts import LAYOUTS
+from ..layouts import LAYOUTS, view_of
 from ..missing import missing
 from ..places import BEFORE, expect_behind, place_of_items
-from ..requirement import NotApplicableError, UnmetError, expect, needs
+from ..requirement import NotApplicableError, expect, needs
 from ..surroundings import elsewhere
-from .arrays import cai_of, export, is_int, refuse, table_of
+from .arrays import collect, refuse
+from .hand_over import HandOver, by_bare_call, by_capsule, by_dict, by_table
 from .values import end
-
-
-class HandOver(Protocol):
-    """Takes an array over on a stream of the kit's, as a protocol has it."""
-
-    def __call__(self, lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-        """Tell the region, what ordered the stream, and what has to be kept meanwhile."""
-
-
-def by_dict(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-    """Read the dict, and wait for the stream that it names."""
-    del case
-    said = describe(cai_of(x))["CAI"]
-    expect(said.stream != 0 and said.stream is not False, f"the dict names {said.stream!r}")
-    if is_int(said.stream):
-        lab.order(said.stream, mine)
-    return lab.region(said), f"the dict names {lab.called(said.stream)}", None
-
-
-def by_capsule(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-    """Ask for a capsule on the stream; where no stream is taken, on the default one."""
-    asked = f"asked for {lab.called(mine)}"
-    stream = None if case.asked == "None" else mine
-    try:
-        capsule = export(x, case, stream=stream)
-    except (NotApplicableError, UnmetError):
-        raise
-    except Exception as refused:
-        # Streams other than None are optional.
-        try:
-            capsule = export(x, case, stream=None)
-        except (BufferError, TypeError) as also:
-            raise NotApplicableError(f"refused: {also}") from refused
-        lab.order(1, mine)
-        asked = f"asked for None, as {lab.called(mine)} is refused"
-    return lab.region(describe(capsule)["capsule"]), asked, capsule
-
-
-def by_table(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-    """Export by the table, and wait for the stream that it names."""
-    del case
-    table = table_of(x)
-    taken = table.export(x)
-    stream = table.work_stream(*taken.fields.device) or 1
-    lab.order(stream, mine)
-    return lab.tensor_region(taken.fields), f"the table names {lab.called(stream)}", taken
 
 
 def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
@@ -73,6 +28,9 @@ def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late
     """
     own = case.stream in DEFAULTS and case.thread != "none"
     needs(not own, OWN_DEFAULT)
+    if case.stream == "another thread's":
+        needs(not lab.timed, "a GPU drops a thread's stream with the thread")
+        case = case.but(stream="per-thread", thread="the work", current="none")
     late = elsewhere(lab, case, "the work", lambda: _worked(p, lab, case, value))
     if case.current == "the work's":
         late.current = late.stream
@@ -94,16 +52,18 @@ def _worked(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
         with p.entered(late.stream):
             late.keep, late.base = (late.keep, late.base), p.copy(late.base)
     with p.entered(late.stream):
-        late.array = _view(p, late, case)
+        late.array = _at_hand(p, late, case)
     return late
 
 
 def _first_write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
+    ordinary = case.through == "its base"
     if case.stream in ("two", "three"):
         needs(len(LAYOUTS[case.layout][0]) == 1, "an array with work on two streams has one axis")
         late = p.late_on_two(lab, value) if case.stream == "two" else _on_three(p, lab, value)
     elif type(p).late is not ProducerAdapter.late and case.stream not in DEFAULTS:
         needs(len(LAYOUTS[case.layout][0]) == 1, "the adapter's late() has one axis")
+        needs(ordinary, "the adapter's late() has no view of its array")
         late = p.late(lab, value)
     else:
         late = _write(p, lab, case, value)
@@ -129,22 +89,53 @@ def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
     if case.stream == "per-thread":
         stream = _per_thread(p, lab)
     shape = LAYOUTS[case.layout][0]
-    array = p.make(shape, "float32")
+    array, words = p.make(shape, "float32"), math.prod(shape)
     if lab.timed:
         # What has to be compiled for it would take longer than the hold lasts.
         p.fill(array, BEFORE)
+    early = None
+    if case.through == "its base, later":
+        needs(case.work != "a copy", "a copy is new")
+        early = _view(p, array, case)
+        _needs_sharing(early, array, words)
+    written = _through(p, array, case)
+    if written is not array:
+        _needs_sharing(written, array, 1)
     lab.synchronize()
     with p.entered(stream):
         place = place_of_items(array) if lab.timed or stream is not None else 0
         hold = lab.hold(handle_of(stream or 1))
-        p.fill(array, value)
-    words = math.prod(shape)
+        p.fill(written, value)
     if stream is not None:
         expect_behind(lab, stream, hold, place, words, value)
     elif place:
         behind = lab.is_behind(1, hold, lab.words(place, words), BEFORE)
         needs(behind, "what fill() writes outside of on() is on no default stream")
-    return Late(array, stream, value, hold)
+    return Late(array, stream, value, hold, early=early)
+
+
+def _through(p: ProducerAdapter, base: Any, case: Case) -> Any:
+    """Give the array that work is queued through: that which is written, or a view of it."""
+    if case.through != "another view":
+        return base
+    return _slice_of(p, base, len(LAYOUTS[case.layout][0]))
+
+
+def _slice_of(p: ProducerAdapter, x: Any, axes: int) -> Any:
+    needs(axes, "an array without axes has no slice")
+    return p.index(x, (slice(None),) * axes)
+
+
+def _needs_sharing(view: Any, base: Any, words: int) -> None:
+    begin, place = place_of_items(base), place_of_items(view)
+    needs(begin <= place < begin + 4 * words, "slices of the arrays are copies")
+
+
+def _at_hand(p: ProducerAdapter, late: Late, case: Case) -> Any:
+    """Give the array that is handed over, as it is by now."""
+    if late.early is not None:
+        return p.renewed(late.early)
+    return _view(p, p.renewed(late.base) if case.work != "a write" else late.base, case)
 
 
 DEFAULTS = ("default", "per-thread")
@@ -163,9 +154,8 @@ def _per_thread(p: ProducerAdapter, lab: Lab) -> Any:
     return stream
 
 
-def _view(p: ProducerAdapter, late: Late, case: Case) -> Any:
-    """Take a case's layout of what is written, as it is at the hand-over."""
-    x = p.renewed(late.base) if case.work != "a write" else late.base
+def _view(p: ProducerAdapter, x: Any, case: Case) -> Any:
+    """Take a case's layout of an array, read-only if the case says so."""
     if case.flag == "read-only":
         x = p.readonly(x)
     for step in LAYOUTS[case.layout][1]:
@@ -191,7 +181,7 @@ def _write_again(p: ProducerAdapter, late: Late, case: Case, more: float) -> Non
     needs(named, "the library's streams have no names")
     late.value += more
     with p.entered(late.stream):
-        p.fill(late.base, late.value)
+        p.fill(_through(p, late.base, case), late.value)
         late.base = p.renewed(late.base)
 
 
@@ -268,7 +258,25 @@ def _before(  # noqa: PLR0917
         if case.moment == "after a refusal":
             needs(hasattr(late.array, "__dlpack__"), "a protocol without arguments refuses nothing")
             refuse(late.array)
+        if case.moment == "by another door":
+            _hand_over_otherwise(lab, late.array, other.handle, hand_over)
+    if case.moment == "its stream is gone":
+        needs(lab.expendable, "judged only in a process that may crash")
+        needs(case.asked != "the work's", "it is asked for")
+        needs(case.work != "a copy", "what is copied is kept beside the stream")
+        late.stream = late.current = late.keep = None
+        collect()
     return None
+
+
+def _hand_over_otherwise(lab: Lab, x: Any, stream: int, own: HandOver) -> None:
+    """Hand an array over by the doors that are not judged, whatever comes of it."""
+    done = 0
+    for door in {by_dict, by_capsule, by_table} - {by_capsule if own is by_bare_call else own}:
+        with contextlib.suppress(Exception):
+            end(door(lab, x, stream, Case())[2])
+            done += 1
+    needs(done, "there is one door")
 
 
 def _between(p: ProducerAdapter, lab: Lab, late: Late, case: Case, ptr: int) -> None:
@@ -286,7 +294,12 @@ def _between(p: ProducerAdapter, lab: Lab, late: Late, case: Case, ptr: int) -> 
         _write_again(p, late, case, 0.125)
     with p.entered(late.stream):
         if late.base is not None:
-            late.array = _view(p, late, case.but(work="two writes"))
+            late.array = _at_hand(p, late, case.but(work="two writes"))
+
+
+def _read_through(p: ProducerAdapter, x: Any, case: Case) -> Any:
+    """Give the array that is read: that which is handed over, or a view of it."""
+    return x if case.through == "its base" else _slice_of(p, x, len(view_of(case.layout).shape))
 
 
 def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver) -> str:
@@ -304,7 +317,8 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
     needs(not elsewhere_now, "another stream than the default one is current")
     told = ""
     for value in lab.values():
-        late = laid_pending(p, lab, case.but(stream="its own", work="a write"), value)
+        plain = case.but(stream="its own", work="a write", through="its base")
+        late = laid_pending(p, lab, plain, value)
         lab.synchronize()
         late.stream = stream = None if case.stream == "default" else late.stream
         if case.current == "the work's":
@@ -313,7 +327,7 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
 
         def read(late: Late = late) -> Any:
             with p.entered(late.stream):
-                copied = p.copy(late.array)
+                copied = p.copy(_read_through(p, late.array, case))
                 late.array = p.renewed(late.array)
             return copied
 
