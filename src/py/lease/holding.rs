@@ -1,5 +1,5 @@
 //! What holds memory: the references that go at its end, and whose streams that end is between. The orders of
-//! the end are [`super::settle`]'s.
+//! the end are [`super::end`]'s.
 //!
 //! Each holder has Python references of its own, so that the garbage collector's count of them is right. The
 //! managed tensor of a DLPack producer has no reference count; it is shared from the second holder on.

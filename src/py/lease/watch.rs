@@ -6,9 +6,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::conversion::{Conversion, Member};
+use super::end::{End, settle};
 use super::holding::{Holding, Owner};
 use super::home::Home;
-use super::settle::{End, settle};
 use super::used::{Consumer, Use};
 use crate::driver::fork::Process;
 use crate::error::Result;

@@ -2,14 +2,14 @@
 
 use pyo3::prelude::*;
 
-use super::holding::{Holding, Owner};
-use super::home::Home;
 use super::settle::{End, settle};
-use super::used::Use;
 use crate::driver::fork::Process;
 use crate::lease::plan::{self, Answers, Next, Plan};
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
+use crate::py::lease::holding::{Holding, Owner};
+use crate::py::lease::home::Home;
+use crate::py::lease::used::Use;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 

@@ -2,13 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::gather::{Gathered, gather};
-use super::holding::{Holding, Owner};
-use super::home::Home;
-use super::known::Known;
-use super::outline::Sides;
-use super::used::{Consumer, Use};
-use super::warned;
+use super::gather::{Gathered, Sides, gather};
 use crate::buffer::Buffer;
 use crate::driver::Handle;
 use crate::error::{Kind, Result};
@@ -16,6 +10,11 @@ use crate::lease::plan::{self, Answers, Lost, Next, Plan, Question};
 use crate::lease::{Failure, Holder, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
+use crate::py::lease::holding::{Holding, Owner};
+use crate::py::lease::home::Home;
+use crate::py::lease::known::Known;
+use crate::py::lease::used::{Consumer, Use};
+use crate::py::lease::warned;
 use crate::py::observe;
 use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamRef, WaitReason, places_of, wait_for_all};
@@ -23,19 +22,19 @@ use crate::stream::{Alive, Elided};
 
 /// What an end has beside its streams.
 #[derive(Debug, Clone)]
-pub(super) struct End {
-    pub(super) driver: Handle,
+pub(in crate::py::lease) struct End {
+    pub(in crate::py::lease) driver: Handle,
     /// Whether it is that of a call's argument.
-    pub(super) in_call: bool,
+    pub(in crate::py::lease) in_call: bool,
     /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
-    pub(super) by_object: bool,
+    pub(in crate::py::lease) by_object: bool,
     /// Whether it has found that which holds the memory.
-    pub(super) collected: bool,
+    pub(in crate::py::lease) collected: bool,
 }
 
 /// Makes the orders of an end, for the consumer and for the user of `also`. Adds to `found` the libraries' current
 /// streams: a later try must wait for them too, and may run in another thread, which has other current streams.
-pub(super) fn settle(
+pub(in crate::py::lease) fn settle(
     py: Python<'_>,
     end: &End,
     (home, used): (&Home, &Use),
@@ -152,7 +151,7 @@ fn tell_elided(home: &Home, why: Elided) {
 
 impl Holding {
     /// What its end has beside its streams.
-    pub(super) fn end(&self) -> End {
+    pub(in crate::py::lease) fn end(&self) -> End {
         End {
             driver: self.driver.clone(),
             in_call: self.conversion.is_some(),
@@ -164,7 +163,7 @@ impl Holding {
     /// Whether all is done for its end: no stream has to wait for another, as is known without a question to a library's
     /// Python.
     #[inline(always)]
-    pub(super) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
+    pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.held, Owner::Array(..)) && self.process.is_current();
         if !is_plain || self.known.as_ref().is_some_and(Known::may_have_later) {
             return false;
