@@ -54,7 +54,9 @@ fn declare(
     {
         order_for(options.door, py, view, alive)?;
     }
-    if view.home.is_producer(alive) && view.home.stays(py, &view.driver)? {
+    // What a reader is told has to be of the memory's GPU.
+    let is_there = alive.place().ordinal == view.home.place.ordinal;
+    if is_there && view.home.is_producer(alive) && view.home.stays(py, &view.driver)? {
         view.ready = Ready::On(alive.stream());
         view.keep_ready_on(None);
         return Ok(());
