@@ -184,7 +184,7 @@ fn readiness(
                 && ordering_wanted()
                 && !is_unnamed
             {
-                before = work.precede(py, door, (named, declared))?;
+                before = work.order_named(py, door, (named, declared))?;
             }
             let place = (work.driver, there, work.place);
             return Ok((declared(py, door, options.stream, place)?, before));
@@ -196,7 +196,7 @@ fn readiness(
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
         (_, Claim::Stated(Ready::On(stream))) => {
-            let before = if ordered { work.precede_by_owner(py, door, stream)? } else { None };
+            let before = if ordered { work.order_owners(py, door, stream)? } else { None };
             return Ok((work.exported(py, door, stream)?, before));
         }
         (Request::Unspecified, Claim::Silent) => {

@@ -93,36 +93,35 @@ impl DictStream<'_, '_> {
         Ok((Ready::Nothing, None, None))
     }
 
-    /// Has the stream `declared`, which the caller says that work is pending on, come after the work on the one that the
-    /// dict names, and gives what keeps that one. Nothing where both are the same.
-    pub(super) fn precede(
+    /// Makes the stream `declared`, which the caller says that work is pending on, wait for the stream that the dict names.
+    /// Returns what keeps that one; nothing where both are the same.
+    pub(super) fn order_named(
         &self,
         py: Python<'_>,
         door: &'static str,
-        (stream, declared): (Stream, Alive<'_>),
+        (named, declared): (Stream, Alive<'_>),
     ) -> PyResult<Option<StreamRef>> {
-        let named = current::named(py, stream.handle(), self.place);
-        if named.is(declared) {
+        if current::named(py, named.handle(), self.place).is(declared) {
             return Ok(None);
         }
-        let kept = if self.is_stored(stream) {
-            let (_, pooled, _) = self.stored(py, stream, (Request::Unspecified, true))?;
+        let kept = if self.is_stored(named) {
+            let (_, pooled, _) = self.stored(py, named, (Request::Unspecified, true))?;
+            // Else the host has waited.
             if pooled.is_none() {
                 return Ok(None);
             }
             pooled
         } else {
-            self.kept(py, stream)?
+            self.kept(py, named)?
         };
-        let edge = (named, declared);
-        order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
+        self.order(py, door, (named, declared))?;
         Ok(kept)
     }
 
-    /// Has the stream `named` of a dict, whose owner's own dict names another one for the same memory, come after the work
-    /// on that, and gives what keeps that one.
+    /// Makes the stream that a dict by itself names wait for the stream that its owner's own dict names for the same memory.
+    /// Returns what keeps that one; nothing where both are the same.
     #[cold]
-    pub(super) fn precede_by_owner(
+    pub(super) fn order_owners(
         &self,
         py: Python<'_>,
         door: &'static str,
@@ -131,19 +130,32 @@ impl DictStream<'_, '_> {
         if self.exports || !self.of_owner.has_cai || !self.moves() {
             return Ok(None);
         }
-        let stream = match ready_by(self.owner, self.ptr)? {
+        let owners = match ready_by(self.owner, self.ptr)? {
             Some(Ready::On(stream)) if stream != named => stream,
             _ => return Ok(None),
         };
-        let own = current::named(py, stream.handle(), self.place);
-        let after = current::named(py, named.handle(), self.place);
-        let of_owner = (self.owner, self.ptr);
-        let vouched = StreamRef::vouched(py, self.driver, (stream, self.place))?;
-        let says = (true, vouched, self.of_owner.says_what_is_pending());
-        let kept = StreamRef::exported(self.driver, own, of_owner, says)?;
-        let edge = (own, after);
-        order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
+        let vouched = StreamRef::vouched(py, self.driver, (owners, self.place))?;
+        let kept = self.exporter(current::named(py, owners.handle(), self.place), vouched)?;
+        self.order(py, door, (owners, current::named(py, named.handle(), self.place)))?;
         Ok(Some(kept))
+    }
+
+    /// Makes `later` wait for the work on the stream `earlier` of this place.
+    fn order(
+        &self,
+        py: Python<'_>,
+        door: &'static str,
+        (earlier, later): (Stream, Alive<'_>),
+    ) -> PyResult<()> {
+        let edge = (current::named(py, earlier.handle(), self.place), later);
+        order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
+        Ok(())
+    }
+
+    /// The owner, as what keeps the stream that its dict names; `vouched` is who keeps it, too.
+    fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
+        let says = (self.moves(), vouched, self.of_owner.says_what_is_pending());
+        StreamRef::exported(self.driver, named, (self.owner, self.ptr), says)
     }
 
     /// The exporter of a dict that names no stream, which may name one later.
@@ -180,9 +192,7 @@ impl DictStream<'_, '_> {
         }
         // A dict by itself may be the owner's own.
         if (self.exports && !of_now) || (moves && self.is_of_owner(Ready::On(stream))?) {
-            let named = (moves, vouched, self.of_owner.says_what_is_pending());
-            let of_owner = (self.owner, self.ptr);
-            return StreamRef::exported(self.driver, alive, of_owner, named).map(Some);
+            return self.exporter(alive, vouched).map(Some);
         }
         Ok(vouched)
     }
