@@ -30,7 +30,7 @@ AROUND = {
     "what all use": (
         "#6e7781",
         "py/errors py/local py/native py/by_type py/interpreter py/imported py/plain py/text "
-        "py/flag py/anywhere py/observe local error",
+        "py/flag py/item_error py/anywhere py/observe local error",
     ),
 }
 ROW, NAMES, WORDS, WIDTH = 24, 190, 310, 1000

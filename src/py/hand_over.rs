@@ -12,12 +12,13 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use super::interpreter::detach;
+use super::item_error::{ItemError, about};
 use super::lease::{Holding, look};
 use super::source::{Both, check_argument, connect_both, consumers_place, ready_streams};
 use super::streams::Argument;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lease::Failure;
 use crate::order::{self, Need, Purpose};
 use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
@@ -40,49 +41,6 @@ impl<'a, 'py> To<'a, 'py> {
     #[inline]
     pub(crate) const fn of(argument: &'a Argument<'a, 'py>) -> Self {
         Self { argument, array: None, ready_on: None, also: None }
-    }
-}
-
-/// An error about one of several arrays, or about the call.
-#[derive(Debug)]
-pub(crate) struct ItemError {
-    /// The number of the array.
-    pub(crate) item: Option<usize>,
-    pub(crate) error: PyErr,
-}
-
-/// Makes an error one about the array of the number `item`.
-pub(crate) const fn about(item: usize) -> impl Fn(PyErr) -> ItemError {
-    move |error| ItemError { item: Some(item), error }
-}
-
-impl ItemError {
-    /// Changes what was raised.
-    pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
-        Self { item: self.item, error: change(self.error) }
-    }
-
-    /// Numbers the array by its place in a longer list, where the arrays have the places `among`.
-    pub(crate) fn among(self, among: &[usize]) -> Self {
-        Self { item: self.item.map(|item| among[item]), error: self.error }
-    }
-}
-
-impl From<PyErr> for ItemError {
-    fn from(error: PyErr) -> Self {
-        Self { item: None, error }
-    }
-}
-
-impl From<Error> for ItemError {
-    fn from(error: Error) -> Self {
-        Self { item: None, error: error.into() }
-    }
-}
-
-impl From<ItemError> for PyErr {
-    fn from(wrong: ItemError) -> Self {
-        wrong.error
     }
 }
 

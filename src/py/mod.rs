@@ -28,6 +28,8 @@ mod text;
 
 mod flag;
 
+mod item_error;
+
 mod anywhere;
 
 mod numpy;

@@ -14,7 +14,7 @@ use super::maker::Maker;
 use super::to_dlpack::is_on_host;
 use super::tree::How;
 use crate::error::{Error, Kind};
-use crate::py::hand_over::{ItemError, about};
+use crate::py::item_error::{ItemError, about};
 use crate::py::producers::dlpack;
 use crate::py::streams::Argument;
 use crate::py::views::View;

@@ -9,8 +9,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Optional;
-use crate::py::hand_over::ItemError;
 use crate::py::interpreter::{Signals, answered};
+use crate::py::item_error::ItemError;
 
 /// Which tree it is, by which places in it are named.
 #[derive(Debug, Clone, Copy)]

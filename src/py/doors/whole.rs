@@ -13,8 +13,8 @@ use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};
 use super::tree::{Converted, How, Root, Tree, said_at};
 use super::walk::apart;
 use crate::error::{Error, Kind};
-use crate::py::hand_over::ItemError;
 use crate::py::interpreter::answered;
+use crate::py::item_error::ItemError;
 use crate::py::plain::is_of_numbers;
 
 impl Maker {

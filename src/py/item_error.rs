@@ -1,0 +1,48 @@
+//! Errors of calls that take several arrays: which array an error is about.
+
+use pyo3::prelude::*;
+
+use crate::error::Error;
+
+/// An error about one of several arrays, or about the call.
+#[derive(Debug)]
+pub(crate) struct ItemError {
+    /// The number of the array.
+    pub(crate) item: Option<usize>,
+    pub(crate) error: PyErr,
+}
+
+/// Makes an error one about the array of the number `item`.
+pub(crate) const fn about(item: usize) -> impl Fn(PyErr) -> ItemError {
+    move |error| ItemError { item: Some(item), error }
+}
+
+impl ItemError {
+    /// Changes what was raised.
+    pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
+        Self { item: self.item, error: change(self.error) }
+    }
+
+    /// Numbers the array by its place in a longer list, where the arrays have the places `among`.
+    pub(crate) fn among(self, among: &[usize]) -> Self {
+        Self { item: self.item.map(|item| among[item]), error: self.error }
+    }
+}
+
+impl From<PyErr> for ItemError {
+    fn from(error: PyErr) -> Self {
+        Self { item: None, error }
+    }
+}
+
+impl From<Error> for ItemError {
+    fn from(error: Error) -> Self {
+        Self { item: None, error: error.into() }
+    }
+}
+
+impl From<ItemError> for PyErr {
+    fn from(wrong: ItemError) -> Self {
+        wrong.error
+    }
+}
