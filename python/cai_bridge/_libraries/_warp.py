@@ -39,7 +39,7 @@ class Warp(Library):
     arrays = ("warp:array",)
     _gpu_memory_alone = True
 
-    def stream_in_use(self, device: int) -> Any:
+    def _stream_in_use(self, device: int) -> Any:
         """Give the current stream of a GPU that Warp already works on, else None.
 
         To ask Warp about any other GPU would start it there. Its streams are objects, or handles in

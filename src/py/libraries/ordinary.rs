@@ -35,7 +35,7 @@ impl Ordinary {
         self
     }
 
-    /// It works on a current stream: `stream_in_use` of its class in `cai_bridge._libraries` gives it, where nobody named
+    /// It works on a current stream: `_stream_in_use` of its class in `cai_bridge._libraries` gives it, where nobody named
     /// the user of memory.
     pub(super) const fn with_current_stream(mut self) -> Self {
         self.is_asked = true;
@@ -82,7 +82,7 @@ impl Functions for Ordinary {
     fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let file = py.import(format!("cai_bridge._libraries._{}", self.name))?;
         let library = file.getattr(self.name.to_uppercase())?;
-        Ok(vec![library.getattr(intern!(py, "stream_in_use"))?.unbind()])
+        Ok(vec![library.getattr(intern!(py, "_stream_in_use"))?.unbind()])
     }
 
     fn ignore_dicts(&self) -> bool {
