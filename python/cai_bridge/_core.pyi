@@ -17,8 +17,8 @@ __all__ = [
     "DriverError",
     "HostSyncWarning",
     "_CallArgument",
-    "_Maker",
     "_CurrentStream",
+    "_Maker",
     "_Ndarrays",
     "_Recording",
     "_View",
@@ -544,9 +544,10 @@ class _Maker:
 
 @final
 class _CurrentStream:
-    def __init__(self, name: str) -> None: ...
+    def __new__(cls, name: str) -> Self: ...
     def __call__(self, device: int) -> int: ...
 
+@final
 class _Ndarrays:
     def __new__(cls, ndarray: Any, halves: Any, pointer: Any, memory: Any) -> Self: ...
     def __call__(self, view: CaiView | DLPackView, stream: Any) -> Any: ...

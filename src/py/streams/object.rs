@@ -16,7 +16,7 @@ use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit};
 use crate::py::interpreter::answered;
-use crate::py::library::{self, habits_of};
+use crate::py::library::{self, Library, habits_of};
 use crate::py::native::{self, Question};
 use crate::py::text::{attribute, refused, shown};
 
@@ -244,7 +244,7 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
     if object.is_instance_of::<PyType>() || !method.is_some_and(|method| method.is_callable()) {
         return Ok(Asking::Unknown);
     }
-    if let Some(name) = library::of_module(module).and_then(|library| library.handle_attribute())
+    if let Some(name) = library::of_module(module).and_then(Library::handle_attribute)
         && let Some(attribute) = Question::attribute(kind, &PyString::intern(py, name))?
         && attribute.is_native()
     {
