@@ -1,4 +1,4 @@
-"""Readers on streams that nobody named, on a GPU: twins of tests/python/test_readers.py."""
+"""Readers on streams that nobody named, on a GPU."""
 
 from __future__ import annotations
 

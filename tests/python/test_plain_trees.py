@@ -14,7 +14,7 @@ import pytest
 import tvm_ffi
 from stand_in import Array, Odd, StandIn, library, made_on, no_libraries, producer
 
-from cai_bridge import DLPackView, _containers, convert, register, to_dlpack
+from cai_bridge import DLPackView, _containers, convert, from_cai, register, to_dlpack
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -266,3 +266,15 @@ def test_a_tree_keeps_its_arrays_alive_and_no_longer(cuda: Any, producer: Any) -
     cuda.synchronize()
     convert([None], "stand_in")
     assert gone() is None
+
+
+def test_a_tree_that_is_taken_apart_reads_nothing_of_a_view(cuda: Any) -> None:
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.stream("producer's"))
+    view = from_cai(x)
+    convert([view], "cai", stream=-1)
+    cuda.clear_calls()
+    # As a reader would, one on the legacy stream would bar this end.
+    with cuda.capture(cuda.stream("captured", blocking=True)):
+        view.release()
+    assert not {call.call for call in cuda.calls} & {"cuEventRecord", "cuModuleUnload"}
+    cuda.synchronize()
