@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import weakref
 from typing import Any
 
@@ -91,53 +90,6 @@ def test_a_stream_that_is_garbage_is_not_used(owner: Any, make: Any, first: str,
     assert cuda.reports == []
     with pytest.raises(SimulatedError, match="destroyed before"):
         raw.destroy()
-
-
-@pytest.mark.parametrize("owner", OWNERS)
-def test_a_stream_that_is_no_garbage_is_used_and_the_host_does_not_wait(
-    owner: Any, cuda: Any, caplog: Any
-) -> None:
-    x = cuda.array([1.0] * 4, speaks="exchange")
-    raw = cuda.stream("s")
-    stream = owner(raw)
-    cycle = Cycle()
-    cycle.view = to_cai(x, stream=stream)
-    seen = raw.read(cycle.view)
-    del cycle
-    with caplog.at_level(logging.DEBUG, "cai_bridge"):
-        gc.collect()
-    assert "order=made" in caplog.text
-    assert not seen.done
-    cuda.legacy.fill(x, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
-
-
-@pytest.mark.parametrize("owner", OWNERS)
-def test_a_producer_that_is_garbage_vouches_for_no_stream(owner: Any, cuda: Any) -> None:
-    mine = cuda.stream("mine")
-    x = cuda.array([1.0] * 4, speaks="cai3")
-    raw = cuda.stream("s")
-    stream = owner(raw)
-
-    class Producer:
-        def __init__(self, stream: Any) -> None:
-            self.memory, self.stream = x, stream
-
-        @property
-        def __cuda_array_interface__(self) -> dict[str, Any]:
-            handle = self.stream.__cuda_stream__()[1]
-            return {**self.memory.__cuda_array_interface__, "stream": handle}
-
-    cycle = Cycle()
-    cycle.producer = Producer(stream)
-    cycle.view = to_cai(cycle.producer, stream=mine)
-    seen = mine.read(cycle.view)
-    del cycle, stream
-    gc.collect()
-    assert cuda.reports == []
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
 
 
 class Node:

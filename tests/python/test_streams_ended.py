@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from typing import Any, ClassVar
 
 import pytest
-from stream_objects import KINDS, ended, producer
+from stream_objects import ended, producer
 
 from cai_bridge import from_cai, to_cai
 
@@ -59,78 +57,4 @@ def test_an_object_from_a_pool_vouches_for_its_stream(which, cuda):
     assert "cuModuleUnload" not in {call.call for call in cuda.calls}
     home.fill(array, 2.0)
     ended(cuda)
-    assert seen.value == [1.0] * 4
-
-
-def test_an_object_from_a_pool_that_the_garbage_collector_ends_is_not_asked(cuda):
-    class Cycle:
-        pass
-
-    home, cycle = cuda.stream("home"), Cycle()
-    array, stream = producer(cuda, "cai3", home), PooledStream.again(cuda.stream("consumer"))
-    held = stream.stream
-    weakref.finalize(stream, held.destroy)
-    cycle.self, cycle.stream, cycle.view = cycle, stream, to_cai(array, stream=stream)
-    cuda.synchronize()
-    del stream, cycle
-    gc.collect()
-    assert held._destroyed
-    cuda.synchronize()
-
-
-class Finalized:
-    """A stream object that destroys its stream in `__del__`, and still tells its handle then."""
-
-    def __init__(self, cuda: Any, *, blocking: bool) -> None:
-        self.session = cuda._session
-        self.handle = self.session.create_stream(0, blocking)
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.handle)
-
-    def __del__(self) -> None:
-        self.session.destroy_stream(self.handle)
-
-
-@KINDS
-@pytest.mark.parametrize("door", ["dict", "capsule"])
-def test_an_object_that_the_garbage_collector_has_ended_is_not_asked(door, blocking, cuda):
-    class Cycle:
-        pass
-
-    home, cycle = cuda.stream("home"), Cycle()
-    array = producer(cuda, "cai3", home)
-    stream = Finalized(cuda, blocking=blocking)
-    cycle.self = cycle
-    if door == "dict":
-        cycle.view = to_cai(array, stream=stream)
-    else:
-        cycle.view = from_cai(array).__dlpack__(stream=stream)
-    cycle.stream = stream
-    cuda.synchronize()
-    del stream, cycle
-    gc.collect()
-    cuda.synchronize()
-
-
-@KINDS
-def test_an_exporter_that_is_garbage_as_well_vouches_for_nothing(blocking, cuda):
-    class Exporter:
-        """Keeps the stream alive that its dict names, as the specification says."""
-
-        def __init__(self, array: Any, stream: Any) -> None:
-            self.array, self.stream = array, stream
-
-        @property
-        def __cuda_array_interface__(self) -> Any:
-            return dict(self.array.__cuda_array_interface__, stream=self.stream.handle)
-
-    array = cuda.array([1.0] * 4, speaks="cai3", name="x")
-    consumer = cuda.stream("consumer")
-    exporter = Exporter(array, Finalized(cuda, blocking=blocking))
-    exporter.view = to_cai(exporter, stream=consumer)
-    seen = consumer.read(exporter.view)
-    del exporter
-    gc.collect()
-    cuda.synchronize()
     assert seen.value == [1.0] * 4
