@@ -1,8 +1,6 @@
 """What a `DLPackView` hands out: capsules by what was asked, and the exchange API of its type."""
 
 import ctypes
-import enum
-from dataclasses import replace
 
 import capsules
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 import tables
 import tvm_ffi
 from capsules import READ_ONLY, DLTensor, HandMade
-from fakes import StreamObject, only_cai
+from fakes import only_cai
 
 from cai_bridge import DLPackView, from_cai, to_cai
 
@@ -61,17 +59,6 @@ def test_every_call_makes_a_capsule_and_a_tensor_of_its_own(view):
     second.delete()
 
 
-class Device(enum.IntEnum):
-    CUDA = 2
-
-
-@pytest.mark.parametrize("dl_device", [None, (2, 0), (Device.CUDA, 0), (np.int32(2), np.int64(0))])
-@pytest.mark.parametrize("copy", [None, False])
-def test_the_arrays_own_device_and_no_copy_are_taken(dl_device, copy, view):
-    capsule = view.__dlpack__(dl_device=dl_device, copy=copy, max_version=(1, 3))
-    assert capsules.read(capsule).device == (2, 0)
-
-
 @pytest.mark.parametrize("max_version", [1, "1.0", [1, 0], (1,), (1, 0, 0), ("1", "0"), (1.0, 0)])
 def test_a_malformed_version_is_refused(max_version, view):
     with pytest.raises(ValueError, match=r"^max_version: got .+; allowed: None, or a tuple"):
@@ -98,14 +85,6 @@ def test_the_consumers_stream_waits_for_the_arrays(stream, theirs, cuda):
     del capsule
 
 
-def test_an_export_leaves_the_current_device_as_it_was(cuda):
-    far, near = cuda.stream(device=1), cuda.stream(device=1)
-    view = from_cai(cuda.array([1.0], speaks="cai", device=1, stream=far))
-    view.__dlpack__(stream=near)
-    assert cuda.current_device == 0
-    cuda.synchronize()
-
-
 def test_a_refused_export_queues_nothing(cuda):
     view = from_cai(only_cai(cuda.array(shape=4), stream=2), readonly=True)
     cuda.clear_calls()
@@ -125,27 +104,6 @@ def test_the_table_is_of_1_3_and_on_the_type():
     entries = ("allocate", "from_object", "to_object", "borrow", "stream")
     assert all(getattr(table, tables.ENTRIES[entry]) for entry in entries)
     assert "__dlpack_c_exchange_api__" in vars(DLPackView)
-
-
-def test_the_tables_managed_tensor_is_the_versioned_capsules(view):
-    taken = tables.managed(view)
-    said = capsules.read(view.__dlpack__(max_version=(1, 3)))
-    assert replace(said, name=None) == taken.fields
-    assert taken.fields.version == (1, 3)
-    taken.delete()
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1,) * 5, (1,) * 9, (0, 2)])
-def test_the_borrowed_tensor_is_the_views_own(shape, cuda):
-    view = from_cai(cuda.array(shape=shape, speaks="cai", dtype="int16"))
-    lent, owned = tables.borrowed(view), capsules.read(view.__dlpack__())
-    assert (lent.ptr, lent.shape, lent.strides) == (owned.ptr, owned.shape, owned.strides)
-    assert (lent.device, lent.dtype, lent.byte_offset) == ((2, 0), (0, 16, 1), 0)
-
-
-@pytest.mark.parametrize("device", [(2, 0), (2, 1), (3, 0), (13, 0)])
-def test_the_work_stream_is_the_legacy_stream(device):
-    assert tables.work_stream(DLPackView, device) == 1
 
 
 def test_the_cpu_has_no_work_stream():
@@ -231,14 +189,6 @@ def test_tvm_ffi_takes_a_view_by_the_exchange_api(dtype, cuda):
     assert cuda.read(from_cai(view)) == [[1, 0]] * 3
 
 
-def test_what_tvm_ffi_took_keeps_the_producer_until_it_is_gone(cuda):
-    x = cuda.array([1.0], speaks="dlpack")
-    tensor = tvm_ffi.from_dlpack(from_cai(to_cai(x)))
-    assert x.exports == 1
-    del tensor
-    assert x.exports == 0
-
-
 @pytest.mark.parametrize("readonly", [True, False])
 def test_numpy_takes_a_view_of_pinned_memory(readonly, cuda):
     x = cuda.array([[1.0, 2.0]] * 2, memory="pinned", speaks="cai", strides="F", readonly=readonly)
@@ -246,16 +196,3 @@ def test_numpy_takes_a_view_of_pinned_memory(readonly, cuda):
     assert array.tolist() == [[1.0, 2.0]] * 2
     assert array.ctypes.data == x.ptr
     assert (array.strides, array.flags.writeable) == (x.strides, not readonly)
-
-
-def test_a_stream_object_is_asked_once(cuda):
-    class Counting(StreamObject):
-        asked = 0
-
-        def __cuda_stream__(self):
-            self.asked += 1
-            return super().__cuda_stream__()
-
-    stream = Counting((0, 2))
-    from_cai(only_cai(cuda.array(shape=4), stream=1)).__dlpack__(stream=stream)
-    assert stream.asked == 1
