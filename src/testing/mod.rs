@@ -161,9 +161,9 @@ impl SimulatedCuda {
         made.map_err(|error| Error::new(Kind::Misuse, error.to_string()))
     }
 
-    /// Makes the `nth` next call of the driver's entry point `call` do nothing and report success. The first call is
-    /// 1. A test that leaves a wait (`cuStreamWaitEvent`) out shows that the wait is needed. If the call has not come
-    /// by the next [`reports`](SimulatedCuda::reports), the reports say so, and no later call is left out.
+    /// Makes the `nth` next call (1 is the first) of the driver's entry point `call` do nothing and report success. A
+    /// test that leaves a wait (`cuStreamWaitEvent`) out shows that the wait is needed. If the call has not come by
+    /// the next [`reports`](SimulatedCuda::reports), the reports say so, and no later call is left out.
     ///
     /// # Errors
     ///
