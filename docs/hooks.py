@@ -25,7 +25,7 @@ NAMES = re.compile(r"(?m)^<!-- names: (\S+) ([^>]+) -->\n(?s:.*?)^<!-- end -->$"
 # Classes whose methods are in bases without a public name.
 INHERITING = {"SimulatedCuda"}
 PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
-# Pages that mention much and are seldom the one that is looked for.
+# Pages that mention much and are seldom what a reader looks for.
 ASIDE = {
     *("changelog.md", "adding.md", "contributing.md", "publishing.md", "style.md", "words.md"),
     *("matrix.md", "specification.md", "requirements.md", "trackers.md"),

@@ -30,9 +30,9 @@ class Bad:
 
 @dataclass(frozen=True)
 class Why:
-    """An explanation: of which questions, outcomes, producers, consumers and routes, and the text.
+    """An explanation, and the questions, outcomes, producers, consumers and routes that it is for.
 
-    Empty tuples stand for all of them.
+    An empty tuple stands for all.
     """
 
     text: str

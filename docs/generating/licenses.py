@@ -1,7 +1,7 @@
 """What the wheel's binary is made of, and under which licenses.
 
-The crates are those that Cargo links for the wheel, on any platform that has one: not what only
-builds or tests need. The texts come from their sources, which Cargo fetches.
+The crates are all that Cargo links for the wheel, on any platform that has a wheel. Crates for
+builds or tests alone are left out. The license texts come from the crates' sources.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def names_in(file: Path) -> list[str]:
 
 
 def modules() -> list[str]:
-    """List the modules, each below those that it may use."""
+    """List the modules. A module is below all modules that it may use."""
     core = [name for name in names_in(SOURCE / "lib.rs") if name != "py"]
     inside = [f"py/{name}" for name in names_in(SOURCE / "py" / "mod.rs")]
     return [*reversed(inside), *reversed(core)]

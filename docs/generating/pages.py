@@ -1,9 +1,11 @@
-"""Programs and summaries in the manual's pages, which read well without a build.
+"""Programs and tables in the manual's pages, so that the pages read well without a build.
 
-A comment says what follows it. `<!-- code: FILE -->` or `FILE:SECTION`: a fenced block with that
-file or section. `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`: a table of what they are,
-in whose place the manual's build has the whole docstrings (hooks.py). `<!-- ends -->`, up to
-`<!-- end -->`: a table of tests/data/end.toml.
+A comment says what follows it:
+
+- `<!-- code: FILE -->` or `FILE:SECTION`: a fenced block with that file or section.
+- `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`: a table of these names. The manual's
+  build puts their whole docstrings in its place (hooks.py).
+- `<!-- ends -->`, up to `<!-- end -->`: a table of tests/data/end.toml.
 """
 
 from __future__ import annotations

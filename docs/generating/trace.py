@@ -100,7 +100,7 @@ def bar(event: dict[str, Any], x: float, right: float, y: int) -> str:
 
 
 def arrow(first: tuple[float, int], then: tuple[float, int]) -> str:
-    """Draw an order, from the stream that an event is recorded on to the one that waits."""
+    """Draw an order, from the stream that an event is recorded on to the stream that waits."""
     (x, y), (u, v) = first, then
     ends = "".join(
         f'<rect x="{a - TICK / 2:.0f}" y="{b - 7}" width="{TICK}" height="14" class="tip"/>'

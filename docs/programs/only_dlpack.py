@@ -49,7 +49,7 @@ def simulated() -> None:
     from cai_bridge.testing import simulated_cuda
 
     class Frame:
-        """The same, in memory of the simulated device."""
+        """The same class, with memory of the simulated device."""
 
         def __init__(self, cuda):
             self.stream = cuda.stream("the frame's")

@@ -91,7 +91,7 @@ class Now:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         ends = self.lent
         if kind is not None and self.views:
-            # They live as long as the traceback.
+            # The exception's traceback keeps the views alive, so they are ended here.
             alive = [view for one in self.views if (view := one()) is not None]
             ends = [*(view.release for view in alive), *self.lent]
         self.left.clear()

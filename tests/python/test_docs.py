@@ -274,7 +274,7 @@ WORDS = runpy.run_path(str(ROOT / "make" / "style.py"))
         (".py", "# Whom the memory was for.\nx = 1", ["no noun"]),
         (
             ".py",
-            f'"""Make.\n\nParameters\n----------\nx : int\n    {"word " * 25}more.\ny : int\n    Two.\n"""',
+            f'"""Make.\n\nParameters\n----------\nx : int\n    {"a " * 25}b.\ny : int\n    B.\n"""',
             [],
         ),
         (".md", "| a | What one declined lets go of it |", ["'lets go of'"]),

@@ -31,7 +31,7 @@ FIELDS = tuple(WHY)
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of which two doors say different things.
+    """A field for which two doors say different things.
 
     Attributes
     ----------
