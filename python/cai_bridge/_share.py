@@ -643,6 +643,16 @@ def cancel(handle: bytes) -> None:
     ------
     ValueError
         The handle belongs to another process.
+
+    Examples
+    --------
+    >>> from cai_bridge import cancel, share, shares
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> with simulated_cuda(shared=True) as cuda:
+    ...     handle = share(cuda.array([1.0, 2.0]))
+    ...     cancel(handle)  # no receiver took it
+    ...     shares()
+    []
     """
     address, token = _parsed(handle)
     loop = _loop
@@ -669,6 +679,15 @@ def shares() -> list[Share]:
     list of Share
         Each with its handle, its size, how many receivers may still open it, how many have it open,
         and its age. A share that nobody has opened for a minute is also logged.
+
+    Examples
+    --------
+    >>> from cai_bridge import share, shares
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> with simulated_cuda(shared=True) as cuda:
+    ...     handle = share(cuda.array([1.0, 2.0], dtype="float32"))
+    ...     [(one.nbytes, one.waiting, one.opened) for one in shares() if one.handle == handle]
+    [(8, 1, 0)]
     """
     loop = _loop
     if loop is None:
