@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import os
 import statistics
 import sys
 import time
@@ -265,3 +266,32 @@ def test_a_handle_that_nobody_opens_is_taken_back(driver: Driver) -> None:
     handle = share(x)
     cancel(handle)
     assert shares() == []
+
+
+@pytest.mark.parametrize("sees", ["both, in the other order", "the other alone"])
+def test_the_gpu_is_found_by_its_uuid(
+    sees: str, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = driver.get("cuDeviceGetCount", kind=ctypes.c_int)
+    if count < 2:
+        pytest.skip("one GPU")
+    order = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:2]
+    stream, block = driver.stream(), driver.allocate(4 * COUNT)
+    driver.write(block, 7, COUNT, stream)
+    handle = share(OnlyCai({**interface(block, (COUNT,)), "stream": stream}), stream=stream)
+    seen = order[::-1] if sees.startswith("both") else order[1:]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(seen))
+    with Peer() as peer:
+        monkeypatch.undo()
+        if len(seen) == 1:
+            with pytest.raises(RuntimeError, match="which this process does not see"):
+                peer(f"cb.open_shared({handle!r})")
+            cancel(handle)
+            return
+        device, values = peer(
+            f"(lambda view: (view.device, cb.convert(view, 'numpy', copy=True).tolist()))"
+            f"(cb.open_shared({handle!r}))"
+        )
+    assert device == (2, 1)
+    assert values == np.full(COUNT, 7, "int32").view("float32").tolist()
+    assert settled(lambda: shares() == [])
