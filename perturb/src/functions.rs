@@ -2,13 +2,15 @@
 //! act on that.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::driver;
 use crate::entries::Row;
-use crate::record;
 use crate::recording::Noted;
+use crate::run::PATIENCE;
+use crate::sys::{self, Locked, now};
+use crate::{driver, record};
 
 /// What the driver calls, and with what.
 struct Wrapped {
@@ -19,6 +21,8 @@ struct Wrapped {
 }
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
+/// Those whose calls are not written down yet.
+static QUEUED: Locked<Vec<u64>> = Locked::new(Vec::new());
 
 /// Puts this library's function in place of the program's.
 pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64], noted: &mut Noted) {
@@ -35,29 +39,53 @@ pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64], noted: &
     let number = COUNT.fetch_add(1, Relaxed) + 1;
     let wrapped = Wrapped { function: *function, data: *data, number };
     noted.function = number;
+    QUEUED.lock().push(number);
     (*function, *data) = (own, Box::into_raw(Box::new(wrapped)) as u64);
+}
+
+/// Its call is written down, or has failed.
+pub(crate) fn written(number: u64) {
+    QUEUED.lock().retain(|one| *one != number);
+}
+
+/// In a fork's child.
+pub(crate) fn renew() {
+    QUEUED.renew();
+    QUEUED.lock().clear();
+}
+
+/// Runs a function of the program's. What it tells other threads comes behind its call in the record.
+fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
+    let begun = now();
+    while QUEUED.lock().contains(&of.number) && now().saturating_sub(begun) < PATIENCE {
+        sys::rest();
+    }
+    record::ran(of.number);
+    // What it touches is touched in its stream's order, and not by the host alone.
+    let calling = sys::thread(|own| core::mem::replace(&mut own.calling, true));
+    call(of.function, of.data);
+    sys::thread(|own| own.calling = calling.unwrap_or(false));
 }
 
 /// A `CUhostFn`.
 unsafe extern "C" fn call(data: *mut c_void) {
     // SAFETY: the driver gives back what it was given, once.
     let of = unsafe { Box::from_raw(data.cast::<Wrapped>()) };
-    record::ran(of.number);
-    // SAFETY: the program gave the driver a function with this signature.
-    unsafe {
-        core::mem::transmute::<u64, unsafe extern "C" fn(u64)>(of.function)(of.data);
-    }
+    run(&of, |function, data| {
+        // SAFETY: the program gave the driver a function with this signature.
+        unsafe { core::mem::transmute::<u64, unsafe extern "C" fn(u64)>(function)(data) }
+    });
 }
 
 /// A `CUstreamCallback`.
 unsafe extern "C" fn call_back(stream: u64, status: u32, data: *mut c_void) {
     // SAFETY: as above.
     let of = unsafe { Box::from_raw(data.cast::<Wrapped>()) };
-    record::ran(of.number);
-    // SAFETY: as above.
-    unsafe {
-        core::mem::transmute::<u64, unsafe extern "C" fn(u64, u32, u64)>(of.function)(
-            stream, status, of.data,
-        );
-    }
+    run(&of, |function, data| {
+        // SAFETY: as above.
+        let function: unsafe extern "C" fn(u64, u32, u64) =
+            unsafe { core::mem::transmute::<u64, _>(function) };
+        // SAFETY: as above.
+        unsafe { function(stream, status, data) }
+    });
 }

@@ -34,6 +34,7 @@ mod frames;
 mod functions;
 mod gate;
 mod graphs;
+mod host;
 mod launch;
 mod log;
 mod marks;

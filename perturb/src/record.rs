@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Trying = 8,
     /// Number: a host function of the program's runs.
     Ran = 9,
+    /// Thread, stack, address, 1 or 0: the host touches page-locked memory, and writes there or reads.
+    Host = 10,
 }
 
 /// Where the words begin: the line before them is shorter.

@@ -9,7 +9,7 @@ use crate::launch::number;
 use crate::memory::gives;
 use crate::record::{Kind, LOG, Log, head_of};
 use crate::settings::{Mode, Settings};
-use crate::{driver, sys};
+use crate::{driver, functions, host, sys};
 
 /// So many words of a copy's structure are read.
 const WORDS_2D: usize = 16;
@@ -77,6 +77,7 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
         return Noted::default();
     };
     let settings = Settings::get();
+    host::before(row, arguments);
     let thread = sys::thread(|own| {
         // In the serial mode the operation is counted where it is made to wait.
         own.count += u64::from(settings.mode == Mode::Record && entry.kind.is_operation());
@@ -157,6 +158,9 @@ pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32
             words.push(noted.function);
         }
     }
+    if code == 0 {
+        host::after(row, arguments, captured, words.get(4 + arguments.len()).copied().unwrap_or(0));
+    }
     if noted.ends {
         log.captures = log.captures.saturating_sub(1);
     }
@@ -168,6 +172,18 @@ pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32
         log.put(Kind::Bytes, &bytes);
     }
     log.put(Kind::Call, &words);
+    drop(log);
+    if noted.function > 0 {
+        functions::written(noted.function);
+    }
+}
+
+/// The host touches memory that a copy uses.
+pub(crate) fn touched(address: u64, writes: bool) {
+    let thread = sys::thread(|own| own.number).unwrap_or(0);
+    let mut log = LOG.lock();
+    let stack = log.stack();
+    log.put(Kind::Host, &[thread, stack, address, u64::from(writes)]);
 }
 
 /// Adds what the arguments of a call that succeeded point to, and follows what it has changed.

@@ -54,6 +54,7 @@ pub(crate) fn renew() {
     *STATE.lock() = State::NEW;
     gate::renew();
     record::renew();
+    functions::renew();
 }
 
 /// A call of the program.
@@ -108,6 +109,7 @@ pub(crate) fn replace(
 ) {
     if let Some(noted) = called.as_mut().and_then(|one| one.noted.as_mut()) {
         functions::wrap(row, per_thread, arguments, noted);
+        sys::thread(|own| own.calling = true);
     }
 }
 
@@ -127,6 +129,7 @@ pub(crate) fn after(
         call.after(code, &called);
     }
     if let Some(noted) = called.noted.take() {
+        sys::thread(|own| own.calling = false);
         recording::after(row, per_thread, arguments, code, noted);
     }
     sys::thread(|own| own.inside = false);

@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     /// Serial mode: the calls are written down as well, with the bytes that some launches change and read. These
     /// launches are lines of this file.
     pub(crate) compared: Option<&'static [u8]>,
+    /// Record: what the host does to page-locked memory that copies use is written down.
+    pub(crate) host: bool,
     /// The operations whose Python stack is written down.
     pub(crate) stacks: Vec<u64>,
 }
@@ -111,6 +113,7 @@ impl Settings {
             trace: sys::variable(c"CAI_BRIDGE_PERTURB_TRACE").is_some(),
             patient: sys::variable(c"CAI_BRIDGE_PERTURB_PATIENT").is_some(),
             compared: sys::variable(c"CAI_BRIDGE_PERTURB_COMPARED"),
+            host: sys::variable(c"CAI_BRIDGE_PERTURB_HOST").is_some(),
             stacks: list(text(c"CAI_BRIDGE_PERTURB_STACKS")),
         }
     }

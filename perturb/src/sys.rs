@@ -108,6 +108,8 @@ pub(crate) struct Thread {
     pub(crate) count: u64,
     /// Whether it is in this library: what it calls from there is the library's own.
     pub(crate) inside: bool,
+    /// Whether it is in the driver, in a call of the program's.
+    pub(crate) calling: bool,
 }
 
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -136,7 +138,7 @@ pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     let mut own: *mut Thread = unsafe { libc::pthread_getspecific(key) }.cast();
     if own.is_null() {
         let number = THREADS.fetch_add(1, Relaxed);
-        own = Box::into_raw(Box::new(Thread { number, count: 0, inside: false }));
+        own = Box::into_raw(Box::new(Thread { number, count: 0, inside: false, calling: false }));
         // SAFETY: the key was made, and its destructor takes this box.
         unsafe { libc::pthread_setspecific(key, own.cast()) };
     }

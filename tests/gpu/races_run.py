@@ -1,7 +1,7 @@
 """Runs every program of `perturb_programs` under `cai-bridge races`, and writes a line of JSON.
 
     python tests/gpu/races_run.py [NAME ...] [--jobs N] [--limit S] [--timeout S] [--confirm]
-        [--to FILE]
+        [--host] [--to FILE]
 
 From the checkout, with `cai_bridge` importable. A line is written when its program has ended, so
 that what was found is there if the time runs out: the program and what it is, the exit status, the
@@ -30,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent / "perturb_programs"))
 from all import HERE, programs
 
 SIDES = "the write", "the read"
+BY_HOST = {"numpy_on_pinned", "torch_pinned_reuse"}
+"""The programs in which the host is one of the two."""
 SHOWN = 12
 """So many pairs of a program are written."""
 
@@ -68,6 +70,8 @@ def is_right(pair: dict[str, Any]) -> bool:
     """Whether the two lines are those that the program marks."""
     texts = [" ".join(lines(pair[side])) for side in ("first", "second")]
     marked = [{mark for mark in SIDES if mark in text} for text in texts]
+    if "the host" in (pair["first"]["kernel"], pair["second"]["kernel"]):
+        return any(marked)
     # A line without Python frames may be either side.
     return all(texts) and set().union(*marked) == set(SIDES)
 
@@ -126,6 +130,7 @@ class All:
         own = time.monotonic() - began
         options = ["--json", "--timeout", str(self.asked.timeout)]
         options += ["--confirm"] if self.asked.confirm else []
+        options += ["--host"] if self.asked.host or name in BY_HOST else []
         command = [sys.executable, "-m", "cai_bridge", "races", *options, "--", *program]
         left = self.ends - time.monotonic()
         status, out, errors = self.child(command, min(left, 5 * self.asked.timeout))
@@ -187,6 +192,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=540.0, help="seconds (default: 540)")
     parser.add_argument("--timeout", type=float, default=90.0, help="of a run (default: 90 s)")
     parser.add_argument("--confirm", action="store_true", help="show suspects the other way round")
+    parser.add_argument("--host", action="store_true", help="--host for all, not two alone")
     parser.add_argument("--to", metavar="FILE", help="also add the lines to this file")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     asked = parser.parse_args()

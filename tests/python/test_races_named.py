@@ -72,6 +72,37 @@ def test_what_the_host_reads_by_itself_is_not_seen_and_said_to_be(run: Races) ->
     assert "what the host reads and writes by itself" in found["conclusion"]
 
 
+def test_with_host_its_early_read_is_seen_and_one_in_time_is_not(run: Races) -> None:
+    status, found = run(RACY[HOST].format(**NO_WAITS), "--host")
+    pairs = {
+        (source(one["first"]), one["second"]["kernel"], source(one["second"]))
+        for one in found["pairs"]
+    }
+    assert status == 1, found
+    assert pairs == {('call("cuMemcpyAsync", h, x, 8, a)', "the host", "print(peek(h))")}, found
+    status, found = run(RACY[HOST].format(**WAITS), "--host")
+    assert (status, found["pairs"]) == (0, []), found
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_with_host_a_buffer_that_is_filled_again_too_early_is_seen(
+    waited: bool, run: Races
+) -> None:
+    status, found = run(
+        f"""
+        a, x, h = stream(), word(), pinned()
+        for i in range(3):
+            c_uint64.from_address(h).value = i  # the host's write
+            call("cuMemcpyAsync", x, h, 8, a)
+            if {waited}: call("cuStreamSynchronize", a)
+        call("cuCtxSynchronize")
+        """,
+        "--host",
+    )
+    assert status == (not waited), found
+    assert [one["second"]["how"] for one in found["pairs"]] == ["writes"] * (not waited), found
+
+
 # Racy programs and their right twins: {right} is 1 in the twin.
 MORE = {
     "a stream uses memory of a pool that is not there yet": """
@@ -289,3 +320,30 @@ def test_the_text_has_both_sides_and_the_hand_over(
     assert "  between them: z = cupy.asarray(x)" in text
     assert "cai_bridge.convert(x, library)" in done.stdout
     assert text[-1].startswith("1 race; 2 operations with 3 addresses seen; not seen: ")
+
+
+def test_threads_that_keep_to_their_own_are_not_accused_and_others_are_suspects_at_least(
+    run: Races,
+) -> None:
+    """In the second run one thread's launches wait for another's, as a launch is compared alone."""
+    text = """
+        import threading
+        weights, words = word(), [word() for _ in range(4)]
+        launch("fill", PER_THREAD, weights, 7)
+        call("cuStreamSynchronize", PER_THREAD)
+        def work(number):
+            own, other = stream(), stream()
+            for i in range(20):
+                launch("fill", own, words[number], i, pause=0)
+                order(own, other)
+                launch("add", other, words[number if {right} else 0], weights, pause=0)
+                order(other, own)
+                call("cuStreamSynchronize", own)
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for one in threads: one.start()
+        for one in threads: one.join()
+        """
+    status, found = run(text.format(right=1))
+    assert (status, named(found, "proven", "race")) == (0, set()), found
+    # Threads run in another order in the second run, so that it may look at other launches.
+    assert run(text.format(right=0))[1]["pairs"]

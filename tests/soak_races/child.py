@@ -15,7 +15,7 @@ from pathlib import Path
 import soft
 
 STREAMS, WORDS = 3, 96
-ADDRESSES = {"fill": 1, "copy": 2, "add": 2, "put": 1, "get": 2, "seldom": 2}
+ADDRESSES = {"fill": 1, "copy": 2, "add": 2, "put": 1, "get": 2, "seldom": 2, "noise": 2}
 """How many of a kernel's arguments are words."""
 segment = soft.made("cuMemAlloc_v2", WORDS * 8)
 streams = [soft.stream() for _ in range(STREAMS)]

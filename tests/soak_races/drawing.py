@@ -91,7 +91,7 @@ class _Drawing:
         other = (stream + 1) % STREAMS
         block = choice.choice(self.live)
         base = self.word(block)
-        match choice.choices(range(8), (3, 4, 2, 2, 2, 1, 1, 1))[0]:
+        match choice.choices(range(9), (3, 4, 2, 2, 2, 1, 1, 1, 1))[0]:
             case 0:
                 word = self.word(self.new())
                 self.step("fill", stream, [word, self.value()], [(word, "w")])
@@ -121,6 +121,10 @@ class _Drawing:
                 if word != base:
                     arguments = [word, base, self.value()]
                     self.step("seldom", stream, arguments, [(word, "w"), (base, "r")])
+            case 7:  # another value each time; the second address is left alone
+                word = self.word(self.new())
+                if word != base:
+                    self.step("noise", stream, [word, base], [(word, "w")])
             case _:
                 self.drawn.steps.append(["sync", stream])
                 for clock in self.clocks:

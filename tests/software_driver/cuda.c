@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,7 +40,7 @@ struct event { struct stream *on; u64 upto; struct graph *in; };
 
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *all[MOST], *legacy; static int streams, captures;
-static struct { u64 from, size; int kind; } extents[EXTENTS]; static int memories;
+static struct { u64 from, size; int kind; u64 device; } extents[EXTENTS]; static int memories;
 static u64 gates, longest, in_graphs, failing, moves, host_waits;
 static __thread unsigned mode, own_default;
 #pragma GCC visibility push(protected) /* no call from here goes by a hook */
@@ -62,7 +63,15 @@ static void gate(struct job *j) {
   __atomic_add_fetch(&gates, j->a[3] != 0, __ATOMIC_SEQ_CST);
   if (n - start > longest) longest = n - start;
 }
+/* The device sees page-locked memory by addresses of its own, so the host's pages may be protected. */
+static u64 seen_at(u64 p) {
+  for (int i = 0; i < memories; i++)
+    if (extents[i].device && p - extents[i].from < extents[i].size) return p - extents[i].from + extents[i].device;
+  return p;
+}
 static void run(struct job *j) {
+  if (j->kind != WAIT && j->kind != CALL && j->kind != BACK && j->kind != SPIN) j->a[0] = seen_at(j->a[0]);
+  if (j->kind == COPY || j->kind == ADD || j->kind == GET || j->kind == SELDOM || j->kind == FOLLOW || j->kind == BYTES) j->a[1] = seen_at(j->a[1]);
   volatile u64 *to = (volatile u64 *)j->a[0];
   switch (j->kind) {
     case GATE: gate(j); break;
@@ -170,9 +179,16 @@ static int kind_of(u64 p) {
 }
 static u64 taken(u64 size, int kind) {
   if (memories == EXTENTS) return 0;
-  u64 p = (u64)aligned_alloc(4096, (size + 4095) / 4096 * 4096);
-  memset((void *)p, 0, size);
+  u64 whole = (size + 4095) / 4096 * 4096, p, device = 0;
+  if (kind == 1) {
+    int file = memfd_create("page-locked", 0);
+    if (file < 0 || ftruncate(file, whole)) return 0;
+    p = (u64)mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    device = (u64)mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+  } else { p = (u64)aligned_alloc(4096, whole); memset((void *)p, 0, size); }
   pthread_mutex_lock(&table);
+  extents[memories].device = device;
   extents[memories].from = p; extents[memories].size = size; extents[memories++].kind = kind;
   pthread_mutex_unlock(&table);
   return p;

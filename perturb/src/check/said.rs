@@ -90,7 +90,7 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How) {
         to.push_str("null");
         return;
     };
-    let symbol = ENTRIES.get(by.row as usize).map_or("?", |one| one.symbol);
+    let symbol = ENTRIES.get(by.row as usize).map_or("the host", |one| one.symbol);
     let name = reader.names.get(by.name as usize).map_or(symbol, |one| one.0.as_str());
     let how = match how {
         How::Read => "reads",

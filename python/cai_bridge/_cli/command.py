@@ -254,6 +254,11 @@ def _add_races(made: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run each suspect the other way round, to see whether what is printed differs",
     )
+    made.add_argument(
+        "--host",
+        action="store_true",
+        help="also look at what the host reads and writes in page-locked memory that copies use",
+    )
     made.add_argument("--timeout", type=float, metavar="s", help="end a run after so many seconds")
     _add_output(made)
 

@@ -74,6 +74,7 @@ def judge(
     *,
     match: str = "",
     confirm: bool = False,
+    host: bool = False,
 ) -> Verdict:
     """Run the program once, recorded; and once more if bytes have to be compared.
 
@@ -87,9 +88,11 @@ def judge(
         A regular expression: only pairs with a line that has it are looked at.
     confirm : bool
         Whether each pair is run the other way round, to show it in what the program prints.
+    host : bool
+        Whether the host's own accesses to page-locked memory are looked at.
     """
     step("recorded", 2)
-    first = recorded.run(program)
+    first = recorded.run(program, host=host)
     seconds = [first.seconds]
     if reason := _unjudged(first):
         return Verdict(USAGE, reason, seconds=seconds)
@@ -112,7 +115,7 @@ def judge(
     verdict = Verdict(OK, "", pairs, _seen(runs), seconds)
     if confirm and pairs:
         showing.show(program, pairs, lambda label: step(label, 4 + len(pairs)))
-    _conclude(verdict, first)
+    _conclude(verdict, first, host=host)
     return verdict
 
 
@@ -179,17 +182,19 @@ _UNSEEN = {
 }
 
 
-def _conclude(verdict: Verdict, first: Run) -> None:
+def _conclude(verdict: Verdict, first: Run, *, host: bool) -> None:
     seen = verdict.seen
     certain, suspects = len(verdict.certain), len(verdict.suspects)
     what = f"{certain} race{'s' if certain != 1 else ''}" if certain else "no race proven"
     if suspects:
         what += f", {suspects} suspect{'s' if suspects != 1 else ''}"
     missed = [f"{seen[name]} {text}" for name, text in _UNSEEN.items() if seen[name]]
+    if not host:
+        missed.append("what the host reads and writes by itself")
     verdict.status = FAILED if certain else OK
     verdict.conclusion = (
         f"{what}; {seen['operations']} operations with {seen['addresses']} addresses seen; "
-        f"not seen: {', '.join([*missed, 'what the host reads and writes by itself'])}"
+        f"not seen: {', '.join(missed) or 'nothing that is known of'}"
     )
     if first.status:
         verdict.conclusion += f"; the program ended with {perturbed.end_of(first)}"
@@ -201,6 +206,7 @@ def run(
     match: str,
     suspects: bool,
     confirm: bool,
+    host: bool,
     timeout: float | None,
     as_json: bool,
     path: str | None,
@@ -229,7 +235,7 @@ def run(
             done += 1
             progress.done(done, total, name)
 
-        verdict = judge(program, step, match=match, confirm=confirm)
+        verdict = judge(program, step, match=match, confirm=confirm, host=host)
     if as_json:
         text = output.as_json(verdict.to_dict(), to_file=path is not None)
     else:

@@ -57,7 +57,13 @@ def check(record: bytes, *, every: bool = False) -> dict[str, Any]:
     return found
 
 
-def run(program: Program, *, compared: Sequence[str] | None = None, every: bool = False) -> Run:
+def run(
+    program: Program,
+    *,
+    compared: Sequence[str] | None = None,
+    every: bool = False,
+    host: bool = False,
+) -> Run:
     """Run the program once, recorded; `looked` has what was found in each of its processes.
 
     Parameters
@@ -69,13 +75,15 @@ def run(program: Program, *, compared: Sequence[str] | None = None, every: bool 
         then waits for each operation. None: nothing is compared, and nobody waits.
     every : bool
         Whether each pair of operations is found.
+    host : bool
+        Whether the host's own accesses to page-locked memory are recorded, if nothing is compared.
     """
 
     def look(folder: Path) -> list[Any]:
         return [check(path.read_bytes(), every=every) for path in sorted(folder.glob("*.record"))]
 
     if compared is None:
-        return perturbed.run_and_look(program, "record", {}, look)
+        return perturbed.run_and_look(program, "record", {"host": 1} if host else {}, look)
     with tempfile.NamedTemporaryFile("w", suffix=".compared") as file:
         file.writelines(f"{one}\n" for one in compared)
         file.flush()

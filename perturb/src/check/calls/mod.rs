@@ -106,6 +106,14 @@ impl<'a> Reader<'a> {
             _ if kind == Kind::Bytes as u64 => {
                 self.bytes.insert(first, bytes(body));
             }
+            _ if kind == Kind::Host as u64 => {
+                if let [_, stack, address, writes] = *body {
+                    let how = if writes == 1 { How::Write } else { How::Read };
+                    let stack = u32::try_from(stack).unwrap_or(0);
+                    let operation = Operation { stack, ..Operation::OF_HOST };
+                    self.checker.touched(operation, address, how);
+                }
+            }
             _ if kind == Kind::Ran as u64 => self.checker.ran(first),
             _ if kind == Kind::Trying as u64 => {
                 self.trying = match body {

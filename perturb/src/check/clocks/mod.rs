@@ -74,6 +74,20 @@ pub(crate) struct Operation {
     pub(crate) lost: bool,
 }
 
+impl Operation {
+    /// What the host does by itself: it is in no row.
+    pub(crate) const OF_HOST: Self = Self {
+        row: u32::MAX,
+        name: u32::MAX,
+        stream: 0,
+        number: 0,
+        stack: 0,
+        place: 0,
+        numbered: 0,
+        lost: false,
+    };
+}
+
 /// What was not seen, counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unseen {
@@ -285,6 +299,25 @@ impl Checker {
         });
     }
 
+    /// The host touches a byte, behind what it has waited for.
+    pub(crate) fn touched(&mut self, operation: Operation, address: u64, how: How) {
+        let stream = self.on_host();
+        let touch = Touch::exact(address, address.saturating_add(1), how);
+        let touches = Some(touch).filter(|_| self.memory.find(address).is_some());
+        self.work(stream, operation, touches.as_slice());
+        let clock = self.clock(stream);
+        self.host.join_known(&clock);
+    }
+
+    /// The stream of what the host does by itself.
+    fn on_host(&mut self) -> usize {
+        let stream = self.stream(u64::MAX, u64::MAX);
+        if let Some(of) = self.streams.get_mut(stream) {
+            of.form = Form::Host;
+        }
+        stream
+    }
+
     // Memory.
 
     /// What was in use there is another memory's now.
@@ -308,10 +341,7 @@ impl Checker {
             // It waits for nothing.
             Some(one) if one.place == Place::Pool => {
                 self.begun.remove(&thread);
-                let stream = self.stream(u64::MAX, u64::MAX);
-                if let Some(of) = self.streams.get_mut(stream) {
-                    of.form = Form::Host;
-                }
+                let stream = self.on_host();
                 let whole = Touch::exact(one.low, one.high(), How::Write);
                 let touches = Some(whole).filter(|_| self.has(Rule::FreedByHost));
                 self.work(stream, operation, touches.as_slice());

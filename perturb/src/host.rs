@@ -1,0 +1,143 @@
+//! What the host does to page-locked memory that the device may be using.
+//!
+//! A copy from such memory protects its pages from the host's writes, a copy to it from all that the host does. The
+//! first touch of a page is written down, and the page is the host's again. The device does not see the host's page
+//! tables, so it goes on. A system call that is given a protected page fails, and a program that minds SIGSEGV itself
+//! may not bear it: so this is asked for.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::entries::Row;
+use crate::recording;
+use crate::settings::{Mode, Settings};
+use crate::sys::{self, Locked};
+
+/// So many pieces of memory are watched.
+const MOST: usize = 1024;
+const PAGE: u64 = 4096;
+const ALL: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+struct Region {
+    low: AtomicU64,
+    size: AtomicU64,
+}
+
+static REGIONS: [Region; MOST] =
+    [const { Region { low: AtomicU64::new(0), size: AtomicU64::new(0) } }; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// What the program had for SIGSEGV; None: this module is not in its place yet.
+static BEFORE: Locked<Option<libc::sigaction>> = Locked::new(None);
+
+fn is_on() -> bool {
+    let settings = Settings::get();
+    settings.host && settings.mode == Mode::Record
+}
+
+fn has(address: u64) -> bool {
+    let all = REGIONS.get(..COUNT.load(Relaxed)).unwrap_or_default();
+    all.iter().any(|one| address.wrapping_sub(one.low.load(Relaxed)) < one.size.load(Relaxed))
+}
+
+fn protect(from: u64, size: u64, access: c_int) {
+    let low = from / PAGE * PAGE;
+    let high = from.saturating_add(size).div_ceil(PAGE) * PAGE;
+    let length = usize::try_from(high - low).unwrap_or(0);
+    // SAFETY: the pages are page-locked memory that the program got from the driver, and has not given back.
+    unsafe { libc::mprotect(low as *mut c_void, length, access) };
+}
+
+/// Memory is about to be given back.
+pub(crate) fn before(row: Row, arguments: &[u64]) {
+    if row != Row::cuMemFreeHost || !is_on() {
+        return;
+    }
+    let low = arguments.first().copied().unwrap_or(0);
+    let all = REGIONS.get(..COUNT.load(Relaxed)).unwrap_or_default();
+    if let Some(region) = all.iter().find(|one| one.low.load(Relaxed) == low) {
+        protect(low, region.size.swap(0, Relaxed), ALL);
+    }
+}
+
+/// Memory was given out, or a copy was queued that does not go into a graph.
+pub(crate) fn after(row: Row, arguments: &[u64], captured: bool, found: u64) {
+    if !is_on() {
+        return;
+    }
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    match row {
+        Row::cuMemHostAlloc | Row::cuMemAllocHost_v2 => take(found, argument(1)),
+        Row::cuMemcpyAsync | Row::cuMemcpyDtoHAsync_v2 | Row::cuMemcpyHtoDAsync_v2 if !captured => {
+            let (to, from, size) = (argument(0), argument(1), argument(2));
+            if has(from) {
+                protect(from, size, libc::PROT_READ);
+            }
+            if has(to) {
+                protect(to, size, libc::PROT_NONE);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn take(low: u64, size: u64) {
+    let mut before = BEFORE.lock();
+    let place = COUNT.load(Relaxed);
+    let Some(region) = REGIONS.get(place).filter(|_| low.is_multiple_of(PAGE)) else { return };
+    region.low.store(low, Relaxed);
+    region.size.store(size, Relaxed);
+    COUNT.store(place + 1, Relaxed);
+    if before.is_none() {
+        // SAFETY: all zeros is a value of it; the function has the signature that `SA_SIGINFO` asks for.
+        unsafe {
+            let mut new: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            let mut old: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = faulted;
+            new.sa_sigaction = handler as *const () as usize;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGSEGV, &raw const new, &raw mut old);
+            *before = Some(old);
+        }
+    }
+}
+
+extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives it for this signal.
+    let address = unsafe { (*info).si_addr() } as u64;
+    if !has(address) {
+        // It is the program's own fault: what it had for it comes next, as the fault comes again.
+        if let Some(old) = *BEFORE.lock() {
+            // SAFETY: it is what the program had.
+            unsafe { libc::sigaction(libc::SIGSEGV, &raw const old, core::ptr::null_mut()) };
+        }
+        return;
+    }
+    let writes = is_write(context);
+    // A write behind a read is told, too.
+    protect(address, 1, if writes { ALL } else { libc::PROT_READ });
+    // The driver's own touches, in a call of the program's, and this library's are no accesses of the host's.
+    let is_own = sys::thread(|own| own.inside || own.calling).unwrap_or(true);
+    if !is_own {
+        sys::thread(|own| own.inside = true);
+        recording::touched(address, writes);
+        sys::thread(|own| own.inside = false);
+    }
+}
+
+/// Whether the fault was a write.
+#[cfg(target_arch = "x86_64")]
+fn is_write(context: *mut c_void) -> bool {
+    const ERROR: usize = libc::REG_ERR as usize;
+    // SAFETY: the kernel gives a `ucontext_t`; bit 1 of the error says that it was a write.
+    unsafe {
+        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        registers.get(ERROR).is_some_and(|error| error & 2 != 0)
+    }
+}
+
+/// Which one it was is not told here: what is told of is a read, which accuses less.
+#[cfg(not(target_arch = "x86_64"))]
+fn is_write(_: *mut c_void) -> bool {
+    false
+}
