@@ -115,29 +115,28 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     }
     let writes = is_write(context);
     // A write behind a read is told, too.
-    protect(address, 1, if writes { ALL } else { libc::PROT_READ });
+    protect(address, 1, if writes == Some(false) { libc::PROT_READ } else { ALL });
     // The driver's own touches, in a call of the program's, and this library's are no accesses of the host's.
     let is_own = sys::thread(|own| own.inside || own.calling).unwrap_or(true);
     if !is_own {
         sys::thread(|own| own.inside = true);
-        recording::touched(address, writes);
+        recording::touched(address, writes == Some(true));
         sys::thread(|own| own.inside = false);
     }
 }
 
-/// Whether the fault was a write.
+/// Whether the fault was a write; None: it is not known, and told as a read, which accuses less.
 #[cfg(target_arch = "x86_64")]
-fn is_write(context: *mut c_void) -> bool {
+fn is_write(context: *mut c_void) -> Option<bool> {
     const ERROR: usize = libc::REG_ERR as usize;
     // SAFETY: the kernel gives a `ucontext_t`; bit 1 of the error says that it was a write.
     unsafe {
         let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-        registers.get(ERROR).is_some_and(|error| error & 2 != 0)
+        registers.get(ERROR).map(|error| error & 2 != 0)
     }
 }
 
-/// Which one it was is not told here: what is told of is a read, which accuses less.
 #[cfg(not(target_arch = "x86_64"))]
-fn is_write(_: *mut c_void) -> bool {
-    false
+fn is_write(_: *mut c_void) -> Option<bool> {
+    None
 }

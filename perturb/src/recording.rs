@@ -183,7 +183,10 @@ pub(crate) fn touched(address: u64, writes: bool) {
     let thread = sys::thread(|own| own.number).unwrap_or(0);
     let mut log = LOG.lock();
     let stack = log.stack();
-    log.put(Kind::Host, &[thread, stack, address, u64::from(writes)]);
+    // A thread without a line of Python may be the driver's own.
+    if stack > 0 {
+        log.put(Kind::Host, &[thread, stack, address, u64::from(writes)]);
+    }
 }
 
 /// Adds what the arguments of a call that succeeded point to, and follows what it has changed.
