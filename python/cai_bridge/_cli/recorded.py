@@ -47,6 +47,11 @@ def check(record: bytes, *, every: bool = False) -> dict[str, Any]:
     -------
     dict
         What perturb/src/check/said.rs says.
+
+    Raises
+    ------
+    UsageError
+        It is no record of this build's.
     """
     library, size = _library(), ctypes.c_size_t()
     text = library.cai_bridge_races(record, len(record), every, ctypes.byref(size))
@@ -54,6 +59,8 @@ def check(record: bytes, *, every: bool = False) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(ctypes.string_at(text, size.value))
     finally:
         library.cai_bridge_races_free(text, size)
+    if "problem" in found:
+        raise UsageError(f"a record could not be read: {found['problem']}")
     return found
 
 
