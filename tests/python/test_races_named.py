@@ -292,6 +292,9 @@ def test_confirming_shows_a_suspect_in_what_is_printed(run: Races) -> None:
     assert (status, [one["verdict"] for one in found["pairs"]]) == (1, ["race"]), found
     status, found = run(text.format(wait="order(a, b)"), "--confirm")
     assert (status, found["pairs"]) == (0, []), found
+    status, found = run(f"{racy}print(time.time())", "--confirm")
+    assert status == 0, found
+    assert "two serial runs differ in line 2" in found["conclusion"]
 
 
 def test_the_text_has_both_sides_and_the_hand_over(

@@ -113,9 +113,12 @@ def judge(
             wanted = [one for one in wanted if not any(one.startswith(f"{by} ") for by in ended)]
         pairs = _merged(runs, match)
     verdict = Verdict(OK, "", pairs, _seen(runs), seconds)
-    if confirm and pairs:
-        showing.show(program, pairs, lambda label: step(label, 4 + len(pairs)))
+    reason = ""
+    if confirm and verdict.suspects:
+        total = len(seconds) + 2 + min(showing.MOST, len(verdict.suspects))
+        reason = showing.show(program, pairs, lambda label: step(label, total))
     _conclude(verdict, first, host=host)
+    verdict.conclusion += f"; {reason}" if reason else ""
     return verdict
 
 
