@@ -76,7 +76,7 @@ pub(crate) fn convert<'py>(
 ) -> Answer<'py> {
     let (py, span) = (x.py(), CallSpan::begin());
     entry(py, || {
-        let converted = converted(x, to, (stream, readonly), (copy, detach));
+        let converted = converted(x, to, stream, readonly, copy, detach);
         converted.map_err(|error| span.refused(DOOR, error))
     })
 }
@@ -84,8 +84,10 @@ pub(crate) fn convert<'py>(
 fn converted<'py>(
     x: &Bound<'py, PyAny>,
     to: &Bound<'py, PyAny>,
-    (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
-    (copy, detach): (Optional<'_, 'py>, Optional<'_, 'py>),
+    stream: Optional<'_, 'py>,
+    readonly: Optional<'_, 'py>,
+    copy: Optional<'_, 'py>,
+    detach: Optional<'_, 'py>,
 ) -> Answer<'py> {
     let copy = flag::parse("copy", copy)?;
     let detach = flag::parse("detach", detach)?;

@@ -80,7 +80,7 @@ pub(crate) fn from_cai<'py>(
 ) -> Answer<'py> {
     entry(x.py(), || {
         let span = CallSpan::begin();
-        let made = view(x, stream, readonly, (owner, device, dtype));
+        let made = view(x, stream, readonly, owner, device, dtype);
         if span.is_observed() { report(DOOR, span, made) } else { made }
     })
 }
@@ -92,14 +92,16 @@ pub(super) fn ready_on<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = view.py();
     let argument = Argument::parse(Some(stream))?;
-    let options = options(&argument, (None, None, None));
+    let options = options(&argument, None, None, None);
     let source = own_view::adapt(py, view.cast::<View>()?.get().unwrap(py)?, &options)?;
     Ok(View::object::<CaiView>(py, source)?.into_any())
 }
 
 fn options<'a, 'py>(
     stream: &'a Argument<'a, 'py>,
-    (owner, device, dtype): (Optional<'a, 'py>, Optional<'a, 'py>, Optional<'a, 'py>),
+    owner: Optional<'a, 'py>,
+    device: Optional<'a, 'py>,
+    dtype: Optional<'a, 'py>,
 ) -> ImportOptions<'a, 'py> {
     ImportOptions {
         door: DOOR,
@@ -117,11 +119,13 @@ fn view<'py>(
     x: &Bound<'py, PyAny>,
     stream: Optional<'_, 'py>,
     readonly: Optional<'_, 'py>,
-    (owner, device, dtype): (Optional<'_, 'py>, Optional<'_, 'py>, Optional<'_, 'py>),
+    owner: Optional<'_, 'py>,
+    device: Optional<'_, 'py>,
+    dtype: Optional<'_, 'py>,
 ) -> PyResult<Bound<'py, DLPackView>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    let options = options(&argument, (owner, device, dtype));
+    let options = options(&argument, owner, device, dtype);
     let facts = facts(x)?;
     let quick = stream.is_none() && owner.is_none() && device.is_none() && dtype.is_none();
     let mut source = if let Some(table) = facts.table

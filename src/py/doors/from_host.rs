@@ -88,8 +88,8 @@ impl Maker {
         driver.open(ordinal, |call| detach(py, call));
         check_exists(&driver, ordinal, "device", format_args!("(2, {ordinal})"))?;
         let memory = tensor.compact()?;
-        let copied = (&tensor.array, memory.as_ref());
-        let capsule = uploaded(py, &driver, copied, (&argument, Place::gpu(ordinal)))?;
+        let (array, memory, at) = (&tensor.array, memory.as_ref(), Place::gpu(ordinal));
+        let capsule = uploaded(py, &driver, array, memory, &argument, at)?;
         let how = How { stream: named, readonly: how.readonly, ..How::default() };
         let mut batch = self.several(py, &[capsule], &how)?;
         batch.consume(py)?;
@@ -170,8 +170,10 @@ fn ordinal_for(driver: &Handle, argument: &Argument<'_, '_>) -> PyResult<i32> {
 fn uploaded<'py>(
     py: Python<'py>,
     driver: &Handle,
-    (array, memory): (&Descriptor, Option<&Arc<HostMemory>>),
-    (argument, at): (&Argument<'_, 'py>, Place),
+    array: &Descriptor,
+    memory: Option<&Arc<HostMemory>>,
+    argument: &Argument<'_, 'py>,
+    at: Place,
 ) -> PyResult<Bound<'py, PyAny>> {
     let given = argument.alive(at);
     look(py);
@@ -186,10 +188,10 @@ fn uploaded<'py>(
     let buffer = detach(py, || memory.map(filled).transpose())?;
     let ptr = buffer.as_ref().map_or(0, Buffer::ptr);
     let buffer = buffer.unwrap_or(Buffer::NONE);
-    let mut copied = copy_held(py, driver, (buffer, at), kept, on, None)?;
+    let mut copied = copy_held(py, driver, buffer, at, kept, on, None)?;
     span.copied(array, ptr, (on.stream(), at.ordinal), false);
     if let Some(holding) = copied.holding() {
-        copy_is_for(py, holding, (argument, at))?;
+        copy_is_for(py, holding, argument, at)?;
     }
     let array = buffer::described(array, ptr, Device::cuda(at.ordinal))?;
     capsule_of_copy(py, &array, true, copied)

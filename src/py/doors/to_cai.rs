@@ -82,7 +82,7 @@ fn view<'py>(
     stream: Optional<'_, 'py>,
     readonly: Optional<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
-    let source = import(DOOR, x, (stream, readonly), Wanted::Cai)?;
+    let source = import(DOOR, x, stream, readonly, Wanted::Cai)?;
     View::object::<CaiView>(x.py(), source)
 }
 
@@ -91,7 +91,8 @@ fn view<'py>(
 pub(super) fn import<'py>(
     door: &'static str,
     x: &Bound<'py, PyAny>,
-    (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
+    stream: Optional<'_, 'py>,
+    readonly: Optional<'_, 'py>,
     wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
     let argument = Argument::parse(stream)?;

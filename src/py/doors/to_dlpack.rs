@@ -55,7 +55,7 @@ pub(crate) fn to_dlpack<'py>(
 ) -> Answer<'py> {
     entry(x.py(), || {
         let span = CallSpan::begin();
-        let made = import(DOOR, x, (stream, readonly), Wanted::DLPack)
+        let made = import(DOOR, x, stream, readonly, Wanted::DLPack)
             .and_then(|source| View::object::<DLPackView>(x.py(), source));
         if span.is_observed() { report(DOOR, span, made) } else { made }
     })

@@ -69,7 +69,8 @@ struct Open<'py> {
 
 /// Takes a tree apart into `tree`, which is empty; whether there is one: what is given to `convert` may be none.
 pub(super) fn apart<'py>(
-    (maker, to_library): (&Maker, &ToLibrary),
+    maker: &Maker,
+    to_library: &ToLibrary,
     x: &Bound<'py, PyAny>,
     root: &Root<'_, 'py>,
     how: &How<'_, 'py>,

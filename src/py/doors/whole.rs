@@ -38,7 +38,7 @@ impl Maker {
         }
         loop {
             let mut tree = Tree::default();
-            if !apart((self, to_library), x, root, how, asks, &mut tree)? {
+            if !apart(self, to_library, x, root, how, asks, &mut tree)? {
                 return Ok(None);
             }
             if meets_hosts && !tree.met_host {

@@ -47,7 +47,7 @@ impl Watch {
         let mut failed = Ok(());
         for used in uses {
             // Where the memory itself has to stay, those who hold it see to that at their own ends.
-            match settle(py, &self.end, (&self.home, &used), None, &mut Vec::new()) {
+            match settle(py, &self.end, &self.home, &used, None, &mut Vec::new()) {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
                 // The others are ordered all the same.

@@ -128,7 +128,7 @@ pub(super) fn to_gpu<'py>(
     };
     let settled = settled.inspect_err(|_| drop(buffer.free(&view.driver, on)))?;
     source.settled(py, settled, CallSpan::begin());
-    let mut copied = copy_held(py, &view.driver, (buffer, at), kept, on, context)?;
+    let mut copied = copy_held(py, &view.driver, buffer, at, kept, on, context)?;
     if let Some(to) = waiting.filter(|_| ptr != 0) {
         detach(py, || connect(Purpose::hand_over(DOOR), &view.driver, (on, to)))?;
     }
@@ -136,7 +136,7 @@ pub(super) fn to_gpu<'py>(
     if let Some(holding) = copied.holding() {
         // With -1 it is not said where the consumer works, and the memory is ours to keep until it is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
-        copy_is_for(py, holding, (consumer, at))?;
+        copy_is_for(py, holding, consumer, at)?;
     }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     capsule_of_copy(py, &array, asked.versioned, copied)
@@ -186,7 +186,8 @@ fn read<T>(py: Python<'_>, source: Tenant, queued: bool, made: Result<T>) -> PyR
 pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,
-    (buffer, at): (Buffer, Place),
+    buffer: Buffer,
+    at: Place,
     kept: Option<KnownStream>,
     on: Alive<'_>,
     context: Option<Box<Tenant>>,
@@ -213,7 +214,8 @@ pub(crate) fn copy_held(
 pub(crate) fn copy_is_for(
     py: Python<'_>,
     holding: &mut Holding,
-    (argument, at): (&Argument<'_, '_>, Place),
+    argument: &Argument<'_, '_>,
+    at: Place,
 ) -> PyResult<()> {
     // The consumer of a copy may work on a stream of another GPU.
     let at = match argument.alive(at) {

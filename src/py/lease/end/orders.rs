@@ -59,7 +59,7 @@ impl Orders {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
-        settle(py, &self.end, (&self.home, &self.used), also, &mut self.found)
+        settle(py, &self.end, &self.home, &self.used, also, &mut self.found)
     }
 
     /// Tells the holder of the streams that were found where the orders failed: those are waited for at its end, too.

@@ -37,11 +37,12 @@ pub(in crate::py::lease) struct End {
 pub(in crate::py::lease) fn settle(
     py: Python<'_>,
     end: &End,
-    (home, used): (&Home, &Use),
+    home: &Home,
+    used: &Use,
     also: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    let made = order(py, end, (home, used), also, found);
+    let made = order(py, end, home, used, also, found);
     if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &used.consumer) {
         found.extend(KnownStream::of_libraries(py, &end.driver, used.at)?);
     }
@@ -51,7 +52,8 @@ pub(in crate::py::lease) fn settle(
 fn order(
     py: Python<'_>,
     end: &End,
-    (home, used): (&Home, &Use),
+    home: &Home,
+    used: &Use,
     also: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
@@ -200,7 +202,7 @@ impl Holding {
         user: Alive<'_>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         self.process.check()?;
-        settle(py, &self.end(), (&self.home, &self.used), Some(user), &mut Vec::new())
+        settle(py, &self.end(), &self.home, &self.used, Some(user), &mut Vec::new())
     }
 
     /// Makes the orders of the end, for the consumer and for the user of `also`.
@@ -214,7 +216,7 @@ impl Holding {
         }
         self.find_users();
         let mut found = Vec::new();
-        let settled = settle(py, &self.end(), (&self.home, &self.used), also, &mut found);
+        let settled = settle(py, &self.end(), &self.home, &self.used, also, &mut found);
         for known in found {
             drop(self.note(py, known));
         }
