@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyTuple, PyType};
 
 use super::habits::{About, HabitRow, Habits, is_of};
 use super::native::Question;
@@ -121,8 +121,8 @@ pub(super) trait Current: Sync + fmt::Debug {
 /// Functions of Python's that give the stream that a library works on now. They are asked where nobody named the user of
 /// memory, and each costs more than a [`Current`].
 pub(super) trait Functions: Sync + fmt::Debug {
-    /// Whether there is one to ask.
-    fn are_there(&self, py: Python<'_>) -> PyResult<bool>;
+    /// The module that is imported where there is one to ask; `None` for those that [`set_registered`] tells of.
+    fn module(&self) -> Option<&'static str>;
 
     /// All of them. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
     fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>>;
@@ -169,7 +169,27 @@ pub(super) trait Capsules: Sync + fmt::Debug {
 
 /// Makes arrays of views.
 pub(super) trait Makes: Send + Sync {
-    fn make<'py>(&self, view: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>;
+    /// The array of `view`, which is made of those parts.
+    fn make<'py>(
+        &self,
+        view: &Bound<'py, PyAny>,
+        parts: ArrayParts<'py>,
+    ) -> PyResult<Bound<'py, PyAny>>;
+}
+
+/// What an array is made of.
+#[derive(Debug)]
+pub(crate) struct ArrayParts<'py> {
+    /// The address of the first item; 0 if there is none.
+    pub(super) ptr: u64,
+    /// The bytes of all items, gaps not counted.
+    pub(super) nbytes: i64,
+    /// The number of its GPU.
+    pub(super) device: i32,
+    pub(super) shape: Bound<'py, PyTuple>,
+    pub(super) dtype: Bound<'py, PyAny>,
+    /// In bytes, where it is not C-contiguous.
+    pub(super) strides: Option<Bound<'py, PyTuple>>,
 }
 
 /// The attributes of a type of arrays.
@@ -205,18 +225,22 @@ pub(super) enum Names<'py> {
 struct Known {
     all: &'static [&'static dyn Library],
     current: Vec<&'static dyn Current>,
-    functions: Vec<&'static dyn Functions>,
+    functions: Vec<(Option<Py<PyString>>, &'static dyn Functions)>,
     pools: Vec<&'static dyn Pool>,
 }
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
 /// Has these be known.
-pub(super) fn know(all: &'static [&'static dyn Library]) {
+pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
+    let with_module = |functions: &'static dyn Functions| {
+        let name = functions.module().map(|name| PyString::intern(py, name).unbind());
+        (name, functions)
+    };
     KNOWN.get_or_init(|| Known {
         all,
         current: all.iter().filter_map(|library| library.current()).collect(),
-        functions: all.iter().filter_map(|library| library.functions()).collect(),
+        functions: all.iter().filter_map(|library| library.functions()).map(with_module).collect(),
         pools: all.iter().filter_map(|library| library.pool()).collect(),
     });
 }
@@ -248,9 +272,23 @@ pub(super) fn current() -> &'static [&'static dyn Current] {
     KNOWN.get().map_or(&[], |known| &known.current)
 }
 
-/// The functions of those that have one.
+/// Whether programs registered libraries, which is asked each time.
+static ARE_REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// Has their functions be asked, or not.
+pub(super) fn set_registered(are: bool) {
+    ARE_REGISTERED.store(are, Ordering::Release);
+}
+
+/// Whether they have to be.
 #[inline]
-pub(super) fn functions() -> &'static [&'static dyn Functions] {
+pub(super) fn are_registered() -> bool {
+    ARE_REGISTERED.load(Ordering::Acquire)
+}
+
+/// The functions of those that have one, with the name of the module that is imported where there is one to ask.
+#[inline]
+pub(super) fn functions() -> &'static [(Option<Py<PyString>>, &'static dyn Functions)] {
     KNOWN.get().map_or(&[], |known| &known.functions)
 }
 

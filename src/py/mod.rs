@@ -105,7 +105,7 @@ mod _core {
                 "cai_bridge: got a subinterpreter; allowed: the main interpreter",
             ));
         }
-        super::libraries::know();
+        super::libraries::know(py);
         fork::watch();
         super::observe::log::install();
         super::interpreter::quiet();

@@ -287,7 +287,7 @@ impl Maker {
             return library.call_method1(intern!(py, "_make_by_dict"), (&view, stream));
         }
         if let Some(quick) = self.quick.get(py) {
-            return quick.make(view.as_any());
+            return quick.make(view.as_any(), view.get().parts(py)?);
         }
         let made = library.call_method1(intern!(py, "make"), (&view, stream))?;
         if to_library.is_registered {

@@ -3,7 +3,7 @@
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};
 
-pub(super) static CUDA_CORE: Ordinary = Ordinary::new("cuda.core", HABITS);
+pub(super) const CUDA_CORE: Ordinary = Ordinary::new("cuda.core", HABITS);
 
 const HABITS: &[HabitRow] = &[
     known("cuda.core._memory", Habit::OrdersNothing, "1.0", "python/test_producers_known.py"),

@@ -14,7 +14,7 @@ use pyo3::types::{PyCapsule, PyType};
 use crate::py::habits::{Habit, HabitRow, known};
 use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
-use crate::py::library::{Address, Current, Library, Makes, Names, Parts};
+use crate::py::library::{Address, ArrayParts, Current, Library, Makes, Names, Parts};
 use crate::py::native::{self, Question};
 use crate::py::numpy;
 use crate::py::views::View;
@@ -220,7 +220,7 @@ impl Ndarrays {
         stream: Option<&Bound<'py, PyAny>>,
     ) -> Answer<'py> {
         let _ = stream;
-        entry(view.py(), || self.of(view))
+        entry(view.py(), || self.of(view.as_any(), view.get().parts(view.py())?))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -235,9 +235,12 @@ impl Ndarrays {
 }
 
 impl Ndarrays {
-    fn of<'py>(&self, view: &Bound<'py, View>) -> PyResult<Bound<'py, PyAny>> {
+    fn of<'py>(
+        &self,
+        view: &Bound<'py, PyAny>,
+        parts: ArrayParts<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = view.py();
-        let parts = view.get().parts(py)?;
         let memory = self.memory.bind(py).call1((parts.ptr, parts.nbytes, view, parts.device))?;
         let pointer = self.pointer.bind(py).call1((memory, 0))?;
         let ndarray = self.ndarray.bind(py);
@@ -253,7 +256,11 @@ impl Ndarrays {
 }
 
 impl Makes for Py<Ndarrays> {
-    fn make<'py>(&self, view: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.get().of(view.cast()?)
+    fn make<'py>(
+        &self,
+        view: &Bound<'py, PyAny>,
+        parts: ArrayParts<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.get().of(view, parts)
     }
 }

@@ -35,8 +35,8 @@ static ALL: &[&dyn Library] = &[
 ];
 
 /// Has them be known, before the first array comes.
-pub(crate) fn know() {
-    library::know(ALL);
+pub(crate) fn know(py: Python<'_>) {
+    library::know(py, ALL);
 }
 
 /// What Python has of them.

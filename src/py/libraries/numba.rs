@@ -23,7 +23,7 @@ pub(super) struct Numba {
     settings: for<'py> fn(Python<'py>) -> &'py Bound<'py, PyString>,
 }
 
-pub(super) static NUMBA: Numba = Numba {
+pub(super) const NUMBA: Numba = Numba {
     name: "numba",
     habits: &[
         known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "gpu/test_habits.py"),
@@ -34,7 +34,7 @@ pub(super) static NUMBA: Numba = Numba {
     settings: |py| intern!(py, "numba.cuda"),
 };
 
-pub(super) static MLIR: Numba = Numba {
+pub(super) const MLIR: Numba = Numba {
     name: "numba_cuda_mlir",
     habits: &[
         known("numba_cuda_mlir", Habit::DefaultStreamUnnamed, "0.6.0", TEST),

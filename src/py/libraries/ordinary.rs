@@ -1,20 +1,14 @@
 //! A library of which a few words say all: the shape of most of them.
 
-use std::fmt;
-
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyString;
 
 use crate::py::habits::HabitRow;
-use crate::py::imported::imported;
 use crate::py::library::{Functions, Library};
 
+#[derive(Debug)]
 pub(super) struct Ordinary {
     name: &'static str,
-    /// The same for Python.
-    module: PyOnceLock<Py<PyString>>,
     habits: &'static [HabitRow],
     handle_attribute: Option<&'static str>,
     is_asked: bool,
@@ -24,9 +18,8 @@ pub(super) struct Ordinary {
 impl Ordinary {
     /// One with those habits.
     pub(super) const fn new(name: &'static str, habits: &'static [HabitRow]) -> Self {
-        let module = PyOnceLock::new();
         let (handle_attribute, is_asked, ignores_dicts) = (None, false, false);
-        Self { name, module, habits, handle_attribute, is_asked, ignores_dicts }
+        Self { name, habits, handle_attribute, is_asked, ignores_dicts }
     }
 
     /// Its streams have their handles in that attribute, in releases that are older than `__cuda_stream__`.
@@ -49,12 +42,6 @@ impl Ordinary {
     }
 }
 
-impl fmt::Debug for Ordinary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
 impl Library for Ordinary {
     fn name(&self) -> &'static str {
         self.name
@@ -74,9 +61,8 @@ impl Library for Ordinary {
 }
 
 impl Functions for Ordinary {
-    fn are_there(&self, py: Python<'_>) -> PyResult<bool> {
-        let module = self.module.get_or_init(py, || PyString::intern(py, self.name).unbind());
-        Ok(imported(py, module.bind(py))?.is_some())
+    fn module(&self) -> Option<&'static str> {
+        Some(self.name)
     }
 
     fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {

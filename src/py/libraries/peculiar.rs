@@ -3,7 +3,7 @@
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};
 
-pub(super) static PECULIAR: Ordinary = Ordinary::new("<peculiar>", HABITS);
+pub(super) const PECULIAR: Ordinary = Ordinary::new("<peculiar>", HABITS);
 
 const HABITS: &[HabitRow] = &[
     known("nanobind", Habit::OrdersNothing, "2.9", "python/libraries/test_nanobind.py"),

@@ -1,19 +1,16 @@
 //! Libraries that programs register: each says by its `current_stream` which stream it works on.
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
 use crate::py::interpreter::{Answer, act};
-use crate::py::library::{Functions, Library};
+use crate::py::library::{Functions, Library, set_registered};
 
 #[derive(Debug)]
 pub(super) struct Registered;
 
-/// Whether there are any, which is asked each time.
-static ARE_THERE: AtomicBool = AtomicBool::new(false);
 static FUNCTIONS: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
 
 fn functions() -> MutexGuard<'static, Vec<Py<PyAny>>> {
@@ -26,7 +23,7 @@ pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> An
     act(py, || {
         let before = {
             let mut functions = functions();
-            ARE_THERE.store(!registered.is_empty(), Ordering::Release);
+            set_registered(!registered.is_empty());
             mem::replace(&mut *functions, registered)
         };
         // After the mutex: to drop a function may run anything.
@@ -47,8 +44,8 @@ impl Library for Registered {
 }
 
 impl Functions for Registered {
-    fn are_there(&self, _py: Python<'_>) -> PyResult<bool> {
-        Ok(ARE_THERE.load(Ordering::Acquire))
+    fn module(&self) -> Option<&'static str> {
+        None
     }
 
     fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {

@@ -3,7 +3,7 @@
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, known};
 
-pub(super) static WARP: Ordinary = Ordinary::new(
+pub(super) const WARP: Ordinary = Ordinary::new(
     "warp",
     &[known("warp", Habit::KeepsToDlpack, "1.13", "gpu/test_convert_warp_rmm.py")],
 )

@@ -28,7 +28,7 @@ pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
 }
 
 fn once(py: Python<'_>) -> PyResult<()> {
-    libraries::know();
+    libraries::know(py);
     fork::watch();
     set_detach(interpreter::unlocked);
     install_table!(View => DLPackView, py)?;

@@ -8,6 +8,7 @@ use pyo3::types::{PyBool, PyInt};
 use super::object::handle_of;
 use super::voucher::is_unasked;
 use crate::local::local;
+use crate::py::imported::imported;
 use crate::py::interpreter::answered;
 use crate::py::library;
 
@@ -35,8 +36,11 @@ pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>
 /// Whether there is a function to ask.
 #[inline]
 pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
-    for functions in library::functions() {
-        if functions.are_there(py)? {
+    if library::are_registered() {
+        return Ok(true);
+    }
+    for module in library::functions().iter().filter_map(|(module, _)| module.as_ref()) {
+        if imported(py, module.bind(py))?.is_some() {
             return Ok(true);
         }
     }
@@ -50,12 +54,17 @@ fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     }
     ASKING.during(true, || {
         let mut all = Vec::new();
-        for functions in library::functions() {
-            if functions.are_there(py)? {
-                let ignores = functions.ignore_dicts();
-                let found = answered(py, functions.all(py))?.unwrap_or_default();
-                all.extend(found.into_iter().map(|function| (function, ignores)));
+        for (module, functions) in library::functions() {
+            let is_there = match module {
+                Some(module) => imported(py, module.bind(py))?.is_some(),
+                None => library::are_registered(),
+            };
+            if !is_there {
+                continue;
             }
+            let ignores = functions.ignore_dicts();
+            let found = answered(py, functions.all(py))?.unwrap_or_default();
+            all.extend(found.into_iter().map(|function| (function, ignores)));
         }
         let mut answers = Vec::new();
         for (function, ignores) in all {

@@ -6,9 +6,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::{Parts, View, reader};
+use super::{View, reader};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, answered, entry, is_interrupt, raised};
+use crate::py::library::ArrayParts;
 use crate::py::observe::End;
 use crate::stream::Thread;
 
@@ -121,7 +122,7 @@ impl View {
     /// C-contiguous.
     fn _fields<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
-            let Parts { ptr, nbytes, device, shape, dtype, strides } = self.parts(py)?;
+            let ArrayParts { ptr, nbytes, device, shape, dtype, strides } = self.parts(py)?;
             Ok((ptr, nbytes, device, shape, dtype, strides))
         })
     }

@@ -25,6 +25,7 @@ use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyClass, PyClassInitializer};
 
 use super::lease::{Holding, Tenant};
+use super::library::ArrayParts;
 use super::numpy;
 use super::observe::{By, End, HandOver};
 use super::source::consumers_place;
@@ -60,21 +61,6 @@ pub(crate) struct View {
 /// class if neither adds any.
 #[derive(Debug, Default)]
 pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts")] usize);
-
-/// What makes an array.
-#[derive(Debug)]
-pub(crate) struct Parts<'py> {
-    /// The address of the first item; 0 if there is none.
-    pub(crate) ptr: u64,
-    /// The bytes of all items, gaps not counted.
-    pub(crate) nbytes: i64,
-    /// The number of its GPU.
-    pub(crate) device: i32,
-    pub(crate) shape: Bound<'py, PyTuple>,
-    pub(crate) dtype: Bound<'py, PyAny>,
-    /// In bytes, where it is not C-contiguous.
-    pub(crate) strides: Option<Bound<'py, PyTuple>>,
-}
 
 impl View {
     /// A view of `source`.
@@ -217,13 +203,13 @@ impl View {
     }
 
     /// What makes an array of it; to ask for it is to read it.
-    pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
+    pub(crate) fn parts<'py>(&self, py: Python<'py>) -> PyResult<ArrayParts<'py>> {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());
         let strides = (!array.layout().is_contiguous())
             .then(|| PyTuple::new(py, array.cai_steps()))
             .transpose()?;
-        Ok(Parts {
+        Ok(ArrayParts {
             ptr: array.ptr(),
             nbytes: array.nbytes(),
             device,
