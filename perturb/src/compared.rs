@@ -225,10 +225,15 @@ fn is_plain(row: Row, arguments: &[u64]) -> bool {
 impl Comparing {
     /// The work was queued, and is over if the host had the patience. Returns what is written down of it.
     pub(crate) fn end(mut self, row: Row, arguments: &[u64], code: u32) -> Option<Vec<u64>> {
-        let is_lost = STATE.lock().last.is_some();
+        // Beside a capture the host does not wait, and nothing is looked at.
+        let (is_over, is_beside) = {
+            let state = STATE.lock();
+            (state.last.is_none(), state.captures > 0)
+        };
+        let is_lost = !is_over && !is_beside;
         let mut said =
             Said { flags: if is_lost { LOST } else { 0 }, changed: Vec::new(), reads: Vec::new() };
-        let is_alone = !is_lost && DISTURBED.load(Relaxed) == self.disturbed;
+        let is_alone = is_over && !is_beside && DISTURBED.load(Relaxed) == self.disturbed;
         if let (Some(looked), Some(launch)) = (&mut self.looked, self.launch)
             && code == 0
             && is_alone

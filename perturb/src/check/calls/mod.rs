@@ -287,6 +287,7 @@ impl<'a> Reader<'a> {
             self.known(one);
         }
         self.compared(&mut operation, bytes);
+        self.checker.unseen.without += u64::from(flags & UNREAD == 0 && self.touches.is_empty());
         self.checker.unseen.graphs += u64::from(flags & UNREAD != 0);
         if flags & (UNREAD | WAITS) != 0 {
             self.checker.unknown(stream);
