@@ -20,6 +20,9 @@ use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
 use crate::py::streams::Argument;
 
+/// What ends the loan of each array that is for one call.
+pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
+
 /// What several arrays became.
 #[derive(Default)]
 pub(super) struct Batch<'py> {
@@ -28,7 +31,7 @@ pub(super) struct Batch<'py> {
     /// The capsules among the given objects, by their numbers: consumed once nothing can be refused any more.
     pub(super) unconsumed: Vec<(usize, Unconsumed)>,
     /// What ends the loan of each, where they are for one call.
-    pub(super) lent: Vec<Bound<'py, PyAny>>,
+    pub(super) lent: Lent<'py>,
 }
 
 impl Batch<'_> {
@@ -117,7 +120,7 @@ impl Maker {
         mut source: Box<Holding>,
         said: Argument<'_, 'py>,
         how: &How<'_, 'py>,
-        lent: &mut Vec<Bound<'py, PyAny>>,
+        lent: &mut Lent<'py>,
     ) -> Result<Bound<'py, PyAny>, ItemError> {
         let to_library = self.to_library(py)?;
         let at = consumers_place(&source.array, source.home.place);
@@ -141,7 +144,7 @@ impl Maker {
         to_library: &ToLibrary,
         mut source: Box<Holding>,
         how: &How<'_, 'py>,
-        lent: &mut Vec<Bound<'py, PyAny>>,
+        lent: &mut Lent<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !how.for_call {
             return self.make(py, to_library, source, how.readonly, how.stream);

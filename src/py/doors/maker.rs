@@ -14,6 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::Optional;
+use super::batch::Lent;
 use super::consumer_stream::ConsumerStream;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::to_dlpack::is_on_host;
@@ -84,7 +85,7 @@ impl Maker {
             let how = How { stream, readonly, for_call: true, ..How::default() };
             let mut batch = slf.get().several(py, &xs, &how)?;
             batch.consume(py)?;
-            (batch.made, batch.lent).into_pyobject(py)
+            (batch.made, PyList::new(py, batch.lent)?).into_pyobject(py)
         })
     }
 
@@ -104,14 +105,16 @@ impl Maker {
             let readonly = flag::parse("readonly", readonly)?;
             let how = How { stream, readonly, for_call: true, binds, ..How::default() };
             let converted = slf.get().tree(all, &Root::Call(names), &how)?;
-            let parts = converted.map(|Converted { tree, arrays, mut made, lent }| {
-                // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
-                let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
-                let mut given = arrays.iter();
-                made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
-                (tree, arrays.iter().find(is_like).cloned(), made, lent)
-            });
-            parts.into_pyobject(py)
+            let Some(Converted { tree, arrays, mut made, lent }) = converted else {
+                return Ok(py.None().into_bound(py));
+            };
+            // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
+            let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
+            let mut given = arrays.iter();
+            made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
+            let first = arrays.iter().find(is_like).cloned();
+            let parts = (tree, first, made, PyList::new(py, lent)?);
+            Ok(parts.into_pyobject(py)?.into_any())
         })
     }
 
@@ -203,7 +206,7 @@ impl Maker {
             taken => taken?,
         };
         let how = How { readonly, ..*how };
-        Ok(Some(self.hand_over(py, source, said, &how, &mut Vec::new())?))
+        Ok(Some(self.hand_over(py, source, said, &how, &mut Lent::new())?))
     }
 
     /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.

@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Optional;
+use super::batch::Lent;
 use crate::py::interpreter::{Signals, answered};
 use crate::py::item_error::ItemError;
 
@@ -115,7 +116,7 @@ pub(super) struct Converted<'py> {
     /// What was made of them.
     pub(super) made: Vec<Bound<'py, PyAny>>,
     /// What ends the loan of each, where they are for one call.
-    pub(super) lent: Vec<Bound<'py, PyAny>>,
+    pub(super) lent: Lent<'py>,
 }
 
 impl<'py> Tree<'py> {

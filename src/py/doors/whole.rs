@@ -6,7 +6,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::batch::Batch;
+use super::batch::{Batch, Lent};
 use super::library::ToLibrary;
 use super::maker::Maker;
 use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};
@@ -136,8 +136,8 @@ impl Maker {
 
 impl<'py> Converted<'py> {
     /// A tree of whose arrays nobody asks.
-    const fn unchanged(tree: Bound<'py, PyAny>) -> Self {
-        Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Vec::new() }
+    fn unchanged(tree: Bound<'py, PyAny>) -> Self {
+        Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Lent::new() }
     }
 }
 
