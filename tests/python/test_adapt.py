@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import only_cai
 from scenes import done
 from stand_in import Array, OddError, StandIn, count, library, made_on, no_libraries, producer
 
-from cai_bridge import CaiView, DLPackView, adapt, to_cai
+from cai_bridge import CaiView, DLPackView, adapt
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -135,56 +134,6 @@ def test_views_are_given_by_default(cuda: Any, producer: Any) -> None:
 # streams
 
 
-def test_a_stream_that_is_said_is_the_functions(cuda: Any, library: StandIn, producer: Any) -> None:
-    mine, x = cuda.stream("mine"), made_on(cuda, producer, 7.0)
-    seen = []
-    adapt(lambda x: seen.append(mine.read(x)), stream=mine)(x)
-    producer.fill(x, 9.0, name="the producer's next write")
-    assert done(seen[0]) == [7.0] * 4
-
-
-def late(cuda: Any, stream: Any) -> Any:
-    """An array whose library works on the legacy stream by now, which its dict names."""
-    made = cuda.array([1.0] * 4, speaks="cai3")
-    stream.fill(made, 7.0)
-    return made, only_cai(made, stream=1)
-
-
-@pytest.mark.parametrize("how", ["stream", "callable"])
-def test_what_a_function_made_on_its_stream_is_ready_on_the_callers(
-    cuda: Any, library: StandIn, producer: Any, how: str
-) -> None:
-    mine, x = cuda.stream("mine"), made_on(cuda, producer)
-    stream = mine if how == "stream" else lambda: mine
-    made = adapt(lambda x: {"y": late(cuda, mine)[1]}, stream=stream, returns="stand_in")(x)["y"]
-    seen = made.read()
-    assert done(seen) == [7.0] * 4
-
-
-def test_what_a_function_made_on_its_stream_goes_back_to_that(
-    cuda: Any, library: StandIn, producer: Any
-) -> None:
-    mine, x = cuda.stream("mine"), made_on(cuda, producer)
-    kept = []
-    function = lambda x: kept.extend(late(cuda, mine)) or kept[1]  # noqa: E731
-    made = adapt(function, stream=mine, returns="stand_in")(x)
-    seen = made.read()
-    del made
-    mine.fill(kept[0], 9.0, name="the function's next write")
-    assert done(seen) == [7.0] * 4
-
-
-def test_the_callers_own_arrays_are_ready_there_too_and_stay_themselves(
-    cuda: Any, library: StandIn, producer: Any
-) -> None:
-    mine, x = cuda.stream("mine"), made_on(cuda, producer)
-    held = Array(to_cai(late(cuda, mine)[1], stream=-1), library.streams[0])
-    made = adapt(lambda x: held, stream=mine, returns="stand_in")(x)
-    assert made is held
-    seen = library.streams[0].read(held.view)
-    assert done(seen) == [7.0] * 4
-
-
 def test_a_callable_is_asked_for_the_stream_at_each_call(cuda: Any, producer: Any) -> None:
     streams = [cuda.stream("first"), cuda.stream("second")]
     left, seen = list(streams), []
@@ -239,23 +188,6 @@ def test_an_exception_passes_through_and_the_memory_goes_back_in_order(
     assert x.exports == 0
     producer.fill(x, 9.0, name="the producer's next write")
     assert done(seen[0]) == [7.0] * 4
-
-
-def test_an_interrupt_gives_the_memory_back_too(cuda: Any, producer: Any) -> None:
-    x = made_on(cuda, producer)
-    views = []
-
-    @adapt
-    def function(x: Any) -> None:
-        views.append(x)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        function(x)
-    assert x.exports == 0
-    with pytest.raises(AttributeError, match=r"^view: got a released view"):
-        _ = views[0].__cuda_array_interface__
-    cuda.synchronize()
 
 
 def test_a_refused_argument_is_named_and_the_others_are_given_back(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from scenes import done
-from stand_in import Array, OddError, StandIn, count, library, made_on, no_libraries, producer
+from stand_in import Array, OddError, StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import adapt, convert, to_cai
 
@@ -45,42 +45,6 @@ def test_what_the_function_keeps_is_in_order_when_the_call_is_over(
             kept.append(adapt(function, to, stream=mine, returns=None)(x))
     producer.fill(x, -1.0, name="the caller's next write")
     assert done(kept[0]) == [7.0] * 4
-
-
-def test_a_view_that_is_kept_ends_in_order_once_more(cuda: Any, producer: Any) -> None:
-    x, mine, kept = made_on(cuda, producer, 7.0), cuda.stream("mine"), []
-    adapt(kept.append, stream=mine)(x)
-    mine.wait(producer.record())
-    seen = mine.read(kept[0])
-    kept.clear()
-    producer.fill(x, -1.0, name="the caller's next write")
-    assert done(seen) == [7.0] * 4
-
-
-def test_a_kept_view_of_no_named_stream_is_in_order_after_those_that_read_it(
-    cuda: Any, producer: Any
-) -> None:
-    x, mine, kept = made_on(cuda, producer, 7.0), cuda.stream("mine"), []
-
-    @adapt
-    def function(a: Any) -> None:
-        # Another stream is current again when the call is over.
-        kept.extend((a, cuda.consumer("cai-waits", mine).read(a)))
-
-    function(x)
-    producer.fill(x, -1.0, name="the caller's next write")
-    assert done(kept[1]) == [7.0] * 4
-
-
-def test_nothing_is_ordered_twice_where_the_function_keeps_nothing(
-    cuda: Any, library: StandIn, producer: Any
-) -> None:
-    x, function = made_on(cuda, producer), adapt(lambda a: a.write(1.0), "stand_in")
-    function(x)
-    cuda.clear_calls()
-    function(x)
-    assert count(cuda, "cuEventRecord") == count(cuda, "cuStreamWaitEvent") == 2
-    cuda.synchronize()
 
 
 @pytest.mark.parametrize("to", ["tvm_ffi", "stand_in"])
@@ -161,22 +125,6 @@ def test_a_task_that_a_function_has_begun_is_refused(cuda: Any) -> None:
 
     asyncio.run(program())
     assert x.exports == 0
-
-
-def test_the_default_streams_of_two_gpus_are_two(cuda: Any) -> None:
-    home = cuda.stream("home", device=0)
-    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, memory="managed", name="x")
-    kept = []
-
-    def function(view: Any) -> None:
-        for device in (0, 1):
-            stream = cuda.default_stream(device)
-            kept.append(to_cai(view, stream=stream))
-            stream.launch(reads=[kept[-1]], name=f"the reader on GPU {device}")
-
-    adapt(function, to="cai", stream=home)(array)
-    home.fill(array, 2.0)
-    cuda.synchronize()
 
 
 @pytest.mark.parametrize("last", [False, True])

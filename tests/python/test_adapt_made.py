@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import threading
 from typing import Any
 
 import pytest
-from capsules import take
 from scenes import done
 from stand_in import OddError, StandIn, count, library, made_on, no_libraries, producer
 
@@ -95,26 +93,6 @@ def test_each_stream_that_the_function_made_something_for_is_waited_for_once(
     assert [read.value for read in kept] == [[7.0] * 4] * 6
 
 
-def test_a_call_in_a_call_leaves_the_outer_one_what_it_has_to_wait_for(
-    cuda: Any, producer: Any
-) -> None:
-    x, mine, kept = made_on(cuda, producer, 7.0), cuda.stream("mine"), []
-
-    @adapt(to="dlpack", returns=None)
-    def inner(a: Any) -> Any:
-        return cuda.consumer("dlpack", mine).read(a)
-
-    def outer(a: Any) -> None:
-        kept.append(inner(a))
-        mine.wait(producer.record())
-        kept.append(mine.read(x, name="work after the inner call"))
-
-    adapt(outer)(x)
-    producer.fill(x, -1.0, name="the caller's next write")
-    cuda.synchronize()
-    assert [seen.value for seen in kept] == [[7.0] * 4] * 2
-
-
 def test_what_ended_in_the_call_is_not_waited_for_again(cuda: Any, producer: Any) -> None:
     x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
 
@@ -143,25 +121,6 @@ def test_a_borrower_by_the_exchange_api_is_waited_for_where_the_view_is_kept(
     assert done(kept[1]) == [7.0] * 4
 
 
-def test_what_the_function_keeps_is_collected_with_a_cycle_through_its_stream(
-    cuda: Any, producer: Any
-) -> None:
-    x, mine = made_on(cuda, producer), cuda.stream("mine")
-
-    class Stream:
-        def __cuda_stream__(self) -> tuple[int, int]:
-            return 0, mine.handle
-
-    def function(a: Any) -> None:
-        stream = Stream()
-        stream.kept = to_cai(a, stream=stream)
-
-    adapt(function, "dlpack")(x)
-    assert x.exports == 1
-    gc.collect()
-    assert x.exports == 0
-
-
 @pytest.mark.parametrize("to", ["cai", "dlpack", "stand_in"])
 def test_calls_whose_arrays_are_kept_use_the_same_events_again(
     cuda: Any, library: StandIn, to: str
@@ -178,21 +137,6 @@ def test_calls_whose_arrays_are_kept_use_the_same_events_again(
     first = call()
     assert [call() for _ in range(4)] == [first] * 4
     cuda.synchronize()
-
-
-def test_a_capsule_that_is_kept_with_its_deleter_is_in_order_after_the_call(
-    cuda: Any, producer: Any
-) -> None:
-    x, mine, kept = made_on(cuda, producer, 7.0), cuda.stream("mine"), []
-
-    def function(a: Any) -> None:
-        kept.append(take(a.__dlpack__(stream=mine, max_version=(1, 0))))
-        kept.append(mine.read(x, name="the function's read"))
-
-    adapt(function, "dlpack")(x)
-    producer.fill(x, -1.0, name="the caller's next write")
-    assert done(kept[1]) == [7.0] * 4
-    kept[0].delete()
 
 
 def in_another_thread(call: Any) -> None:
@@ -235,15 +179,3 @@ def test_a_kept_view_that_is_released_while_the_call_ends_is_released_in_order(
     assert kept[0].owner is None
     producer.fill(x, -1.0, name="the caller's next write")
     assert done(kept[1]) == [7.0] * 4
-
-
-def test_a_kept_view_can_be_read_while_the_call_ends(cuda: Any, producer: Any) -> None:
-    x, kept, seen = made_on(cuda, producer, 7.0), [], []
-    mine = Asked(cuda.stream("mine"))
-
-    def function(a: Any) -> None:
-        kept.append(a)
-        mine.then = lambda: seen.append(a.__cuda_array_interface__["shape"])
-
-    adapt(function, stream=mine)(x)
-    assert seen == [(4,)]

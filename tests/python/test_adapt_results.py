@@ -11,7 +11,7 @@ import tvm_ffi
 from scenes import done
 from stand_in import Array, StandIn, library, made_on, no_libraries, producer
 
-from cai_bridge import CaiView, adapt, to_cai, to_dlpack
+from cai_bridge import CaiView, adapt, to_cai
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -126,13 +126,6 @@ def test_what_a_function_would_write_to_numpys_copy_is_refused_not_lost(
     assert adapt(lambda x: x[0], "numpy")(x) == 7.0
 
 
-def test_results_on_the_host_are_numpys_own(cuda: Any, producer: Any) -> None:
-    x = made_on(cuda, producer, 7.0)
-    made = adapt(lambda x: x.sum(), "numpy")(x)
-    assert made == 28.0
-    cuda.synchronize()
-
-
 # which stream a view is ready on that comes back
 
 
@@ -145,70 +138,3 @@ def test_what_comes_back_as_a_view_is_ordered_for_whoever_reads_it(cuda: Any) ->
     made.release()
     producer.fill(x, 9.0)
     assert done(read) == [1.0] * 4
-
-
-@pytest.mark.parametrize("returns", ["cai", "dlpack"])
-def test_a_view_that_comes_back_is_ready_on_the_functions_stream(cuda: Any, returns: str) -> None:
-    producer, own, reader = (cuda.stream(name) for name in ("producer's", "own", "reader's"))
-    x = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
-
-    def function() -> Any:
-        view = to_cai(x) if returns == "cai" else to_dlpack(x)
-        own.wait(producer.record())
-        own.fill(view, 3.0)
-        return view
-
-    made = adapt(function, stream=own, returns=returns)()
-    kind = "cai-waits" if returns == "cai" else "dlpack"
-    read = cuda.consumer(kind, reader).read(made)
-    assert done(read) == [3.0] * 4
-
-
-@pytest.mark.parametrize("what", ["the argument", "the caller's array", "a tree"])
-@pytest.mark.parametrize("returns", ["cai", "dlpack"])
-def test_a_reader_on_the_stream_that_a_result_names_is_waited_for(
-    cuda: Any, producer: Any, what: str, returns: str
-) -> None:
-    x, own = made_on(cuda, producer, 7.0, "cai3"), cuda.stream("own")
-    functions = {
-        "the argument": lambda a: a,
-        "the caller's array": lambda a: x,
-        "a tree": lambda a: [a],
-    }
-    made = adapt(functions[what], stream=own, returns=returns)(x)
-    made = to_cai(made[0] if what == "a tree" else made)
-    assert made.__cuda_array_interface__["stream"] == own.handle
-    read = own.read(made)
-    del made
-    producer.fill(x, 9.0)
-    assert done(read) == [7.0] * 4
-    assert x.exports == 0
-
-
-@pytest.mark.parametrize("returns", ["cai", "dlpack", "stand_in"])
-def test_a_result_makes_its_stream_wait_for_nothing_more(
-    cuda: Any, library: StandIn, producer: Any, returns: str
-) -> None:
-    own = cuda.stream("own")
-    result = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.stream("its library's"))
-    cuda.clear_calls()
-    made = adapt(lambda: result, stream=own, returns=returns)()
-    waits = [one.stream for one in cuda.calls if one.call == "cuStreamWaitEvent"]
-    # The stand-in's stream has to wait for it.
-    assert waits == ([library.streams[0].handle] if returns == "stand_in" else [])
-    del made
-    cuda.synchronize()
-
-
-@pytest.mark.parametrize("memory", ["device", "managed", "pinned"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
-def test_a_view_that_comes_back_from_a_stream_is_the_same_array(
-    cuda: Any, memory: str, dtype: str
-) -> None:
-    for shape in ((2, 3), (0, 3)):
-        x = cuda.array(fill=0.0, shape=shape, dtype=dtype, memory=memory, speaks="dlpack")
-        made = adapt(lambda a: a, "dlpack", stream=cuda.stream("own"))(to_dlpack(x))
-        given = to_dlpack(x)
-        for name in ("ptr", "shape", "strides", "dtype", "typestr", "readonly"):
-            assert getattr(made, name) == getattr(given, name)
-        assert made.__dlpack_device__() == given.__dlpack_device__()
