@@ -1,7 +1,7 @@
 """`python -m tests.mutants.layer`: mistakes all over the Rust sources, and who notices them.
 
     python -m tests.mutants.layer [--draw N] [--seed N] [--only REGEX] [--shard I/N] [--all]
-        [--of FILES] [--rare N] [--without FILES] [--cases N] [--log FILE] [--again]
+        [--of TESTS] [--rare N] [--without TESTS] [--cases N] [--log FILE] [--again]
 
 `sites` has the rules. All mistakes are in one build, of which each run makes one. The tests run
 once without any, which notes the places that each test reaches; then for each mistake those that
@@ -10,8 +10,9 @@ mistakes and files. Without more said the mistakes are those of drawn.txt; `--dr
 the same share of each folder's. What no test notices is printed; rust_argued.toml says of some why
 they are no mistakes, and which want a test. Exits with 1 where one is left.
 
-Whether test files can go: `--again --of FILES --without FILES`, where a mistake that is left was
-noticed by them alone. `--rare 8` looks at what few other files reach.
+Whether tests can go: `--again --of TESTS --without TESTS`, by their names as pytest has them. The
+mistakes that these notice are judged without them: one that is left was noticed by them alone.
+`--rare 8` looks at what few other files reach.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ ROOT = HERE.parents[1]
 COPY = ROOT / "target" / "mutants_layer"
 NOT_CORE = re.compile(
     r"test_(adapters|cli|commits|conformance|counts|describe|docs|doctor|examples|flat|fuzz|gpu_runs"
-    r"|imports|isolated|lab|matrix|mutants|nanobind|package|page|perturb|planted|program|warp_program"
-    r"|pytest_plugin|reports|rust|memory_class|c_interface|said|simulated|soak|stand_ins|systems|equivalence)"
+    r"|imports|isolated|lab|matrix|mutants|nanobind|package|page|perturb|planted|program|races"
+    r"|warp_program|pytest_plugin|reports|rust|memory_class|c_interface|said|simulated|soak"
+    r"|stand_ins|systems|equivalence)"
 )
 """The tests of other things than the core, or that build it for themselves."""
 Reached = dict[str, dict[str, Any]]
@@ -142,26 +144,22 @@ def drawn(sites: list[Site], asked: argparse.Namespace) -> list[Site]:
 
 
 def places_of(tests: Reached, of: str, rare: int) -> set[int]:
-    """List the places that tests of such files reach, and of at most so many other files."""
-    files = defaultdict[int, set[str]](set)
+    """List the places that such tests reach, and other tests of at most so many files."""
+    own, mine, others = re.compile(of), set[int](), defaultdict[int, set[str]](set)
     for name, one in tests.items():
-        for number in one["sites"]:
-            files[number].add(name.partition("::")[0])
-    own = re.compile(of)
-    found = set()
-    for number, some in files.items():
-        mine = {file for file in some if own.search(file)}
-        if mine and (not of or len(some - mine) <= rare):
-            found.add(number)
-    return found
+        if own.search(name):
+            mine.update(one["sites"])
+        else:
+            for number in one["sites"]:
+                others[number].add(name.partition("::")[0])
+    return {number for number in mine if len(others[number]) <= rare}
 
 
-def chooser(tests: Reached, cases: int, without: str, *, every: bool) -> Choose:
+def chooser(tests: Reached, cases: int, *, every: bool) -> Choose:
     """Choose the tests that reach a mistake, quick files first: some cases, then the others.
 
     For `every` file no others.
     """
-    out = re.compile(without or r"(?!)")
     reaching = defaultdict[int, list[str]](list)
     for name in sorted(tests, key=lambda name: tests[name]["seconds"]):
         for number in tests[name]["sites"]:
@@ -180,10 +178,9 @@ def chooser(tests: Reached, cases: int, without: str, *, every: bool) -> Choose:
     def choose(site: Site) -> tuple[list[str], float]:
         of_test, first, others = Counter[str](), list[str](), list[str]()
         for name in reaching[site.number]:
-            if not out.search(name.partition("::")[0]):
-                of_test[name.partition("[")[0]] += 1
-                is_one = of_test[name.partition("[")[0]] <= cases
-                (first if is_one else others).append(name)
+            of_test[name.partition("[")[0]] += 1
+            is_one = of_test[name.partition("[")[0]] <= cases
+            (first if is_one else others).append(name)
         names = by_file(first) + ([] if every else by_file(others))
         return names, sum(tests[name]["seconds"] for name in names)
 
@@ -245,12 +242,14 @@ def main() -> int:
     parser.add_argument("--draw", type=int, default=0, metavar="N", help="so many mistakes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="REGEX", help="names of mistakes")
-    parser.add_argument("--of", default="", metavar="REGEX", help="that such test files reach")
-    parser.add_argument("--rare", type=int, default=1000, metavar="N", help="and so many others")
+    parser.add_argument("--of", default="", metavar="REGEX", help="that such tests reach")
+    parser.add_argument(
+        "--rare", type=int, default=1000, metavar="N", help="and so many other files"
+    )
     parser.add_argument("--shard", default="1/1", metavar="I/N")
     parser.add_argument("--all", action="store_true", help="go on to the other files")
     parser.add_argument("--cases", type=int, default=2, metavar="N", help="of a test, at first")
-    parser.add_argument("--without", default="", metavar="REGEX", help="leave test files out")
+    parser.add_argument("--without", default="", metavar="REGEX", help="leave tests out")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--log", type=Path, metavar="FILE", help="gets a line a mistake")
     parser.add_argument("--again", action="store_true", help="with an earlier run's build")
@@ -262,10 +261,20 @@ def main() -> int:
     chosen = drawn([one for one in sites if one.number in by_place], asked)
     print(f"{len(sites)} mistakes, {len(by_place)} reached by {len(tests)} tests", flush=True)
     table = Table(argued(), asked.log)
-    choose = chooser(tests, asked.cases, asked.without, every=asked.all)
-    zygote = Zygote(chosen, choose, table.add, asked.jobs, asked.all)
-    options = ["-q", "-s", "-p", "no:cacheprovider", "--timeout", "60"]
-    pytest.main([*options, *core_tests()], plugins=[zygote])
+
+    def judged(chosen: list[Site], tests: Reached, tell: Callable[[Verdict], None]) -> None:
+        choose = chooser(tests, asked.cases, every=asked.all)
+        zygote = Zygote(chosen, choose, tell, asked.jobs, asked.all)
+        options = ["-q", "-s", "-p", "no:cacheprovider", "--timeout", "60"]
+        pytest.main([*options, *core_tests()], plugins=[zygote])
+
+    if asked.without:
+        out, noticed = re.compile(asked.without), list[Site]()
+        going = {name: one for name, one in tests.items() if out.search(name)}
+        judged(chosen, going, lambda one: noticed.append(one.site) if one.failed else None)
+        chosen, tests = noticed, {name: tests[name] for name in tests.keys() - going.keys()}
+        print(f"{len(going)} tests notice {len(chosen)} mistakes", flush=True)
+    judged(chosen, tests, table.add)
     return table.report()
 
 
