@@ -386,9 +386,10 @@ impl Holding {
         if self.home.producer.is_some() {
             return None;
         }
-        match known::from(py, &self.array, context) {
-            Some(known::From::Ours(producer, upstream, ready_on)) => {
-                (self.home.producer, self.home.upstream) = (producer, upstream);
+        match known::from(py, (&self.array, self.home.place), context) {
+            Some(known::From::Ours(home, ready_on)) => {
+                let own = std::mem::replace(&mut self.home, home);
+                self.home.ready_on = own.ready_on;
                 if let Some(KnownStream::Kept(kept)) = ready_on {
                     return Some(kept);
                 }

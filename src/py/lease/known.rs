@@ -14,8 +14,9 @@ use pyo3::prelude::*;
 
 use super::home::Home;
 use crate::descriptor::Descriptor;
+use crate::device::Place;
 use crate::lease::WordHasher;
-use crate::py::streams::{KnownStream, KnownStreams, StreamRef};
+use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
 /// What a lease says of its memory to those who come with it.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ struct Entry {
     length: u64,
     /// The producer's stream, and those upstream, as the lease has them.
     producer: Option<StreamRef>,
+    unnamed: Option<Unnamed>,
     upstream: KnownStreams,
     /// The stream that it was handed out as ready on; `None` for the legacy default one.
     ready_on: Option<Box<KnownStream>>,
@@ -162,6 +164,7 @@ impl Known {
             holder,
             length,
             producer: home.producer.as_ref().map(|kept| kept.clone_ref(py)),
+            unnamed: home.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
             upstream: home.upstream.clone_ref(py),
             ready_on: ready_on.map(Box::new),
             later: KnownStreams::NONE,
@@ -219,24 +222,32 @@ fn give_back_room(entries: &mut Entries) {
 
 /// Where memory is from that came in a tensor without a word of the producer's stream.
 pub(super) enum From {
-    /// Our own tensor, and so all that is known of it: the producer's stream, those upstream, and the one that it was
-    /// handed out as ready on.
-    Ours(Option<StreamRef>, KnownStreams, Option<KnownStream>),
+    /// Our own tensor, and so all that is known of it: its home, and the stream that it was handed out as ready on.
+    Ours(Home, Option<KnownStream>),
     /// Another's over the same memory. It may be around one of ours, or beside it.
     Same(Vec<KnownStream>),
 }
 
 /// Where the memory of `array` is from, which came in a tensor of that `manager_ctx`, if it is some of a lease's.
-pub(super) fn from(py: Python<'_>, array: &Descriptor, context: usize) -> Option<From> {
+pub(super) fn from(
+    py: Python<'_>,
+    (array, place): (&Descriptor, Place),
+    context: usize,
+) -> Option<From> {
     if array.ptr() == 0 {
         return None;
     }
     let entries = entries();
     let Some(same) = entries.get(&array.span().0) else { return Some(From::Same(Vec::new())) };
     if let Some(ours) = same.get(context) {
-        let producer = ours.producer.as_ref().map(|kept| kept.clone_ref(py));
+        let home = Home {
+            producer: ours.producer.as_ref().map(|kept| kept.clone_ref(py)),
+            unnamed: ours.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
+            upstream: ours.upstream.clone_ref(py),
+            ..Home::at(place)
+        };
         let ready_on = ours.ready_on.as_ref().map(|kept| kept.clone_ref(py));
-        return Some(From::Ours(producer, ours.upstream.clone_ref(py), ready_on));
+        return Some(From::Ours(home, ready_on));
     }
     Some(From::Same(same.sources(py)))
 }

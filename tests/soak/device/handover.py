@@ -131,7 +131,9 @@ class HandOvers(Lives):
                 # The stream that its dict names, too: it moves with that one.
                 on = home
             # Who names none then may name one at the end.
-            view = view._replace(unnamed=home is None and array.says("cai") == "cai3")
+            view = view._replace(
+                unnamed=home is None and not array.empty and array.says("cai") == "cai3"
+            )
             return view._replace(ready=ready, on=on, tensor=True, home=home)
         if array.says("cai") in SILENT:
             if not array.empty:
@@ -265,7 +267,8 @@ class HandOvers(Lives):
         view = view._replace(ready=stream)
         home = view.home
         stays = home is not None and self.also(home, view) is None
-        if stays and home.stream == stream == self.confirmed(home, view):
+        near = self.lanes[stream].device == view.place
+        if near and stays and home.stream == stream == self.confirmed(home, view):
             return view._replace(on=home)
         kept, on = self.producer(str(step.stream), view.place, passed_on=True)
         return view._replace(ready=told(stream, on), on=on).above(*([kept] if kept else []))
