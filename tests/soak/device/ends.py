@@ -220,6 +220,8 @@ class Ends(Model):
         elif user.kind == "on":
             assert user.kept is not None
             alive = self.confirmed(user.kept, view)
+            gone = alive is None and self.lanes[user.kept.stream].device in self.ended
+            wants(self.capture is None or not gone, "what stands in for its stream is not captured")
             users += [alive] if alive else []
             unsure, lacking = alive is None, {user.kept.stream}
         elif user.kind == "unnamed":

@@ -154,7 +154,8 @@ class HandOvers(Lives):
             # The stream that a stranger's dict names is heard as well.
             wants(self.capture is None or array.pending in {None, stream}, "it may be refused")
             named = array.pending
-            if named not in {None, stream} and self.lanes[str(named)].device == array.device:
+            if named not in {None, stream}:
+                wants(self.lanes[str(named)].device == array.device, "its streams are elsewhere")
                 # And it waits at the end, as the producer's own does.
                 view = view.above(self.exporters(str(named)))
         home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
