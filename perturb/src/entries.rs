@@ -283,6 +283,9 @@ hooks! {
     cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz = "cuStreamBeginCapture", Kind::Begin, (a b);
     cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz = "cuStreamBeginCaptureToGraph", Kind::Begin, (a b c d e f);
     cuStreamEndCapture / cuStreamEndCapture_ptsz = "cuStreamEndCapture", Kind::End, (a b);
+    cuMemcpyAtoH_v2 / cuMemcpyAtoH_v2_ptds = "cuMemcpyAtoH", Kind::Noted, (a b c d);
+    cuMemcpyHtoA_v2 / cuMemcpyHtoA_v2_ptds = "cuMemcpyHtoA", Kind::Noted, (a b c d);
+    cuMemcpy3DPeer / cuMemcpy3DPeer_ptds = "cuMemcpy3DPeer", Kind::Noted, (a);
     cuMemAlloc_v2 = "cuMemAlloc", Kind::Noted, (a b);
     cuMemAllocPitch_v2 = "cuMemAllocPitch", Kind::Noted, (a b c d e);
     cuMemAllocManaged = "cuMemAllocManaged", Kind::Noted, (a b c);

@@ -350,3 +350,17 @@ def test_threads_that_keep_to_their_own_are_not_accused_and_others_are_suspects_
     assert (status, named(found, "proven", "race")) == (0, set()), found
     # Threads run in another order in the second run, so that it may look at other launches.
     assert run(text.format(right=0))[1]["pairs"]
+
+
+def test_a_copy_of_an_array_for_which_the_host_waits_orders_what_comes_behind(run: Races) -> None:
+    text = f"""
+        {TWO}
+        launch("fill", a, x, 7)
+        order(a, LEGACY)
+        if {{waits}}: assert cuda.cuMemcpyAtoH_v2(*map(c_uint64, (0, 1, 0, 8))) == 0
+        launch("copy", b, y, x)
+        """
+    status, found = run(text.format(waits=0))
+    assert (status, len(named(found, "proven"))) == (1, 1), found
+    status, found = run(text.format(waits=1))
+    assert (status, found["pairs"]) == (0, []), found

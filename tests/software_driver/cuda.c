@@ -435,6 +435,9 @@ R cuMemcpyDtoH_v2(u64 to, u64 from, u64 size) { return now(to, from, size); }
 R cuMemcpyHtoD_v2(u64 to, u64 from, u64 size) { return now(to, from, size); }
 R cuMemcpy2D_v2(u64 *c) { return now(c[11], c[4], c[14] * c[15]); }
 R cuMemcpy2DUnaligned_v2(u64 *c) { return now(c[11], c[4], c[14] * c[15]); }
+R cuMemcpyAtoH_v2(u64 to, u64 array, u64 offset, u64 size) { (void)to; (void)array; (void)offset; (void)size; upto(of(0), of(0)->queued); return SUCCESS; }
+R cuMemcpyHtoA_v2(u64 array, u64 offset, u64 from, u64 size) { return cuMemcpyAtoH_v2(from, array, offset, size); }
+R cuMemcpy3DPeer(u64 *c) { return now(c[17], c[6], c[22] * c[23] * c[24]); }
 R cuMemcpy3D_v2(u64 *c) { return now(c[17], c[6], c[22] * c[23] * c[24]); }
 
 static void *opaque(void *p) { __asm__("" : "+r"(p)); return p; }

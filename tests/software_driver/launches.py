@@ -96,6 +96,7 @@ def write() -> None:
 
 
 SYNCHRONOUS = {"cuMemcpyDtoD", "cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemcpy"}
+SYNCHRONOUS |= {"cuMemcpyAtoH", "cuMemcpyHtoA", "cuMemcpy3DPeer"}
 SYNCHRONOUS |= {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy3D"}
 ASYNC: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuLaunchKernel", 7000): lambda: (fill(), 1, 1, 1, 1, 1, 1, 0, given, arguments(), 0),
@@ -165,6 +166,9 @@ ENDS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuCtxDestroy_v2", 4000): lambda: (CONTEXT,),
 }
 NOTED: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuMemcpyAtoH_v2", 3020): lambda: (g, 1, 0, 8),
+    ("cuMemcpyHtoA_v2", 3020): lambda: (1, 0, g, 8),
+    ("cuMemcpy3DPeer", 4000): lambda: (copy_3d(),),
     ("cuMemAlloc_v2", 3020): lambda: (words(0), 8),
     ("cuMemAllocPitch_v2", 3020): lambda: (words(0), words(0), 8, 2, 4),
     ("cuMemAllocManaged", 6000): lambda: (words(0), 8, 1),
@@ -206,6 +210,7 @@ NOTED: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
 }
 TWO_FORMS = {"cuStreamSynchronize", "cuStreamQuery", "cuMemAllocAsync", "cuMemAllocFromPoolAsync"}
 TWO_FORMS |= {"cuStreamWaitValue32_v2", "cuStreamWaitValue64_v2", "cuStreamBatchMemOp_v2"}
+TWO_FORMS |= {"cuMemcpyAtoH_v2", "cuMemcpyHtoA_v2", "cuMemcpy3DPeer"}
 TWO_FORMS |= {"cuWaitExternalSemaphoresAsync", "cuGraphInstantiateWithParams"}
 ONE_FORM = {symbol for symbol, _ in (*WAITS, *ENDS, *NOTED)} - TWO_FORMS
 

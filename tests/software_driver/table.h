@@ -52,6 +52,8 @@
   O(cuCtxDestroy, 4000, cuCtxDestroy_v2, 1) O(cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2, 1) \
   O(cuDevicePrimaryCtxRelease, 11000, cuDevicePrimaryCtxRelease_v2, 1) T(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2, _ptsz, 2) \
   T(cuStreamBeginCaptureToGraph, 12030, cuStreamBeginCaptureToGraph, _ptsz, 6) T(cuStreamEndCapture, 10000, cuStreamEndCapture, _ptsz, 2) \
+  T(cuMemcpyAtoH, 3020, cuMemcpyAtoH_v2, _ptds, 4) T(cuMemcpyHtoA, 3020, cuMemcpyHtoA_v2, _ptds, 4) \
+  T(cuMemcpy3DPeer, 4000, cuMemcpy3DPeer, _ptds, 1) \
   O(cuMemAlloc, 3020, cuMemAlloc_v2, 2) O(cuMemAllocPitch, 3020, cuMemAllocPitch_v2, 5) O(cuMemAllocManaged, 6000, cuMemAllocManaged, 3) \
   T(cuMemAllocAsync, 11020, cuMemAllocAsync, _ptsz, 3) T(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync, _ptsz, 4) \
   O(cuMemHostRegister, 6050, cuMemHostRegister_v2, 3) O(cuMemMap, 10020, cuMemMap, 5) O(cuMemUnmap, 10020, cuMemUnmap, 2) \

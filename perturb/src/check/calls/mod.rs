@@ -161,6 +161,9 @@ impl<'a> Reader<'a> {
             | Row::cuMemHostUnregister
             | Row::cuMemUnmap
             | Row::cuModuleUnload
+            | Row::cuMemcpyAtoH_v2
+            | Row::cuMemcpyHtoA_v2
+            | Row::cuMemcpy3DPeer
             | Row::cuCtxDestroy_v2
             | Row::cuDevicePrimaryCtxReset_v2 => Some(For::All),
             _ => None,
