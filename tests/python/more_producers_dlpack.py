@@ -40,20 +40,10 @@ also("dlpack-same-device", "it is the CPU", DLPACK, device=lambda self: (1, 0))
 also("dlpack-same-device", "it is managed memory", DLPACK, device=lambda self: (13, 0))
 
 
-def stream_only(self, stream=None):
-    return self.capsule(stream, None, None, None)
-
-
-def no_device(self, *, stream=None, max_version=None, copy=None):
-    return self.capsule(stream, max_version, None, copy)
-
-
 def positions(self, stream=None, max_version=None, device=None, copied=None, /):
     return self.capsule(stream, max_version, device, copied)
 
 
-also("dlpack-keywords", "it takes a stream only", DLPACK, __dlpack__=stream_only)
-also("dlpack-keywords", "it takes no dl_device", DLPACK, __dlpack__=no_device)
 also("dlpack-keywords", "it takes them by position", DLPACK, __dlpack__=positions)
 also(
     "dlpack-legacy",

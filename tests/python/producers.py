@@ -61,14 +61,33 @@ class Memory:
     def __init__(self, nbytes):
         self.bytes = device().alloc(nbytes) if nbytes else None
         self.ptr = self.bytes.ptr if nbytes else 0
-        self.streams = []
+        self._streams = []
+        self.thread, self.own_work = threading.get_ident(), None
+
+    @property
+    def streams(self):
+        """Those that work is queued on, by streams that this thread knows."""
+        self.settle()
+        return self._streams
+
+    @streams.setter
+    def streams(self, streams):
+        self._streams = streams
+
+    def settle(self):
+        """In another thread, 2 is another stream: one of ours stands for that of before."""
+        if self.thread != threading.get_ident() and self.own_work is not None:
+            own = device().stream()
+            own.wait(self.own_work)
+            self._streams = [own if one.handle == 2 else one for one in self._streams]
+            self.own_work = None
+        self.thread = threading.get_ident()
 
     def used_on(self, stream):
+        self.settle()
         if stream.handle == 2:
-            # Each thread has another one by this name: a stream of the library's comes behind it.
-            behind, stream = stream.record(), device().stream()
-            stream.wait(behind)
-        self.streams = [one for one in self.streams if one.handle != stream.handle] + [stream]
+            self.own_work = stream.record()
+        self._streams = [one for one in self._streams if one.handle != stream.handle] + [stream]
 
     def order_before(self, stream):
         for one in self.streams:

@@ -247,9 +247,11 @@ class Array:
         shown, flags = self, int(self.readonly)
         if copy:
             consumer = cuda().stream_of(stream or 1) if stream != -1 else cuda().legacy
+            last = self.memory.last or cuda().legacy
             self.memory.order_before(consumer)
             with use(consumer):
                 shown, flags = self.copy(), 2
+            self.memory.last = last  # the consumer's stream may go
             if not versioned:
                 flags = 0
         tensor = shown.managed(versioned, flags)

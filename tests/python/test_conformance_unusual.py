@@ -245,11 +245,17 @@ def test_a_copy_in_memory_of_the_host_is_served(lab: Any) -> None:
             def capsule(self, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
                 if device != (1, 0):
                     return Array.capsule(self, stream, newest, device, copy)
+                if copy is False:
+                    raise BufferError("copy: got False; allowed: None or True")
                 own = [*flat(self.tolist())]
                 values = (ctypes.c_float * len(own))(*own)
                 strides = [step // 4 for step in compact_strides(self._region.shape, 4)]
                 tensor = self.managed(
-                    ptr=ctypes.addressof(values), device=device, owner=values, strides=strides
+                    ptr=ctypes.addressof(values),
+                    device=device,
+                    owner=values,
+                    strides=strides,
+                    flags=2,
                 )
                 return tensor.capsule()
 

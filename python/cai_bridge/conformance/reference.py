@@ -94,8 +94,9 @@ class Memory:
 
     def used_on(self, stream: Any) -> None:
         """Note that work is queued on a stream."""
-        if handle_of(stream) == PER_THREAD:
-            # Each thread has another one by this name: a stream of the lab's comes behind it.
+        if handle_of(stream) == PER_THREAD or isinstance(stream, _Named):
+            # Each thread has another one by this name, and a consumer's may go: a stream of the
+            # lab's comes behind it.
             behind, stream = stream, self.lab.stream(NAME)
             self.lab.order(handle_of(behind), stream.handle)
         self.streams.pop(handle_of(stream), None)

@@ -58,22 +58,26 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 def dlpack_keywords(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     first = fields_by(x, case)
-    own, without = stream_taken(x), []
+    expect(not lacks(x, "stream"), "it takes no stream by keyword")
+    own, with_it, without = stream_taken(x), set(), {}
     wishes_of = (
         *({"max_version": (1, 0)}, {"dl_device": first.device}, {"copy": None}, {"copy": False}),
     )
     for wish in wishes_of:
+        [name] = wish
         try:
             x.__dlpack__(**own, **wish)
+            with_it.add(name)
         except TypeError as error:
-            [name] = wish
             expect(lacks(x, name), f"with {wish}: TypeError: {error}")
-            without.append(name)
+            without[name] = error
         except BufferError as refused:
             # Legacy capsules may be refused, and cannot say that memory is read-only.
             needs(not has_versioned(x, **own, **wish), f"{wish}: {refused}")
             raise
-    return f"without {' and '.join(dict.fromkeys(without))}" if without else "all taken"
+    for name in with_it & without.keys():
+        expect(False, f"{name} is taken, and is not: TypeError: {without[name]}")
+    return f"without {' and '.join(without)}" if without else "all taken"
 
 
 @dlpack("version")

@@ -51,7 +51,10 @@ def by_capsule(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, An
 
 def by_bare_call(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
     """Ask for a capsule and name no stream, which is the same as to name the default one."""
-    capsule = export(x, case)
+    try:
+        capsule = export(x, case)
+    except BufferError as refused:
+        raise NotApplicableError(f"refused: {refused}") from refused
     lab.order(1, mine)
     return lab.region(describe(capsule)["capsule"]), "asked without stream=", capsule
 

@@ -30,6 +30,7 @@ def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late
     needs(not own, OWN_DEFAULT)
     if case.stream == "another thread's":
         needs(not lab.timed, "a GPU drops a thread's stream with the thread")
+        needs(case.moment != "between writes", "nothing more is queued there")
         case = case.but(stream="per-thread", thread="the work", current="none")
     late = elsewhere(lab, case, "the work", lambda: _worked(p, lab, case, value))
     if case.current == "the work's":
