@@ -96,6 +96,8 @@ class Ends(Model):
         held, before = self.holds.pop(name), self.doubt
         view = self.views.get(name)
         if name in self.lost:
+            # What stands in for its consumer's stream is not captured, and may be waited for.
+            wants(self.capture is None)
             # There is nothing to order any more. It is let go of, at once or a little later.
             self.doubt = (self.doubt or 0) | self.after[HOST]
         elif view is not None and not self.arrays[view.array].empty:
@@ -220,8 +222,6 @@ class Ends(Model):
         elif user.kind == "on":
             assert user.kept is not None
             alive = self.confirmed(user.kept, view)
-            gone = alive is None and self.lanes[user.kept.stream].device in self.ended
-            wants(self.capture is None or not gone, "what stands in for its stream is not captured")
             users += [alive] if alive else []
             unsure, lacking = alive is None, {user.kept.stream}
         elif user.kind == "unnamed":
