@@ -1,13 +1,14 @@
 """`python -m tests.gpu`: the GPU tests in processes side by side, then those that must run alone.
 
-    python -m tests.gpu [--processes N] [--commit SHA] [--last FILE] [pytest's arguments ...]
+    python -m tests.gpu [--processes N] [--spread N] [--commit SHA] [--last FILE]
+        [pytest's arguments ...]
 
 Run from the checkout, with `cai_bridge` importable. `--processes 0` runs all in one process. Tests
 marked `alone` measure times or free memory: they run last, one by one. What was skipped is printed
-by its reason, then one line of figures. Arguments that name tests choose those, of all GPU tests
-otherwise. Without arguments for pytest tests/gpu/LAST.md says what came of it; `--commit` is for a
-tree without a repository, and the variable COMMIT is as good. Exits with 1 if a test failed, with
-2 if none ran.
+by its reason, then one line of figures. `--spread 4` gives each process one of 4 GPUs. Arguments
+that name tests choose those, of all GPU tests otherwise. Without arguments for pytest
+tests/gpu/LAST.md says what came of it; `--commit` is for a tree without a repository, and the
+variable COMMIT is as good. Exits with 1 if a test failed, with 2 if none ran.
 """
 
 from __future__ import annotations
@@ -68,10 +69,13 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu")
     parser.add_argument("--processes", type=int, default=8, help="side by side (default: 8)")
+    parser.add_argument("--spread", type=int, metavar="N", help="a process has one of N GPUs")
     parser.add_argument("--commit", help="the commit that the tree is of")
     parser.add_argument("--last", type=Path, default=HERE / "LAST.md", help="where figures go")
     asked, arguments = parser.parse_known_args()
     named = any((ROOT / one.partition("::")[0]).exists() for one in arguments)
+    if asked.spread:
+        os.environ["SPREAD_OVER_GPUS"] = str(asked.spread)
     tests = arguments if named else ["tests/gpu", *arguments]
     with tempfile.TemporaryDirectory() as folder:
         beside = run(asked.processes, "not alone", tests, Path(folder) / "beside.xml")

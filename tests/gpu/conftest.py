@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .figures import one_gpu_of
+
 # Before any library is imported: JAX must leave memory to the others and keep 64-bit dtypes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 # Numba warns of every small launch, and these are all small.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
+# With `--spread N` each process of pytest-xdist has one of N GPUs.
+os.environ.update(one_gpu_of(os.environ))
 
 import numpy as np
 import pytest

@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -90,3 +91,11 @@ def page(figures: Figures, line: str, machine: str, commit: str, options: str = 
     return (
         f"# The last run of `make gpu`\n\nWritten by it.\n\n| | |\n|---|---|\n{table}\n\n{skips}\n"
     )
+
+
+def one_gpu_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Name the GPU of a process of pytest-xdist, where each has one of several."""
+    worker, spread = environment.get("PYTEST_XDIST_WORKER"), environment.get("SPREAD_OVER_GPUS")
+    if not (worker and spread):
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": str(int(worker.removeprefix("gw")) % int(spread))}

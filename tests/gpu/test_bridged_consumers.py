@@ -1,8 +1,10 @@
 """Consumers behind the bridge keep what they do not keep by themselves.
 
 What is left is the consumer's own: CuPy and torch write to memory that they are told is read-only,
-order their own streams as their users say, and CuPy reads items of types that it lacks as bytes.
-Neither can tell bfloat16 from a dict. (torch ends the process on negative strides: not asked.)
+order their own streams as their users say, at a hand-over and at an end, and CuPy reads items of
+types that it lacks as bytes. Neither can tell bfloat16 from a dict. The bridge reads the producer's
+dict once more when a consumer takes a view of it. (torch ends the process on negative strides: not
+asked.)
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from cai_bridge.conformance import check_consumer, consumer_named, requirements
 from cai_bridge.conformance.known import known
 from cai_bridge.conformance.lab.gpu import GpuLab
 
+BY_USERS = {"takes-cai-other-stream", "takes-cai-return", "takes-cai-return-write"}
+CAI = {"takes-cai-readonly", "takes-cai-one-read", *BY_USERS}
+QUEUED = "takes-dlpack-deleter-queued"
 CASES = [
     # library, the protocol that it is judged by, what it fails in
-    ("cupy", "cai", {"takes-cai-readonly", "takes-cai-other-stream"}),
-    ("torch", "cai", {"takes-cai-readonly", "takes-cai-other-stream"}),
-    ("cupy", "dlpack", {"takes-dlpack-readonly", "takes-dlpack-other-types"}),
-    ("torch", "dlpack", {"takes-dlpack-other-stream"}),
+    ("cupy", "cai", CAI),
+    ("torch", "cai", CAI),
+    ("cupy", "dlpack", {"takes-dlpack-readonly", "takes-dlpack-other-types", QUEUED}),
+    ("torch", "dlpack", {"takes-dlpack-other-stream", QUEUED}),
 ]
 
 

@@ -178,7 +178,11 @@ class Device:
     def set_current(self) -> None:
         pass
 
-    def allocate(self, _: int) -> Any:
+    def create_stream(self) -> None:
+        return None
+
+    def allocate(self, _: int, *, stream: Any) -> Any:
+        del stream
         return SimpleNamespace(handle=self.memory.__array_interface__["data"][0])
 
 
