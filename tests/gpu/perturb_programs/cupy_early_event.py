@@ -5,6 +5,7 @@ from common import WORDS, run
 
 writer, reader = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
 x = cupy.zeros(WORDS, dtype="f4")
+cupy.cuda.Device().synchronize()
 with reader:
     x.max().get()
 cupy.cuda.Device().synchronize()
