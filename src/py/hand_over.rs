@@ -55,7 +55,7 @@ pub(crate) fn hand_over<'a, 'py: 'a>(
     if stays(door, py, source, &to, Elided::SameStream)? {
         return Ok(());
     }
-    hand_over_by_order(door, py, source, to)
+    hand_over_by_order(door, py, source, &to)
 }
 
 #[inline(never)]
@@ -63,12 +63,12 @@ fn hand_over_by_order<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
     source: &mut Holding,
-    to: To<'a, 'py>,
+    to: &To<'a, 'py>,
 ) -> PyResult<()> {
     let step = decide(door, py, source, to)?;
     step.order(door, py, source)?;
     let at = step.at;
-    finish(py, source, &to, at)
+    finish(py, source, to, at)
 }
 
 /// Makes several arrays usable, each where the consumer of its number works. One event orders all that are ready on the
@@ -110,7 +110,7 @@ fn order_all<'a, 'py: 'a>(
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
             if source.home.may_close(source.ready) == closes {
-                let decided = decide(door, py, source, consumer(item)).map_err(about(item))?;
+                let decided = decide(door, py, source, &consumer(item)).map_err(about(item))?;
                 *step = Some((item, decided));
             }
         }
@@ -252,7 +252,7 @@ fn decide<'h, 'py: 'h>(
     door: &'static str,
     py: Python<'py>,
     source: &'h Holding,
-    to: To<'h, 'py>,
+    to: &To<'h, 'py>,
 ) -> PyResult<Step<'h>> {
     let array = to.array.unwrap_or(&source.array);
     let at = consumers_place(array, source.home.place);

@@ -57,18 +57,12 @@ fn order(
     also: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    let (driver, objects) = (&end.driver, Objects::default());
+    let driver = &end.driver;
     let collected = end.by_object && end.collected;
     let sides = Sides { home, used, also: also.is_some(), in_call: end.in_call, collected };
-    let (mut answers, mut known, mut libraries) = (Answers::default(), None::<Gathered<'_>>, None);
+    let mut answers = Answers::default();
     let plan = loop {
-        let now = Answers {
-            streams: known.as_ref().map(|known| &*known.streams),
-            collected: known.is_some() && end.by_object && is_of_garbage(py, end, home),
-            libraries: libraries.as_deref(),
-            ..answers
-        };
-        match plan::next(&sides, &now) {
+        match plan::next(&sides, &answers) {
             Next::Do(plan) => break plan,
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(home.stays(py, driver)?);
@@ -80,13 +74,51 @@ fn order(
                 answers.all_on_legacy = Some(all == Some(true));
             }
             Next::Ask(Question::BothLive) => answers.both_live = Some(pair(py, end, home, used)?),
-            Next::Ask(Question::Streams) => known = Some(gather(py, driver, home, used, also)?),
-            Next::Ask(Question::Libraries) => {
-                let asked = known.as_mut().map(|known| known.ask(py, used, &objects, found));
-                libraries = Some(asked.transpose()?.unwrap_or_default());
+            Next::Ask(Question::Streams | Question::Libraries) => {
+                return order_by_streams(py, end, &sides, also, found);
             }
         }
     };
+    carry_out(py, end, &sides, plan, None)
+}
+
+/// Makes the orders where all streams are to be found.
+#[inline(never)]
+fn order_by_streams(
+    py: Python<'_>,
+    end: &End,
+    sides: &Sides<'_>,
+    also: Option<Alive<'_>>,
+    found: &mut Vec<KnownStream>,
+) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+    let (home, used, objects) = (sides.home, sides.used, Objects::default());
+    let mut known = gather(py, &end.driver, home, used, also)?;
+    let mut libraries = None;
+    let plan = loop {
+        let answers = Answers {
+            streams: Some(&known.streams),
+            collected: end.by_object && is_of_garbage(py, end, home),
+            libraries: libraries.as_deref(),
+            ..Answers::default()
+        };
+        match plan::next(sides, &answers) {
+            Next::Do(plan) => break plan,
+            Next::Ask(_) => libraries = Some(known.ask(py, used, &objects, found)?),
+        }
+    };
+    carry_out(py, end, sides, plan, Some(&known))
+}
+
+/// Does what was decided of the streams `known`, if they were found.
+#[inline]
+fn carry_out(
+    py: Python<'_>,
+    end: &End,
+    sides: &Sides<'_>,
+    plan: Plan<'_>,
+    known: Option<&Gathered<'_>>,
+) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+    let (driver, home, used) = (&end.driver, sides.home, sides.used);
     match plan {
         Plan::Nothing(why) => {
             tell_elided(home, why);
@@ -99,7 +131,7 @@ fn order(
         }
         Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
         Plan::Wait(lost, parties) => {
-            let dropped = known.as_ref().map_or(&[][..], |known| &known.dropped);
+            let dropped = known.map_or(&[][..], |known| &known.dropped);
             let reason = match lost {
                 Lost::Stream(handle) if dropped.contains(&handle) => WaitReason::StreamGone,
                 Lost::Stream(_) => WaitReason::ConsumerUnknown,
@@ -112,7 +144,7 @@ fn order(
             if let Lost::Stream(handle) = lost
                 && !dropped.contains(&handle)
             {
-                let line = known.as_ref().and_then(|known| known.line);
+                let line = known.and_then(|known| known.line);
                 warned::uncovered(py, used.at, handle, line)?;
             }
             Ok(Settlement::Done)
