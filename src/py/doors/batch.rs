@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
-use super::call_argument::CallArgument;
+use super::call_argument::{CallArgument, Lent};
 use super::consumer_stream::ConsumerStream;
 use super::library::{DOOR, ToLibrary};
 use super::maker::Maker;
@@ -19,9 +19,6 @@ use crate::py::observe::By;
 use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
 use crate::py::streams::Argument;
-
-/// What ends the loan of each array that is for one call.
-pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 
 /// What several arrays became.
 #[derive(Default)]

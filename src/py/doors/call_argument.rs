@@ -4,11 +4,15 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use smallvec::SmallVec;
 
 use crate::py::interpreter::{Answer, act};
 use crate::py::lease::{Holding, Watch, goes_on};
 use crate::py::streams::Argument;
 use crate::py::views::View;
+
+/// What ends the loan of each array that is for one call.
+pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 
 /// One array that was converted for a call.
 #[pyclass(frozen, module = "cai_bridge", name = "_CallArgument")]

@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::Optional;
-use super::batch::Lent;
+use super::call_argument::Lent;
 use super::consumer_stream::ConsumerStream;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::to_dlpack::is_on_host;

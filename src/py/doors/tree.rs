@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Optional;
-use super::batch::Lent;
+use super::call_argument::Lent;
 use crate::py::interpreter::{Signals, answered};
 use crate::py::item_error::ItemError;
 

@@ -6,7 +6,8 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::batch::{Batch, Lent};
+use super::batch::Batch;
+use super::call_argument::Lent;
 use super::library::ToLibrary;
 use super::maker::Maker;
 use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};

@@ -221,6 +221,7 @@ fn give_back_room(entries: &mut Entries) {
 }
 
 /// Where memory is from that came in a tensor without a word of the producer's stream.
+#[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
     /// Our own tensor, and so all that is known of it: its home, and the stream that it was handed out as ready on.
     Ours(Home, Option<KnownStream>),
