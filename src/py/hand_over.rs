@@ -208,7 +208,7 @@ fn follow(
 }
 
 /// The array is the consumer's from here on. The consumer works at `at`.
-#[inline]
+#[inline(always)]
 fn finish(py: Python<'_>, source: &mut Holding, to: &To<'_, '_>, at: Place) -> PyResult<()> {
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.hand_to(py, to.argument, at)?;
@@ -247,7 +247,7 @@ type Pair = (Source, Option<Source>, Place, bool);
 type Source = (Stream, bool, Place);
 
 /// Asks which stream `source` is ready on, and decides what its consumer waits for.
-#[inline]
+#[inline(always)]
 fn decide<'h, 'py: 'h>(
     door: &'static str,
     py: Python<'py>,
@@ -308,7 +308,7 @@ impl Step<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn order(&self, door: &'static str, py: Python<'_>, source: &Holding) -> Result<()> {
         let (ready, place) = (source.ready, source.home.place);
         let purpose = Purpose::hand_over_of(door, ready);

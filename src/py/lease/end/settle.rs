@@ -63,6 +63,7 @@ fn order(
     let mut answers = Answers::default();
     let plan = loop {
         match plan::next(&sides, &answers) {
+            Next::Do(Plan::Edge(user, producer)) => return give_back(py, end, (user, producer)),
             Next::Do(plan) => break plan,
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(home.stays(py, driver)?);
@@ -124,11 +125,7 @@ fn carry_out(
             tell_elided(home, why);
             Ok(Settlement::Done)
         }
-        Plan::Edge(user, producer) => {
-            let door = Purpose::give_back("release");
-            order::connect(door, driver, (user, producer), |call| detach(py, call))?;
-            Ok(Settlement::Done)
-        }
+        Plan::Edge(user, producer) => give_back(py, end, (user, producer)),
         Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
         Plan::Wait(lost, parties) => {
             let dropped = known.map_or(&[][..], |known| &known.dropped);
@@ -150,6 +147,17 @@ fn carry_out(
             Ok(Settlement::Done)
         }
     }
+}
+
+/// Makes the producer's stream, the second of `edge`, wait for the user's.
+#[inline]
+fn give_back(
+    py: Python<'_>,
+    end: &End,
+    edge: (Alive<'_>, Alive<'_>),
+) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+    order::connect(Purpose::give_back("release"), &end.driver, edge, |call| detach(py, call))?;
+    Ok(Settlement::Done)
 }
 
 /// The one consumer's stream and the producer's, where both are alive.
