@@ -93,8 +93,12 @@ def before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Any:
         return c.take(type(x)(lab))
     if case.moment == "after a part of it":
         needs(x.region.size, "it has no items")
+        contents = x.contents()
         part = attempt(c.take, x.first_item())
         needs(not isinstance(part, Refusal), f"a part of it is {part}")
+        # What is written beside an item, the requirement of unwritten arrays tells.
+        lab.synchronize()
+        lab.store(x.memory.ptr, contents)
         return part
     if case.moment == "after a refusal":
         refuse(c, type(x), lab)
