@@ -113,6 +113,10 @@ class _Memory:
         self._streams: list[SimulatedStream] = []
 
     def used_on(self, stream: SimulatedStream) -> None:
+        if stream.handle == 2:
+            # The handle means another stream in each thread: a stream of our own takes its place.
+            queued, stream = stream.record(), cuda().stream()
+            stream.wait(queued)
         others = [one for one in self._streams if one.handle != stream.handle]
         self._streams = [*others, stream]
 
@@ -122,6 +126,7 @@ class _Memory:
         *others, last = self._streams
         for other in others:
             last.wait(other.record())
+        self._streams = [last]
         return last.handle
 
 

@@ -325,6 +325,16 @@ def to_cai(
     Notes
     -----
     CUDA Array Interface (Version 3), "Synchronization"; DLPack 1.3, "Python Specification".
+
+    Examples
+    --------
+    >>> from cai_bridge import to_cai
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> with simulated_cuda() as cuda:
+    ...     x, stream = cuda.array([1.0, 2.0], speaks="dlpack"), cuda.stream()
+    ...     with to_cai(x, stream=stream) as view:
+    ...         view.__cuda_array_interface__["stream"] == stream.handle
+    True
     """
 
 def from_cai(
@@ -386,6 +396,15 @@ def from_cai(
     Notes
     -----
     CUDA Array Interface (Version 3), "Synchronization" and "Lifetime management".
+
+    Examples
+    --------
+    >>> from cai_bridge import from_cai
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> with simulated_cuda() as cuda:
+    ...     x, stream = cuda.array([1.0, 2.0], speaks="cai3"), cuda.stream()
+    ...     capsule = from_cai(x).__dlpack__(stream=stream.handle)
+    ...     del capsule  # a consumer takes it: torch.from_dlpack(from_cai(x))
     """
 
 def to_dlpack(
@@ -420,6 +439,16 @@ def to_dlpack(
     Notes
     -----
     DLPack 1.3, "Python Specification".
+
+    Examples
+    --------
+    >>> from cai_bridge import to_dlpack
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> with simulated_cuda() as cuda:
+    ...     x = cuda.array([1.0, 2.0], speaks="dlpack")
+    ...     with to_dlpack(x, stream=cuda.stream(), readonly=True) as view:
+    ...         view.shape, view.readonly
+    ((2,), True)
     """
 
 @overload
@@ -483,6 +512,16 @@ def convert(
     Notes
     -----
     DLPack 1.3, "Python Specification"; CUDA Array Interface (Version 3), "Synchronization".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cai_bridge import convert
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> with simulated_cuda() as cuda:
+    ...     x = cuda.array([1.0, 2.0])
+    ...     convert(x, "numpy"), convert({"a": [x, 3]}, "cai")["a"][1]
+    (array([1., 2.], dtype=float32), 3)
     """
 
 @overload

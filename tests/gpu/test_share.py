@@ -112,6 +112,7 @@ def test_no_value_is_wrong_either_way(
     assert settled(lambda: peer("cb.shares()") == [])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("copy", [None, True], ids=["by handle", "copied"])
 def test_nothing_is_left_after_many(
     copy: bool | None, peer: Peer, driver: Driver, note: Any

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fakes import DLPackPair, OnlyDLPack, StreamObject, only_cai
+from stand_in import no_libraries
 
 import cai_bridge
 import cai_bridge.conformance
@@ -199,7 +200,8 @@ def test_the_package_is_typed():
 def test_a_functions_doc_names_every_argument_what_it_returns_and_raises(call):
     doc = inspect.getdoc(call)
     sections = re.findall(r"^(\w+)\n-+$", doc, flags=re.M)
-    assert sections == ["Parameters", "Returns", "Raises", "Notes"]
+    assert sections[:4] == ["Parameters", "Returns", "Raises", "Notes"]
+    assert sections[4:] == ["Examples"] * (call.__name__ != "__dlpack__")
     documented = re.findall(r"^(\w+) : ", doc.split("Returns\n")[0], flags=re.M)
     names = [name for name in inspect.signature(call).parameters if name != "self"]
     assert documented == names
@@ -301,6 +303,17 @@ def test_a_repr_says_what_where_and_when(made, call, stream, shown, cuda):
     text = repr(call(x, stream=own if stream == 77 else stream))
     assert shown.format(ptr=hex(x.ptr)) in text
     assert re.fullmatch(r"<(CaiView|DLPackView) \w+ \([\d, ]*\).* at 0x[0-9a-f]+ on .+>", text)
+
+
+@pytest.mark.parametrize("name", ["to_cai", "from_cai", "to_dlpack", "convert", "register"])
+@pytest.mark.usefixtures(no_libraries.__name__)
+def test_the_example_of_a_function_holds(name):
+    import doctest
+
+    function = getattr(cai_bridge, name)
+    example = doctest.DocTestParser().get_doctest(function.__doc__, {}, name, None, None)
+    failed, tried = doctest.DocTestRunner(verbose=False).run(example)
+    assert (failed, tried > 0) == (0, True)
 
 
 def test_the_examples_of_the_docs_hold():

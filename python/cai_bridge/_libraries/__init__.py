@@ -61,6 +61,25 @@ def register(library: Library) -> None:
     ------
     TypeError
         `library` is not a `Library`, or its attributes are not as `Library` says.
+
+    Examples
+    --------
+    >>> from cai_bridge import Library, convert, register
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> class Buffer:
+    ...     def __init__(self, view):
+    ...         self.ptr, self.view = view.ptr, view
+    >>> class MyLibrary(Library):
+    ...     name, arrays = "mylib", (Buffer,)
+    ...     def current_stream(self, device):
+    ...         return 1
+    ...     def make(self, view, stream):
+    ...         return Buffer(view)
+    >>> register(MyLibrary())
+    >>> with simulated_cuda() as cuda:
+    ...     x = cuda.array([1.0])
+    ...     convert(x, "mylib").ptr == x.ptr
+    True
     """
     global _registered  # noqa: PLW0603
     _check(library)

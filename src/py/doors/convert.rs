@@ -64,6 +64,16 @@ use crate::py::observe::CallSpan;
 /// Notes
 /// -----
 /// DLPack 1.3, "Python Specification"; CUDA Array Interface (Version 3), "Synchronization".
+///
+/// Examples
+/// --------
+/// >>> import numpy as np
+/// >>> from cai_bridge import convert
+/// >>> from cai_bridge.testing import simulated_cuda
+/// >>> with simulated_cuda() as cuda:
+/// ...     x = cuda.array([1.0, 2.0])
+/// ...     convert(x, "numpy"), convert({"a": [x, 3]}, "cai")["a"][1]
+/// (array([1., 2.], dtype=float32), 3)
 #[pyfunction]
 #[pyo3(signature = (x, to, *, stream=None, copy=None, readonly=None, detach=None))]
 pub(crate) fn convert<'py>(

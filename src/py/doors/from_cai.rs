@@ -68,6 +68,15 @@ const DOOR: &str = "from_cai";
 /// Notes
 /// -----
 /// CUDA Array Interface (Version 3), "Synchronization" and "Lifetime management".
+///
+/// Examples
+/// --------
+/// >>> from cai_bridge import from_cai
+/// >>> from cai_bridge.testing import simulated_cuda
+/// >>> with simulated_cuda() as cuda:
+/// ...     x, stream = cuda.array([1.0, 2.0], speaks="cai3"), cuda.stream()
+/// ...     capsule = from_cai(x).__dlpack__(stream=stream.handle)
+/// ...     del capsule  # a consumer takes it: torch.from_dlpack(from_cai(x))
 #[pyfunction]
 #[pyo3(signature = (x, stream=None, readonly=None, owner=None, device=None, dtype=None))]
 pub(crate) fn from_cai<'py>(

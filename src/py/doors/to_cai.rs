@@ -62,6 +62,16 @@ const DOOR: &str = "to_cai";
 /// Notes
 /// -----
 /// CUDA Array Interface (Version 3), "Synchronization"; DLPack 1.3, "Python Specification".
+///
+/// Examples
+/// --------
+/// >>> from cai_bridge import to_cai
+/// >>> from cai_bridge.testing import simulated_cuda
+/// >>> with simulated_cuda() as cuda:
+/// ...     x, stream = cuda.array([1.0, 2.0], speaks="dlpack"), cuda.stream()
+/// ...     with to_cai(x, stream=stream) as view:
+/// ...         view.__cuda_array_interface__["stream"] == stream.handle
+/// True
 #[pyfunction]
 #[pyo3(signature = (x, stream=None, readonly=None))]
 pub(crate) fn to_cai<'py>(

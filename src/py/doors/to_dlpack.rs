@@ -46,6 +46,16 @@ const DOOR: &str = "to_dlpack";
 /// Notes
 /// -----
 /// DLPack 1.3, "Python Specification".
+///
+/// Examples
+/// --------
+/// >>> from cai_bridge import to_dlpack
+/// >>> from cai_bridge.testing import simulated_cuda
+/// >>> with simulated_cuda() as cuda:
+/// ...     x = cuda.array([1.0, 2.0], speaks="dlpack")
+/// ...     with to_dlpack(x, stream=cuda.stream(), readonly=True) as view:
+/// ...         view.shape, view.readonly
+/// ((2,), True)
 #[pyfunction]
 #[pyo3(signature = (x, stream=None, readonly=None))]
 pub(crate) fn to_dlpack<'py>(
