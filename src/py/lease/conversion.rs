@@ -1,14 +1,14 @@
-//! The holders of one array that a call was given: who works on its memory by any of them, for the call's end.
+//! A conversion: the holders of one array that a call was given, and who works on its memory through each.
 //!
-//! The array, and all that is made of it, know the conversion that they come from, and others around it where such a
-//! call makes another. Each notes there who works on the memory by it, until it ends, which makes an order of its own. At
-//! the end of the call the producer's stream waits for those that are left; from then on nothing is noted.
+//! The array and everything made from it belong to its conversion; in nested calls also to the outer conversions. Each
+//! holder notes here who works on the memory through it. A holder that ends makes its own order and removes its note.
+//! At the call's end the producer's stream waits for the remaining users, and the conversion closes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::used::Use;
 
-/// What the holders of one array have noted, each by its number. The array itself is 0.
+/// The use that each holder noted, by the holder's number. The array itself is holder 0.
 #[derive(Debug, Default)]
 pub(super) struct Conversion(Mutex<Uses>);
 
@@ -24,7 +24,7 @@ impl Conversion {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is noted; nothing is noted any more.
+    /// Closes the conversion and returns its notes. Later notes are ignored.
     pub(super) fn close(&self) -> Vec<(usize, Use)> {
         let mut uses = self.uses();
         uses.over = true;
@@ -32,12 +32,12 @@ impl Conversion {
     }
 }
 
-/// A holder of the array, as its conversion knows it.
+/// A holder's place in its conversion.
 #[derive(Debug)]
 pub(super) struct Member {
     conversion: Arc<Conversion>,
     number: usize,
-    /// The same in the conversion around this one.
+    /// This holder's place in the conversion around this one.
     pub(super) outer: Option<Box<Self>>,
 }
 
@@ -53,12 +53,12 @@ impl Member {
         Self { conversion: Arc::clone(conversion), number, outer }
     }
 
-    /// Another holder of the same array.
+    /// Adds another holder of the same array.
     pub(super) fn join(&self, first: Use, outer: Option<Box<Self>>) -> Self {
         Self::new(&self.conversion, first, outer)
     }
 
-    /// Changes what is noted. What `change` returns is dropped with nothing locked.
+    /// Changes this holder's note. The caller drops what `change` returns after the lock is released.
     pub(super) fn note<R>(&self, change: impl FnOnce(&mut Use) -> R) -> Option<R> {
         let mut uses = self.conversion.uses();
         uses.noted.iter_mut().find(|(number, _)| *number == self.number).map(|(_, one)| change(one))

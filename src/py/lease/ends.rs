@@ -1,11 +1,11 @@
-//! Ends: an end is settled and its memory dropped, or kept until that is possible.
+//! Ends: the orders of an end are made and its memory dropped, or kept until that is possible.
 //!
-//! Dropping a producer may run any code, and may end another holder of ours: a capsule in a chain of capsules,
-//! a view that the producer had. Its orders are made at once; its references follow, so a long chain does not
-//! overflow the stack.
+//! Dropping a producer's array can run any code. It can also end another holder: the next capsule of a chain, or a view
+//! that the producer kept. An end inside an end makes its orders at once and drops its references later, so a long
+//! chain does not overflow the stack.
 //!
-//! Memory that must outlive work on a device is kept here, and later calls of the bridge check it again; with a
-//! real driver a thread does if no call comes. What is left at the end of the interpreter leaks.
+//! Memory that must outlive device work is kept here, and later calls of the bridge check it again. With a real driver
+//! a thread checks it if no call comes. What is still kept when the interpreter ends leaks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,13 +27,13 @@ use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{CallSpan, Outcome};
 
-/// An end, and when it began.
+/// An end, and the call span in which it began.
 pub(super) struct Next {
     pub(super) ending: Ending<Box<Holding>>,
     pub(super) span: CallSpan,
-    /// Whether a log handler caused it: such ends are not logged.
+    /// Whether a log handler caused this end: such ends are not logged.
     quiet: bool,
-    /// What came of its orders, where these are made already.
+    /// The outcome of its orders, if they are already made.
     outcome: Option<Outcome>,
 }
 
@@ -50,26 +50,27 @@ enum Now {
     Nothing,
     /// An end is under way.
     Ending,
-    /// The same, and others follow it.
+    /// An end is under way and others are queued behind it.
     Followed,
 }
 
 local! {
     static NOW: Cell<Now> = const { Cell::new(Now::Nothing) };
-    /// The ends that follow the one which is under way on this thread. It is empty where none is, so that nothing is
-    /// left to drop: a thread that is ending has it still.
+    /// The ends queued behind the end that runs on this thread. Empty between ends, so a thread that exits has nothing
+    /// to drop here.
     static FOLLOWING: ManuallyDrop<RefCell<VecDeque<Next>>> =
         const { ManuallyDrop::new(RefCell::new(VecDeque::new())) };
 }
 
-/// Makes the orders of `next`: its cause may go on with the memory. Its references go after what is under way.
+/// Makes the orders of `next` at once, since its cause may go on with the memory. The references are dropped after the
+/// running end.
 #[cold]
 fn queued(py: Python<'_>, next: Next) -> Option<Next> {
-    // After a panic it stays.
+    // If a panic passes, the end is leaked.
     let mut next = ManuallyDrop::new(Next { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
-    // Without a queue it is run by its cause.
+    // If the thread's queue is gone, the caller runs the end.
     FOLLOWING.with(|following| {
         if NOW.replace(Now::Followed).is_some() {
             following.borrow_mut().extend(next.take());
@@ -78,11 +79,11 @@ fn queued(py: Python<'_>, next: Next) -> Option<Next> {
     next
 }
 
-/// The queue of this thread, until dropped. What is left in it where a panic passes by is kept for later.
+/// This thread's queue while an end runs. After a panic, the drop keeps the queued ends for later.
 struct QueueGuard;
 
 impl QueueGuard {
-    /// `None` where an end is under way already.
+    /// Starts an end; `None` if one is already running on this thread.
     #[inline(always)]
     fn begin() -> Option<Self> {
         (NOW.get() == Some(Now::Nothing)).then(|| {
@@ -91,7 +92,7 @@ impl QueueGuard {
         })
     }
 
-    /// Runs what follows, one after the other. Then nothing goes on any more.
+    /// Runs the queued ends one after the other, then marks the thread idle.
     #[inline(always)]
     fn finish(self, py: Python<'_>) {
         if NOW.get() == Some(Now::Followed) {
@@ -135,7 +136,7 @@ impl Drop for QueueGuard {
     }
 }
 
-/// Runs `first`, and then what follows from it, one after the other.
+/// Runs `first`, then each end that it queued.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     let following = QueueGuard::begin();
     first();
@@ -144,7 +145,8 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-/// Runs an end, of which a panic leaves in its place what is left: memory that goes without an order is better kept.
+/// Releases the memory. If a step panics, keeps the memory in `place`: a leak is better than freeing it under pending
+/// work.
 pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
@@ -157,12 +159,13 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     span.released(tag, outcome);
 }
 
-/// Ends what is in `place`, where a panic leaves it. In another end its orders are made at once, and the rest follows.
+/// Ends the holder in `place`; after a panic it stays there. Inside another end, makes the orders at once and queues
+/// the rest.
 #[inline(always)]
 pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
     let Some(following) = QueueGuard::begin() else { return inside(py, place, span) };
     look(py);
-    // Most have no order to make.
+    // Most ends need no order.
     if let Some(holding) = place.as_ref()
         && holding.is_done_without_orders(py)
     {
@@ -188,7 +191,7 @@ fn inside(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: 
     run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
 }
 
-/// Tells what a panic left.
+/// Reports an end that a panic left undone.
 struct LeftGuard(ManuallyDrop<Option<Next>>);
 
 impl Drop for LeftGuard {
@@ -200,11 +203,11 @@ impl Drop for LeftGuard {
     }
 }
 
-/// Continues `ending`, and returns the outcome.
+/// Continues `ending`, and returns its outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
     let of = ending.holder().generation;
-    // If memory runs out, the end stays due. After an interrupt the producer may go on at once, so that it is tried again
-    // at once, too.
+    // If memory runs out, the end stays due. After an interrupt the producer may go on at once, so the end is tried
+    // again at once.
     for _ in 0..2 {
         match generation::end(of, || or_no_memory(|| ending.advance(py))) {
             Ok(()) => break,
@@ -218,7 +221,7 @@ fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
     }
 }
 
-/// The state of a process. A fork starts with a new one: its parent's locks may be held for ever there.
+/// The pending ends of a process. A forked child starts anew: a lock that its parent held stays locked there for ever.
 struct Pending {
     parked: Parked<Lane, Ending<Box<Holding>>>,
     watch: Mutex<Watch>,
@@ -227,7 +230,7 @@ struct Pending {
 
 impl Default for Pending {
     fn default() -> Self {
-        // The last of its marks is asked first.
+        // The order of questions follows the last mark: `is_done` checks it first.
         let turn = |ending: &Ending<Box<Holding>>| {
             ending.mark().and_then(|marks| marks.last()).map(Mark::turn)
         };
@@ -238,12 +241,12 @@ impl Default for Pending {
 #[derive(Default)]
 struct Watch {
     thread: Option<JoinHandle<()>>,
-    /// Whether the thread has nothing to ask, and waits to be told.
+    /// Whether the thread has nothing to check and waits on `told`.
     idle: bool,
     over: bool,
 }
 
-/// By the number of the process: how many forks lie between it and the first.
+/// Indexed by the process's number: how many forks lie between it and the first process.
 static PENDING: [OnceLock<Pending>; 64] = [const { OnceLock::new() }; 64];
 
 fn pending() -> Option<&'static Pending> {
@@ -251,30 +254,31 @@ fn pending() -> Option<&'static Pending> {
     PENDING.get(number).map(|pending| pending.get_or_init(Pending::default))
 }
 
-/// How many a call asks: more than it adds, and so few that a call takes no longer where thousands wait.
+/// How many pending ends a call checks: more than a call adds, few enough that a call stays fast with thousands
+/// pending.
 const AT_A_CALL: Most = Most { lanes: 4, questions: 4 };
 
-/// How many a call asks at its end, where one was left in it: that one is the last.
+/// How many a call checks at its end, if it left an end pending: that end is the last in turn.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
-/// How many the thread asks each time: so few that no other thread waits long for the interpreter's lock, and that it
-/// takes a hundredth of a core, where ends wait for work on thousands of streams.
+/// How many the thread checks each time. Few enough that no other thread waits long for the interpreter's lock, and
+/// that thousands of busy streams cost a hundredth of a core.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 
-/// How often the thread asks, at first, and once none of its questions changed anything, at last.
+/// The thread's first pause, and its longest; a round that finishes nothing doubles the pause.
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
-/// How long a pause it makes where there is nothing to ask. Beyond it waits to be told, which costs a call of the system:
-/// where calls come one after another, each with an end that the next one finishes, few of them have to.
+/// The longest pause with nothing to check. After it the thread sleeps until told. Telling costs a system call, so
+/// calls that follow each other closely seldom pay it.
 const IDLE: Duration = Duration::from_millis(4);
 
 /// Keeps `ending` until it is over.
 fn keep(ending: Ending<Box<Holding>>) {
-    // Time alone changes nothing on the simulated device.
+    // On the simulated device no end becomes possible by waiting alone.
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
     let Some(pending) = pending() else {
-        // A fork of a fork of a fork …: kept for good.
+        // More than 64 forks deep: kept for good.
         return std::mem::forget(ending);
     };
     pending.parked.push(ending);
@@ -284,8 +288,8 @@ fn keep(ending: Ending<Box<Holding>>) {
     }
 }
 
-/// Checks a few pending ends, those checked longest ago first, and finishes what can be finished. Every call
-/// does this, so it has to be cheap.
+/// Checks a few pending ends, longest unchecked first, and finishes those that it can. Every call does this, so it must
+/// be cheap.
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
     if let Some(pending) = pending()
@@ -295,7 +299,7 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// The same at the end of a call in which an end was left: foreign code that was called then may have been in its way.
+/// Checks again at the end of a call that left an end pending: foreign code inside the call may have been in its way.
 #[cold]
 fn look_again(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -320,7 +324,7 @@ pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
 }
 
 impl Pending {
-    /// Whether any is over.
+    /// Checks pending ends; whether any finished.
     #[cold]
     fn look(&self, py: Python<'_>, most: Most) -> bool {
         let mut any = false;
@@ -345,7 +349,7 @@ impl Pending {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the thread ask, which is made where there is none.
+    /// Wakes the thread that checks; starts it if there is none.
     fn wake(&'static self) {
         let mut watch = self.watch();
         if watch.over {
@@ -353,7 +357,7 @@ impl Pending {
         }
         if watch.thread.is_none() {
             let thread = std::thread::Builder::new().name("cai_bridge".into());
-            // Without the thread, the next call of the bridge asks.
+            // If the thread cannot start, the next call of the bridge checks.
             watch.thread = thread.spawn(|| self.keep_asking()).ok();
         }
         if watch.idle {
@@ -373,7 +377,7 @@ impl Pending {
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
-            // Not held while others run: a fork at that moment would keep it for good.
+            // Released before others run: a fork while it is locked would leave it locked in the child.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             let any = !self.parked.is_empty()
                 && interpreter::enter(|py| self.look(py, AT_A_TIME)) == Some(true);
@@ -394,7 +398,7 @@ pub(crate) fn _end(py: Python<'_>) {
         };
         pending.told.notify_one();
         if let Some(thread) = thread {
-            // It may be waiting for the lock, or be in a destructor, which may never return.
+            // The thread may wait for the interpreter's lock, or run a destructor that never returns.
             return interpreter::end(py, || thread.is_finished());
         }
     }

@@ -1,23 +1,23 @@
-//! Generations of holders, so that ends come to an end.
+//! Generations of holders, which bound the chain of ends.
 //!
 //! A producer may make a view of its own array whenever the bridge asks it something. The end of that view asks the
-//! producer again, which makes another view, and so on. A holder that is made during an end is one generation younger
-//! than the holder that ends; from some generation on the bridge asks no one.
+//! producer again, which makes another view, and so on. A holder made during an end is one generation younger than the
+//! ending holder. From generation 16 on, an end asks no producer.
 
 use std::cell::Cell;
 
 use crate::local::local;
 use crate::py::streams::unasked;
 
-/// The first generation whose ends ask no one. The host waits for a stream that needs a voucher.
+/// From this generation on an end asks no producer; if a stream needs a voucher, the host waits for it.
 const UNASKED: u32 = 16;
 
 local! {
-    /// The generation of what is made now on this thread.
+    /// The generation of holders that this thread makes now.
     static NOW: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The generation of what is made now.
+/// The generation of a holder made now.
 pub(super) fn now() -> u32 {
     NOW.get().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Held memory goes from hand to hand: whom it is for, and who had it before.
+//! Hands held memory on: to its next consumer, while earlier consumers become upstream.
 
 use pyo3::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::py::streams::{Argument, KnownStream, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 impl Holding {
-    /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
+    /// Hands the memory to the consumer that `argument` names, whose stream is at `at`.
     #[inline]
     pub(crate) fn hand_to(
         &mut self,
@@ -41,8 +41,8 @@ impl Holding {
         Ok(())
     }
 
-    /// Whether `argument` names the default stream that the producer works on and the array is ready on, as most
-    /// do: then nobody is asked, nothing waits, and [`Self::keep_in_place`] hands it over.
+    /// Whether `argument` names the default stream that the producer works on and the array is ready on, as most do.
+    /// Then nothing is asked or ordered, and [`Self::keep_in_place`] hands the memory over.
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &Argument<'_, '_>, at: Place) -> bool {
         let place = self.home.place;
@@ -50,7 +50,7 @@ impl Holding {
         at == place && argument.stream_at(place).is_some_and(stays)
     }
 
-    /// The memory is handed to a consumer on that stream.
+    /// Hands the memory to a consumer on the producer's stream.
     #[inline]
     pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
         self.used.at = self.home.place;
@@ -58,7 +58,7 @@ impl Holding {
         self.note_use(py);
     }
 
-    /// The memory is for a reader at `at` who has named no stream and has not read it yet.
+    /// Hands the memory to a reader at `at` that named no stream and has not read the dict yet.
     #[inline]
     pub(crate) fn await_reader(&mut self, py: Python<'_>, at: Place) {
         self.used.at = at;
@@ -66,7 +66,8 @@ impl Holding {
         self.note_use(py);
     }
 
-    /// The memory is read by work of the bridge on `on`, which `kept` keeps, or the keeper of what the array is ready on.
+    /// Hands the memory to the bridge's own work on stream `on`. `kept` keeps that stream; else its keeper is looked
+    /// up.
     pub(crate) fn hand_to_work(
         &mut self,
         py: Python<'_>,
@@ -88,15 +89,15 @@ impl Holding {
         Ok(())
     }
 
-    /// Work on it is pending on that stream at `at`, which its end has to wait for. It comes back where that is known: to
-    /// drop it may run anything.
+    /// Notes pending work at `at` that the end must wait for. Returns `known` if it was noted already; dropping it can
+    /// run any code.
     pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
         self.used.at = at;
         self.used.also.add(known)
     }
 
-    /// The memory goes on to `next`, whose stream `line` of the program named, where nothing keeps it. The consumer so far
-    /// is upstream from here on.
+    /// Makes `next` the consumer; the previous consumer becomes upstream. `line` is the program's line that named the
+    /// stream of `next`, if nothing keeps that stream.
     #[inline]
     pub(super) fn hand_on(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.used.consumer, next);
@@ -104,12 +105,12 @@ impl Holding {
         self.put_behind(before);
     }
 
-    /// The consumer so far is upstream from here on.
+    /// Makes the previous consumer upstream.
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
             Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
-                // By its name, which matters only if the producer has left it.
+                // Put upstream by name: the name matters only if the producer has left that stream.
                 let named = self.home.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
                 self.home.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
             }
@@ -125,12 +126,12 @@ impl Holding {
         }
     }
 
-    /// Whether it has a consumer, and is not only passed on.
+    /// Whether the memory has a consumer, and is not only passed on.
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.used.consumer, Consumer::Nobody)
     }
 
-    /// The address is read. Whether by a consumer that named no stream.
+    /// Notes that the address was read. Returns whether the consumer named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.used.consumer, Consumer::Nobody | Consumer::Unread) {
             self.used.consumer = Consumer::Unnamed(Vec::new());
@@ -139,8 +140,8 @@ impl Holding {
         matches!(self.used.consumer, Consumer::Unnamed(_))
     }
 
-    /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
-    /// own is only where others are upstream, which do not follow it, or where the producer may move.
+    /// Whether `stream`, which a library works on as it takes the memory, still has to be noted. The producer's own
+    /// stream has to be only if others are upstream, or if the producer may move.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.used.consumer else { return false };
         let settled = self.home.upstream.is_empty()
@@ -149,8 +150,8 @@ impl Holding {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// Who keeps the stream that a reader is told, which it may work on, where another stream has to wait for that one at
-    /// the end: it is not the producer's own, or others are upstream.
+    /// The keeper of the stream that a reader is told, if the end must order that stream: it is not the producer's own,
+    /// or others are upstream.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.used.consumer else { return None };
         let home = &self.home;
@@ -162,7 +163,7 @@ impl Holding {
         (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))
     }
 
-    /// Notes such a stream. It comes back where nothing is to be noted: to drop it may run anything.
+    /// Notes such a stream. Returns `known` if there is nothing to note; dropping it can run any code.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KnownStream) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &mut self.used.consumer else { return Some(known) };
         let left = known.add_to(seen);
@@ -172,7 +173,7 @@ impl Holding {
         left
     }
 
-    /// Consumers that are not named work at `at`.
+    /// Consumers that named no stream work at `at`.
     pub(crate) fn hand_out_at(&mut self, at: Place) {
         let is_named = matches!(self.used.consumer, Consumer::On(_) | Consumer::OnProducer(_));
         if !is_named {
@@ -184,7 +185,7 @@ impl Holding {
     }
 }
 
-/// The line of the program that names a stream, where nothing keeps it.
+/// The program's line that names the stream, if nothing keeps that stream.
 fn line_of(py: Python<'_>, known: &KnownStream) -> PyResult<Option<Box<warned::Line>>> {
     match known {
         KnownStream::Kept(_) => Ok(None),

@@ -1,8 +1,8 @@
-//! What holds memory: the references that go at its end, and whose streams that end is between. The orders of
-//! the end are [`super::end`]'s.
+//! Holdings: the references that keep memory until its end, and the streams on both sides of that end. [`super::end`]
+//! makes the orders.
 //!
-//! Each holder has Python references of its own, so that the garbage collector's count of them is right. The
-//! managed tensor of a DLPack producer has no reference count; it is shared from the second holder on.
+//! Each holder has its own Python references, so the garbage collector's count is right. A DLPack producer's managed
+//! tensor has no reference count; from the second holder on it is shared.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -27,55 +27,55 @@ use crate::py::observe::{By, End};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// An array that was taken in: what keeps its memory, and how that goes back.
+/// An array that was taken in: the owner of its memory, and how the memory goes back.
 #[derive(Debug)]
 pub(crate) struct Holding {
-    /// What it is, until a view has that.
+    /// The array, until a view takes it.
     pub(crate) array: Descriptor,
-    /// What its consumers are told of the work that is pending on it.
+    /// What consumers are told of pending work on the array.
     pub(crate) ready: Ready,
-    /// By which way it came.
+    /// The protocol that the array came by.
     pub(crate) by: By,
     /// Whether its dict was read.
     pub(crate) is_read: bool,
     pub(super) held: Owner,
     pub(crate) driver: Handle,
-    /// The process that owns the memory. A fork gives nothing back, since the driver does not survive a fork,
-    /// and calls no deleters: they may call that driver.
+    /// The process that owns the memory. A forked child gives nothing back, since the driver does not survive a fork.
+    /// It calls no deleters either: they may call that driver.
     pub(crate) process: Process,
-    /// Where it goes back to.
+    /// The producer's side.
     pub(crate) home: Home,
-    /// Who works on it.
+    /// The consumer's side.
     pub(super) used: Use,
-    /// The conversion that it comes from, for a call that has to know who is left at its end.
+    /// The conversion that the array belongs to, if a call watches its users.
     pub(super) conversion: Option<Box<Member>>,
-    /// How this ends by default, and the array's address.
+    /// How the end comes by default, and the array's address.
     pub(crate) tag: (End, u64),
     pub(super) generation: u32,
-    /// Where the memory is known again, once it is handed out.
+    /// Its entry among known memory, once the memory is handed out.
     pub(super) known: Option<Known>,
 }
 
-/// What is held.
+/// The owner of the memory.
 #[derive(Debug)]
 pub(super) enum Owner {
     /// A producer's array: the object, and its managed tensor.
     Array(Py<PyAny>, Tensor),
-    /// A copy of ours.
+    /// A copy that the bridge made.
     Copy(Box<Copied>),
 }
 
-/// A copy of ours.
+/// A copy that the bridge made.
 #[derive(Debug)]
 pub(super) struct Copied {
     pub(super) buffer: Buffer,
-    /// What keeps its context alive, where that is not a primary one.
+    /// Keeps the copy's context alive, unless that is a primary context.
     _context: Option<Box<Tenant>>,
 }
 
 impl Holding {
-    /// An array of a producer's, by its object and its managed tensor, which came by that way. What it is, where its
-    /// streams are and whose they are is the caller's to say.
+    /// Holds a producer's array: its object and its managed tensor. The caller then sets the descriptor and the
+    /// streams.
     #[inline(always)]
     pub(crate) fn array(
         object: Py<PyAny>,
@@ -87,13 +87,13 @@ impl Holding {
         Self::new(Owner::Array(object, managed), driver, by)
     }
 
-    /// The streams of both sides are at `place`, as far as the consumer's is not known.
+    /// Sets the place of both sides, until the consumer's is known.
     #[inline(always)]
     pub(crate) const fn set_place(&mut self, place: Place) {
         (self.home.place, self.used.at) = (place, place);
     }
 
-    /// Where its consumer works.
+    /// The place where the consumer works.
     pub(crate) const fn consumer_place(&self) -> Place {
         self.used.at
     }
@@ -106,14 +106,14 @@ impl Holding {
         }
     }
 
-    /// Keeps what a dict says of items that DLPack has no word for.
+    /// Keeps the dict's entries for items that DLPack cannot express.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
         if let Owner::Array(_, tensor) = &mut self.held {
             *tensor = Tensor::Words(words);
         }
     }
 
-    /// The dict's words, if DLPack has none for the items.
+    /// The dict's entries, if the array came from a dict that DLPack cannot express.
     pub(crate) const fn words(&self) -> Option<&Py<PyDict>> {
         match &self.held {
             Owner::Array(_, Tensor::Words(words)) => Some(words),
@@ -121,7 +121,7 @@ impl Holding {
         }
     }
 
-    /// The same where that tensor is in its capsule, which is the object, until it is consumed.
+    /// Shares the tensor of a capsule, the held object, before the capsule is consumed.
     pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
         let Owner::Array(object, tensor) = &mut self.held else { return None };
         let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
@@ -130,12 +130,12 @@ impl Holding {
         Some(unconsumed)
     }
 
-    /// Whether a refusal left the tensor in its capsule: the memory is not held any more.
+    /// Whether a refusal left the tensor in its capsule: then nothing holds the memory here.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(&self.held, Owner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// A copy of ours in `buffer`, which is freed on `producer`; `context` as in [`Copied`].
+    /// Holds a copy in `buffer`, which is freed on `producer`. [`Copied`] says what `context` is.
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -152,7 +152,7 @@ impl Holding {
         copy
     }
 
-    /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
+    /// Boxed from the start: it is large, and moves often.
     #[inline(always)]
     fn new(held: Owner, driver: Handle, by: By) -> Box<Self> {
         let nowhere = Place::gpu(0);
@@ -176,15 +176,15 @@ impl Holding {
         )
     }
 
-    /// What it is, for its next owner. Its end is by `end`, unless another comes first.
+    /// Takes the descriptor for its next owner. The end will come by `end`, unless another way comes first.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: End) -> Descriptor {
         self.tag = (end, self.array.ptr());
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
-    /// Another holder of the same, which has no consumer yet. Refused in a fork of the process whose memory
-    /// it is.
+    /// Another holder of the same memory, without a consumer yet. Refused in a fork of the process that owns the
+    /// memory.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;
         shared.put_behind(self.used.consumer.clone_ref(py));
@@ -194,11 +194,11 @@ impl Holding {
         Ok(shared)
     }
 
-    /// The same for the consumer that this is for, until another is named.
+    /// Another holder for this holder's consumer, until a call names another.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.used.consumer.clone_ref(py))?;
         shared.used.line.clone_from(&self.used.line);
-        // What one consumer declined is another's to have.
+        // If one consumer declines the order, offer it to the next.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.used.consumer {
             shared.hand_on(Consumer::Unread, None);
         }
@@ -214,12 +214,12 @@ impl Holding {
             Owner::Array(object, managed) => {
                 Ok(Owner::Array(object.clone_ref(py), managed.share(py)))
             }
-            // A copy has one holder: a view of it is made only by the tensor that it is in.
+            // A copy has one holder: only the tensor that carries it makes a view of it.
             Owner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
         }
     }
 
-    /// Another holder between the same streams, for that consumer.
+    /// Another holder between the same streams, for `consumer`.
     #[inline]
     fn sharing(&mut self, py: Python<'_>, consumer: Consumer) -> Result<Box<Self>> {
         let shared = Self {
@@ -240,8 +240,8 @@ impl Holding {
         Ok(Box::write(Box::new_uninit(), shared))
     }
 
-    /// Consumers are told `ready`. The producer works on that stream, if it is known; the array is ready on `kept` where
-    /// that is another.
+    /// Sets what consumers are told, and the producer's stream, if known. `kept` keeps the stream that the array is
+    /// ready on, if that is another stream.
     #[inline(always)]
     pub(crate) fn produced(
         &mut self,
@@ -260,8 +260,8 @@ impl Holding {
         self.home.unnamed = unnamed;
     }
 
-    /// For a hand-over: where the array was `ready` at its import, or on the stream that its producer names by now, which
-    /// named none then.
+    /// Sets where the array is ready for a hand-over: as at its import (`ready`), or on the stream that the producer
+    /// names only now.
     #[inline]
     pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
         self.ready = ready;
@@ -273,14 +273,14 @@ impl Holding {
         Ok(())
     }
 
-    /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
-    /// a default one at its place.
+    /// Keeps the stream that the array is ready on. `None` if that is the producer's own stream, or a default stream at
+    /// its place.
     #[inline(always)]
     pub(crate) fn keep_ready_on(&mut self, kept: Option<StreamRef>) {
         self.home.ready_on = kept;
     }
 
-    /// The array is ready on its consumer's stream: its work is there, wherever the producer goes.
+    /// The array is ready on its consumer's stream, wherever the producer moves.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.home.ready_on = match &self.used.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
@@ -294,14 +294,14 @@ impl Holding {
         };
     }
 
-    /// Where the stream that the array is ready on is, where it is kept; else where the consumer works, who has named its
-    /// handle.
+    /// The place of the stream `ready`, if that stream is kept; else the consumer's place, if `ready` is a handle that
+    /// it named.
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
         let named = matches!(ready, Stream::Handle(_)).then_some(self.used.at);
         self.home.keeper_of(ready).map(StreamRef::place).or(named)
     }
 
-    /// What has become of the stream `ready` of the array.
+    /// Asks whether the array's stream `ready` is alive, or has moved.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -311,19 +311,19 @@ impl Holding {
         self.home.confirm_ready(py, &self.driver, ready)
     }
 
-    /// The stream that the producer names now besides the one that it named first, where the array is ready on its own.
+    /// The stream that the producer names now besides the first, if the array is ready on the producer's own stream.
     pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         self.home.also_ready(py, &self.driver)
     }
 
-    /// The stream that the producer works on, or the legacy one, which stands in for it.
+    /// The producer's stream, or the legacy default stream, which stands in for it.
     pub(crate) fn producer(&self, py: Python<'_>) -> Result<Alive<'_>, Failure<PyErr>> {
         let known = self.home.producer.as_ref();
         let known = known.map(|producer| producer.confirm(py, &self.driver)).transpose()?;
         Ok(known.flatten().unwrap_or(Alive::standing_in(self.home.place)))
     }
 
-    /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
+    /// Whether only a Python object keeps the memory; the garbage collector may take that object apart.
     pub(crate) const fn is_by_object(&self) -> bool {
         matches!(self.held, Owner::Array(_, Tensor::None | Tensor::Words(_)))
     }
@@ -336,20 +336,21 @@ impl Holding {
         }
     }
 
-    /// The memory of `array` goes to others, who may come back with it.
+    /// Hands the memory of `array` out, and enters it among known memory: its taker may bring it back.
     pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         self.known = self.known_as(py, array, None);
     }
 
-    /// The same in a capsule, for the consumer that it is for now. It says nothing of the stream that it is ready on.
+    /// Hands it out in a capsule to the current consumer. A capsule does not name the stream that the array is ready
+    /// on.
     pub(crate) fn hand_out_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.used.consumer {
             Consumer::On(known) => known.kept().map(clone),
             Consumer::OnProducer(_) => self.home.producer.as_ref().map(clone),
-            // Nothing was ordered for it.
+            // A consumer that declined got no order.
             Consumer::Declined => self.ready.stream().and_then(|ready| {
                 let default = || Alive::default_stream(ready, self.home.place);
                 let kept = self.home.keeper_of(ready).map(clone);
@@ -357,12 +358,13 @@ impl Holding {
             }),
             _ => None,
         };
-        // Without a word it is taken for ready on that of the GPU that it is handed out on.
+        // With no stream noted, the array counts as ready on the legacy default stream of the place it is handed out
+        // at.
         let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.used.at));
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
 
-    /// The same of what it is itself, which goes in no tensor of ours.
+    /// Hands the holder's own array out, without a managed tensor of the bridge's.
     pub(crate) fn hand_out_whole(&mut self, py: Python<'_>) {
         self.known = None;
         self.known = self.known_as(py, &self.array, None);
@@ -379,9 +381,9 @@ impl Holding {
         (array.ptr() != 0).then(|| Known::new(py, array, (&self.home, ready_on), holder))
     }
 
-    /// The memory came in a tensor of that `manager_ctx`, without a word of the producer's stream. It goes back to where a
-    /// lease of ours has it from, if it is some of that. Returns what keeps the stream that our own capsule is ready on,
-    /// where that is not the legacy default one.
+    /// Looks memory up that came in a managed tensor with this `manager_ctx` and no producer's stream. If a lease of
+    /// the bridge's holds that memory, adopts its home. Returns the keeper of the stream that the bridge's own capsule
+    /// is ready on, unless that is the legacy default stream.
     pub(crate) fn find_home(&mut self, py: Python<'_>, context: usize) -> Option<StreamRef> {
         if self.home.producer.is_some() {
             return None;
@@ -394,7 +396,7 @@ impl Holding {
                     return Some(kept);
                 }
             }
-            // The maker of that tensor may free its memory by itself, so it is kept until the work is done.
+            // The tensor's maker may free its memory by itself, so the memory is kept until the work is done.
             Some(known::From::Same(streams)) => {
                 for kept in streams {
                     self.home.put_upstream(kept);
@@ -405,7 +407,7 @@ impl Holding {
         None
     }
 
-    /// Where others go on with the memory is known from here on.
+    /// Adds the streams on which others went on with the memory.
     pub(super) fn find_users(&mut self) {
         if let Some(known) = &self.known
             && known.may_have_later()
@@ -416,18 +418,18 @@ impl Holding {
         }
     }
 
-    /// Lends the array to a borrower by the exchange API, which works at `at`.
+    /// Lends the array through the exchange API to a borrower at `at`.
     pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
         self.used.lent = Some(at);
         self.note_use(py);
     }
 
-    /// It ends in the hands of the garbage collector.
+    /// Notes that the garbage collector ends this holder.
     pub(crate) const fn collected(&mut self) {
         self.tag.0 = End::Collected;
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the garbage collector the held references.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Owner::Array(object, _) = &self.held {
             visit.call(object)?;
@@ -447,7 +449,7 @@ impl Drop for Holding {
     }
 }
 
-/// Who holds memory, and gives it back when it is dropped.
+/// A holder whose drop gives the memory back.
 #[derive(Debug)]
 pub(crate) struct Tenant(pub(super) Option<Box<Holding>>);
 
@@ -464,17 +466,16 @@ impl Boxed for Tenant {
 }
 
 impl Tenant {
-    /// Holds `holding`.
     pub(crate) const fn new(holding: Box<Holding>) -> Self {
         Self(Some(holding))
     }
 
-    /// What it holds.
+    /// The holding, to change.
     pub(crate) fn holding(&mut self) -> Option<&mut Holding> {
         self.0.as_deref_mut()
     }
 
-    /// The same to look at.
+    /// The holding, to look at.
     pub(crate) fn look(&self) -> Option<&Holding> {
         self.0.as_deref()
     }

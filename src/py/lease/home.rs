@@ -1,4 +1,4 @@
-//! The producer's side of held memory: where its streams are, whose they are, and where its array is ready.
+//! The producer's side of held memory: its streams, their place, and where the array is ready.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -10,30 +10,31 @@ use crate::lease::Failure;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// Where memory goes back to.
+/// The producer's side: where the memory goes back to.
 #[derive(Debug)]
 pub(crate) struct Home {
-    /// Where the producer's streams are.
+    /// The place of the producer's streams.
     pub(crate) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) producer: Option<StreamRef>,
-    /// The producer, where its dict named no stream: it may name one by now.
+    /// The producer, if its dict named no stream: it may name one by now.
     pub(super) unnamed: Option<Unnamed>,
-    /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
-    /// view those of the consumers of the views between.
+    /// Streams that wait at the end besides the producer's: streams that callers declared, and, for a view of a view,
+    /// the streams of the views between.
     pub(super) upstream: KnownStreams,
-    /// The stream that the array is ready on; `None` where that is the producer's own, or a default one at its place.
+    /// The stream that the array is ready on; `None` if that is the producer's own stream, or a default stream at its
+    /// place.
     pub(super) ready_on: Option<StreamRef>,
 }
 
 impl Home {
-    /// At `place`, and nothing more is known.
+    /// A home at `place`, with no stream known.
     #[inline(always)]
     pub(super) const fn at(place: Place) -> Self {
         Self { place, producer: None, unnamed: None, upstream: KnownStreams::NONE, ready_on: None }
     }
 
-    /// The same for another holder.
+    /// A copy for another holder.
     #[inline]
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
@@ -45,9 +46,9 @@ impl Home {
         }
     }
 
-    /// What keeps the stream `ready` of the array. `None` for a default stream, and for one that nothing keeps.
+    /// The keeper of the array's stream `ready`; `None` for a default stream, and for a stream that nothing keeps.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
-        // A default stream is one of this place, unless something else is kept.
+        // A default stream is one of this place, unless another stream is kept.
         let own = |producer: &&StreamRef| {
             producer.stream() == ready
                 && (matches!(ready, Stream::Handle(_)) || producer.place() == self.place)
@@ -55,7 +56,7 @@ impl Home {
         self.ready_on.as_ref().or_else(|| self.producer.as_ref().filter(own))
     }
 
-    /// Where the stream `ready` of the array is.
+    /// The place of the array's stream `ready`.
     pub(crate) fn ready_place(&self, ready: Stream) -> Place {
         self.keeper_of(ready).map_or(self.place, StreamRef::place)
     }
@@ -64,19 +65,19 @@ impl Home {
         ready.stream().and_then(|stream| self.keeper_of(stream))
     }
 
-    /// Whether the stream that the array is `ready` on can be closed while it is held here, or become another one.
+    /// Whether the stream that the array is `ready` on can be closed or replaced while the array is held.
     pub(crate) fn may_lose(&self, ready: Ready) -> bool {
         let is_unnamed = self.unnamed.is_some() && !matches!(ready, Ready::On(_));
         is_unnamed || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
-    /// Whether it can be closed, by others than the exporter of a dict.
+    /// Whether that stream can be closed, other than by a dict's exporter.
     pub(crate) fn may_close(&self, ready: Ready) -> bool {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after
-    /// its pending work, a consumer has not.
+    /// Asks whether the array's stream `ready` is alive, or has moved. A producer that moved to another stream ordered
+    /// it after its pending work; a consumer did not.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -95,7 +96,7 @@ impl Home {
         Ok(kept.now(py, driver)?.filter(stays))
     }
 
-    /// The stream that the producer names now besides the one that it named first, if any, as far as it may move.
+    /// The stream that the producer names now besides the first, if it may move and did.
     pub(super) fn producer_also(
         &self,
         py: Python<'_>,
@@ -108,7 +109,7 @@ impl Home {
         }
     }
 
-    /// Asks a producer that named no stream once more. Returns the stream that it names now, and knows it from here on.
+    /// Asks a producer that named no stream again. If it names a stream now, keeps and returns that stream.
     pub(super) fn ask_unnamed(
         &mut self,
         py: Python<'_>,
@@ -126,7 +127,7 @@ impl Home {
         self.unnamed.is_some() || self.producer.as_ref().is_some_and(StreamRef::may_move)
     }
 
-    /// The same where the array is ready on the producer's stream.
+    /// The stream that the producer names now besides the first, if the array is ready on the producer's own stream.
     pub(crate) fn also_ready(
         &self,
         py: Python<'_>,
@@ -147,27 +148,27 @@ impl Home {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// Whether the same keeps the stream of an array that is ready there.
+    /// Whether `kept` is the keeper of the array's stream.
     pub(crate) fn is_kept_by(&self, kept: &StreamRef) -> bool {
         self.keeper_of(kept.stream()).is_some_and(|own| own.is_same(kept))
     }
 
-    /// Whether the producer's stream may be closed, or the producer move to another one.
+    /// Whether the producer's stream may be closed, or the producer may move.
     pub(super) fn may_change(&self) -> bool {
         self.producer.as_ref().is_some_and(StreamRef::may_change)
     }
 
-    /// Whether it is on the same stream as ever, which is alive.
+    /// Whether the producer is still on its first stream, and that stream is alive.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }
 
-    /// Work on that stream may go on with the memory after the end, as the producer's does.
+    /// Adds a stream whose work, as the producer's, may go on with the memory after the end.
     pub(crate) fn put_upstream(&mut self, kept: KnownStream) {
         self.upstream.add(kept);
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the garbage collector the held references.
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let upstream = self.upstream.iter().filter_map(KnownStream::kept);
         let mut all = self.producer.iter().chain(&self.ready_on).chain(upstream);

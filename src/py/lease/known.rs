@@ -1,8 +1,8 @@
-//! Memory that the bridge has handed to others, known again by its address.
+//! Memory that the bridge has handed out, recognised by its address when it comes back.
 //!
-//! A library that hands out a tensor of ours, or one of its own around it, names no stream of the producer's. The lease whose
-//! memory it is knows it. And an array that a library keeps over such memory may be handed to one more stream, which
-//! the lease's end has to wait for as well. An entry lives as long as its lease: after that the memory cannot come back.
+//! A library that hands a tensor of the bridge's on, or its own tensor over the same memory, names no producer's
+//! stream; the lease's entry does. A library may also hand such memory to a further stream, which the lease's end must
+//! wait for. An entry lives as long as its lease: after that the memory cannot come back.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -18,37 +18,37 @@ use crate::device::Place;
 use crate::lease::WordHasher;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
-/// What a lease says of its memory to those who come with it.
+/// A lease's entry: its streams, for whoever brings its memory back.
 #[derive(Debug)]
 struct Entry {
-    /// The address of its holder, which a managed tensor of ours has as its `manager_ctx`.
+    /// The address of its holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
-    /// How many bytes there are from its address on.
+    /// The length in bytes from its address on.
     length: u64,
-    /// The producer's stream, and those upstream, as the lease has them.
+    /// The lease's producer's stream, and its upstream streams.
     producer: Option<StreamRef>,
     unnamed: Option<Unnamed>,
     upstream: KnownStreams,
-    /// The stream that it was handed out as ready on; `None` for the legacy default one.
+    /// The stream that it was handed out as ready on; `None` for the legacy default stream.
     ready_on: Option<Box<KnownStream>>,
-    /// Streams on which work on the memory goes on, beside the lease's own consumer's.
+    /// Streams that work on the memory besides the lease's own consumer's stream.
     later: KnownStreams,
 }
 
 type ByWord<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
 
-/// The entries of one address. Mostly there is one, which needs no room of its own.
+/// The entries of one address. Mostly one, stored inline.
 #[derive(Debug)]
 struct Same {
     first: Option<Entry>,
     more: Option<Box<More>>,
 }
 
-/// Those of an array that is handed out again and again.
+/// Further entries at the address of an array that is handed out again and again.
 #[derive(Debug, Default)]
 struct More {
     entries: ByWord<usize, Entry>,
-    /// The producers' streams and those upstream, and how many entries have each.
+    /// The producers' and upstream streams, each with the number of entries that have it.
     sources: Vec<(KnownStream, usize)>,
 }
 
@@ -71,7 +71,7 @@ impl More {
         self.entries.insert(entry.holder, entry);
     }
 
-    /// Takes an entry out, with the sources that it alone had.
+    /// Removes an entry, and the sources that no other entry has.
     fn remove(&mut self, holder: usize) -> Option<(Entry, Vec<KnownStream>)> {
         let entry = self.entries.remove(&holder)?;
         let producer = entry.producer.iter().map(|kept| (kept.name(), Some(kept.place())));
@@ -108,7 +108,7 @@ impl Same {
         self.first.iter_mut().chain(more)
     }
 
-    /// Takes an entry out. What comes back may run anything as it is dropped.
+    /// Removes an entry. The caller drops the result unlocked: that can run any code.
     #[cold]
     fn remove(&mut self, holder: usize) -> (Option<Entry>, Option<(Entry, Vec<KnownStream>)>) {
         if self.first.as_ref().is_some_and(|entry| entry.holder == holder) {
@@ -128,31 +128,31 @@ impl Same {
     }
 }
 
-/// By their addresses.
+/// The entries by address.
 type Entries = ByWord<u64, Same>;
 
 static ENTRIES: Mutex<Entries> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
-/// How much room is kept for addresses, whatever there was before.
+/// The capacity that a shrink leaves, at least.
 const ROOM: usize = 256;
 
-/// How often work was noted that goes on: most entries end before it does.
+/// How often further work was noted. Most entries end before that changes.
 static NOTED: AtomicUsize = AtomicUsize::new(0);
 
 fn entries() -> MutexGuard<'static, Entries> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An entry, until dropped.
+/// A lease's hold on its entry, which is removed on drop.
 #[derive(Debug)]
 pub(super) struct Known {
     start: u64,
     holder: usize,
-    /// What [`NOTED`] was when it was made.
+    /// The value of [`NOTED`] when the entry was made.
     since: usize,
 }
 
 impl Known {
-    /// The memory of `array`, which goes back to `home`, and whose holder is at that address.
+    /// Enters the memory of `array`, its home, and the address of its holder.
     pub(super) fn new(
         py: Python<'_>,
         array: &Descriptor,
@@ -183,7 +183,7 @@ impl Known {
         NOTED.load(Ordering::Acquire) != self.since
     }
 
-    /// Where others go on with it.
+    /// Takes the streams on which others went on with the memory.
     pub(super) fn take_later(&self) -> Vec<KnownStream> {
         let mut entries = entries();
         let own = entries.get_mut(&self.start).and_then(|same| same.get_mut(self.holder));
@@ -195,7 +195,7 @@ impl Drop for Known {
     fn drop(&mut self) {
         let mut entries = entries();
         let Slot::Occupied(mut there) = entries.entry(self.start) else { return };
-        // To drop an entry may run anything.
+        // Dropping an entry can run any code, so it happens unlocked.
         if there.get().more.is_none() {
             let ended = there.remove();
             if entries.len() < entries.capacity() / 8 && entries.capacity() > ROOM {
@@ -213,23 +213,24 @@ impl Drop for Known {
     }
 }
 
-/// Gives back the room that a peak needed.
+/// Gives back the capacity that a peak needed.
 #[cold]
 fn give_back_room(entries: &mut Entries) {
     let room = ROOM.max(entries.len() * 2);
     entries.shrink_to(room);
 }
 
-/// Where memory is from that came in a tensor without a word of the producer's stream.
+/// The origin of memory that came in a tensor without a producer's stream.
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
-    /// Our own tensor, and so all that is known of it: its home, and the stream that it was handed out as ready on.
+    /// The bridge's own tensor: its home, and the stream that it was handed out as ready on.
     Ours(Home, Option<KnownStream>),
-    /// Another's over the same memory. It may be around one of ours, or beside it.
+    /// Another tensor over the same memory, with the lease's streams. It may wrap the bridge's tensor, or stand beside
+    /// it.
     Same(Vec<KnownStream>),
 }
 
-/// Where the memory of `array` is from, which came in a tensor of that `manager_ctx`, if it is some of a lease's.
+/// Looks up the origin of `array`, which came in a tensor with this `manager_ctx`.
 pub(super) fn from(
     py: Python<'_>,
     (array, place): (&Descriptor, Place),
@@ -253,7 +254,7 @@ pub(super) fn from(
     Some(From::Same(same.sources(py)))
 }
 
-/// Work on the memory of `array` goes on on that stream: the ends of the leases whose memory it is wait for it.
+/// Notes that work on the memory of `array` goes on on a stream: the ends of that memory's leases wait for it.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;
@@ -267,7 +268,7 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     let again: Vec<_> =
         each.filter(is_of).map(|(_, entry)| entry.later.add(kept.clone_ref(py))).collect();
     NOTED.fetch_add(1, Ordering::Release);
-    // To drop them may run anything.
+    // Dropping a stream can run any code, so it happens unlocked.
     drop(entries);
     drop(again);
 }

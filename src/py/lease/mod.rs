@@ -1,4 +1,4 @@
-//! Leases that hold Python's references: how each ends, and who looks after those that cannot end yet.
+//! Leases that hold Python references: how a lease ends, and where ends wait that cannot finish yet.
 
 mod conversion;
 mod end;

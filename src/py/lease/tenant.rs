@@ -1,4 +1,4 @@
-//! How a tenant ends, from whatever thread and state.
+//! How a tenant ends, from any thread and in any state of the interpreter.
 
 use std::mem::ManuallyDrop;
 
@@ -12,7 +12,7 @@ use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{CallSpan, Outcome};
 
 impl Tenant {
-    /// Ends with the object of ours that it is in, where the interpreter's lock is held.
+    /// Ends the tenant together with the bridge's object that holds it. The caller has the interpreter's lock.
     #[inline(always)]
     pub(crate) fn end(mut self) {
         if let Some(holding) = self.0.take() {
@@ -22,7 +22,7 @@ impl Tenant {
         }
     }
 
-    /// Lets go where the orders are made already.
+    /// Ends a tenant whose orders are already made.
     pub(crate) fn settled(
         mut self,
         py: Python<'_>,
@@ -37,8 +37,9 @@ impl Tenant {
 }
 
 impl Drop for Tenant {
-    /// Ends with the interpreter's lock, from any thread. If the interpreter has ended, or is ending, nothing
-    /// happens: a leak at the end of a process does no harm, a foreign deleter without its interpreter may.
+    /// Takes the interpreter's lock and ends the tenant, from any thread. If the interpreter has ended, or is ending,
+    /// the memory leaks: a leak at the end of a process is harmless, a foreign deleter without its interpreter may not
+    /// be.
     fn drop(&mut self) {
         if let Some(holding) = self.0.take() {
             let (mut place, span) = (ManuallyDrop::new(Some(holding)), CallSpan::begin());
@@ -48,7 +49,7 @@ impl Drop for Tenant {
     }
 }
 
-/// What could not be ended stays where it is.
+/// Reports a holder whose end failed: it stays where it is.
 #[inline]
 fn tell_lost(left: Option<&Holding>, span: CallSpan) {
     if let Some(holding) = left {

@@ -1,5 +1,6 @@
-//! A producer's managed tensor, which has one holder or is shared. It may be in its capsule still, which is what a
-//! refusal leaves it in. An array that came by a dict has none; what DLPack has no word for has those of its dict.
+//! A producer's managed tensor: none, of one holder, or shared. A shared tensor may still be in its capsule, where a
+//! refusal leaves it. An array from a dict has no tensor; if DLPack cannot express its items, it has the dict's
+//! entries.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,16 +12,16 @@ use crate::dlpack::capsule;
 
 pub(super) enum Tensor {
     None,
-    /// No tensor, but what a dict says of items that DLPack has no word for.
+    /// No tensor, but the dict's entries for items that DLPack cannot express.
     Words(Py<PyDict>),
     Sole(ImportedDlpack),
     Shared(Arc<Later>),
 }
 
-/// Empty as long as the tensor is in its capsule; `None` where it is left there.
+/// Unset while the tensor is in its capsule; `None` if it stays there.
 type Later = OnceLock<Option<ImportedDlpack>>;
 
-/// A capsule whose tensor is to be taken out. Where it is not, whatever holds it has lost its memory.
+/// A capsule that is to be consumed. If it is dropped unconsumed, every holder of its tensor has lost the memory.
 #[allow(missing_debug_implementations, reason = "a tensor of dlpark's has none")]
 pub(crate) struct Unconsumed {
     capsule: Py<PyCapsule>,
@@ -34,12 +35,12 @@ impl Drop for Unconsumed {
 }
 
 impl Unconsumed {
-    /// Refuses a capsule that was consumed elsewhere meanwhile.
+    /// Refuses a capsule that was consumed elsewhere in the meantime.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }
 
-    /// Takes the tensor out, for all that hold it. Where none does any more, its deleter is called here.
+    /// Takes the tensor out for all its holders. If none is left, the tensor's deleter runs here.
     pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.tensor.set(Some(capsule::take(self.capsule.bind(py))?)));
         Ok(())
@@ -58,18 +59,18 @@ impl std::fmt::Debug for Tensor {
 }
 
 impl Tensor {
-    /// The tensor that is in `capsule` still.
+    /// The tensor of a `capsule` that is not consumed yet.
     pub(super) fn in_capsule(capsule: Py<PyCapsule>) -> (Self, Unconsumed) {
         let tensor = Arc::new(OnceLock::new());
         (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })
     }
 
-    /// Whether it is left in its capsule, for others.
+    /// Whether the tensor stays in its capsule, for others.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, Self::Shared(tensor) if matches!(tensor.get(), Some(None)))
     }
 
-    /// Another holder of the same.
+    /// The tensor for another holder.
     pub(super) fn share(&mut self, py: Python<'_>) -> Self {
         if let Self::Words(words) = self {
             return Self::Words(words.clone_ref(py));

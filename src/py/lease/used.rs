@@ -1,4 +1,4 @@
-//! The consumer's side of held memory: who works on it, where, and on which stream, as far as the bridge was told.
+//! The consumer's side of held memory: who works on it, where, and on which stream, as far as the caller named it.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -8,25 +8,24 @@ use crate::device::Place;
 use crate::lease::plan;
 use crate::py::streams::{KnownStream, KnownStreams};
 
-/// Who works on the memory by one holder, and where; and where that holder lent it.
+/// Who works on the memory through one holder, and where.
 #[derive(Debug)]
 pub(super) struct Use {
-    /// Where the consumer's streams are.
+    /// The place of the consumer's streams.
     pub(super) at: Place,
-    /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
+    /// The place that the exchange API lent the array at; its borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
     pub(super) consumer: Consumer,
-    /// The line that named the consumer's stream, where nothing keeps that.
+    /// The program's line that named the consumer's stream, if nothing keeps that stream.
     pub(super) line: Option<Box<warned::Line>>,
-    /// Where others work who were handed the memory on.
+    /// Streams of further users that the memory was handed on to.
     pub(super) also: KnownStreams,
 }
 
-/// Who works on the memory.
 pub(super) type Consumer = plan::Consumer<KnownStream>;
 
 impl Use {
-    /// No one works on it, at `place`.
+    /// A use at `place` without a consumer.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
         Self { at, lent: None, consumer: Consumer::Nobody, line: None, also: KnownStreams::NONE }
@@ -42,7 +41,7 @@ impl Use {
         }
     }
 
-    /// Takes `other` in if one order covers both.
+    /// Merges `other` into this use if one order covers both; else returns it.
     pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
         if (self.at, self.lent) != (other.at, other.lent) || !other.also.is_empty() {
             return Some(other);
@@ -72,7 +71,7 @@ impl plan::Known for KnownStream {
 }
 
 impl Consumer {
-    /// The same consumer for another holder.
+    /// A copy for another holder.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Nobody => Self::Nobody,
@@ -86,7 +85,7 @@ impl Consumer {
         }
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the garbage collector the held references.
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let known = |known: &KnownStream| known.kept().map_or(Ok(()), |kept| kept.visit(visit));
         match self {

@@ -1,4 +1,4 @@
-//! The warning about an end that cannot be ordered: once for each line of the program.
+//! Warns about an end that cannot be ordered, once for each line of the program.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,19 +8,19 @@ use pyo3::prelude::*;
 use crate::device::Place;
 use crate::py::interpreter::program_line;
 
-/// A line of the program: its file and number.
+/// A line of the program: file and number.
 pub(crate) type Line = (String, u32);
 
-/// The most lines to warn about.
+/// The most lines that are warned about.
 const MOST: usize = 1024;
 
-/// The line of the program that the calling thread is at.
+/// The program's line that the calling thread is at.
 pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
     Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
-/// Warns of a consumer on a non-blocking stream, named at `line` by a bare handle, that no imported library
-/// works on at its end. If no line named it, the line of the end stands for that.
+/// Warns about a consumer on a non-blocking stream that was named at `line` by a bare handle and that no imported
+/// library works on at the end. If no line named it, the warning has the line of the end.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,
@@ -29,7 +29,7 @@ pub(super) fn uncovered(
     line: Option<&Line>,
 ) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<Line>>> = Mutex::new(None);
-    // A line that is not told of now is told of later.
+    // With logging off the line is not remembered, so it can be warned about later.
     if !tracing::enabled!(target: "cai_bridge", tracing::Level::WARN) {
         return Ok(());
     }

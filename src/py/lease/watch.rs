@@ -1,4 +1,5 @@
-//! The end of a call that an array was given to: the producer's stream waits for all who work on the memory by it.
+//! The end of a call that was given an array: the producer's stream waits for every user of the memory through the
+//! call.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -15,20 +16,20 @@ use crate::error::Result;
 use crate::lease::{Failure, Settlement};
 use crate::order;
 
-/// A call's hold on an array that it was given, for the call's end.
+/// A call's hold on an array that it was given, until the call ends.
 #[derive(Debug)]
 pub(crate) struct Watch {
     end: End,
     process: Process,
     home: Home,
     conversion: Arc<Conversion>,
-    /// The memory.
+    /// Keeps the memory.
     _held: Owner,
 }
 
 impl Watch {
-    /// Makes the producer's stream wait for everybody who works on the memory now. The array is `read` where it
-    /// does not say itself who reads it.
+    /// Makes the producer's stream wait for everybody who works on the memory now. If `read`, an array that cannot tell
+    /// who reads it counts as read.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<Use> = Vec::new();
         for (number, mut left) in self.conversion.close() {
@@ -46,11 +47,11 @@ impl Watch {
         }
         let mut failed = Ok(());
         for used in uses {
-            // Where the memory itself has to stay, those who hold it see to that at their own ends.
+            // If the memory itself must stay, its holders keep it at their own ends.
             match settle(py, &self.end, &self.home, &used, None, &mut Vec::new()) {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
-                // The others are ordered all the same.
+                // The remaining users are ordered all the same.
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
@@ -65,7 +66,7 @@ impl Drop for Watch {
 }
 
 impl Holding {
-    /// Watches who works on the memory by this holder, and by those that are made of it.
+    /// Watches who works on the memory through this holder, and through holders made from it.
     pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<Watch> {
         let watch = Watch {
             end: End { in_call: true, ..self.end() },
@@ -80,12 +81,12 @@ impl Holding {
         Ok(watch)
     }
 
-    /// It, in the conversions that it comes from.
+    /// This holder's places in its conversions.
     fn members(&self) -> impl Iterator<Item = &Member> {
         successors(self.conversion.as_deref(), |member| member.outer.as_deref())
     }
 
-    /// Notes in these who works on the memory from here on.
+    /// Notes in its conversions who works on the memory from here on.
     #[inline]
     pub(super) fn note_use(&self, py: Python<'_>) {
         if self.conversion.is_some() {
@@ -101,7 +102,7 @@ impl Holding {
         }
     }
 
-    /// Notes there where the consumers work.
+    /// Notes in its conversions where the consumers work.
     #[cold]
     pub(super) fn note_place(&self) {
         for member in self.members() {
@@ -109,7 +110,7 @@ impl Holding {
         }
     }
 
-    /// Another holder of the same comes from them too.
+    /// Makes another holder of the same memory a member of this holder's conversions.
     #[cold]
     pub(super) fn bring(&self, py: Python<'_>, shared: &mut Self) {
         for member in self.members() {

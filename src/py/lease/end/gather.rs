@@ -1,5 +1,5 @@
-//! What is known of an end: its outline, before a library or the driver is asked; then each of its streams with its role
-//! and what is found of it now.
+//! Gathers the facts of an end. [`Sides`] needs no question. [`Gathered`] has each stream with its role and its present
+//! state.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -16,14 +16,14 @@ use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamName, StreamRef};
 use crate::stream::Alive;
 
-/// Both sides, as the outline of an end.
+/// The producer's and the consumer's side of an end.
 pub(super) struct Sides<'a> {
     pub(super) home: &'a Home,
     pub(super) used: &'a Use,
-    /// Whether there is another user, whom the call names.
+    /// Whether the call names another user.
     pub(super) also: bool,
     pub(super) in_call: bool,
-    /// Of an owner that the garbage collector found, unless its stream's keeper tells.
+    /// Whether the garbage collector found the owner; the keeper of the producer's stream may know better.
     pub(super) collected: bool,
 }
 
@@ -87,15 +87,15 @@ impl Outline for Sides<'_> {
 pub(super) struct Gathered<'a> {
     driver: &'a Handle,
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
-    /// The names of those users' streams that are lost, by their places in the list.
+    /// The names of lost users' streams, each with its index in `streams`.
     lost: SmallVec<[(usize, StreamName); 1]>,
-    /// The streams of those that may go on with the memory, and do not name them any more.
+    /// Streams of earlier users that may still touch the memory but are no longer referenced.
     pub(super) dropped: SmallVec<[u64; 1]>,
-    /// The line that named the consumer's, where that is lost.
+    /// The program's line that named the consumer's stream, if that stream is lost.
     pub(super) line: Option<&'a warned::Line>,
 }
 
-/// Asks Python, the driver and its keeper once about each stream.
+/// Asks Python, the driver and the stream's keeper once about each stream.
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
@@ -136,7 +136,7 @@ pub(super) fn gather<'a>(
     all.add(Role::Producer, home.producer_also(py, driver)?);
     match &used.consumer {
         Consumer::Nobody | Consumer::Unread | Consumer::Declined => {}
-        // Where the producer has moved, the consumer has not.
+        // If the producer moved to another stream, the consumer stayed.
         Consumer::OnProducer(kept) => match (producer, kept) {
             (Some(producer), _) if home.is_producer(producer) => {
                 all.add(Role::User, Some(producer));
@@ -176,7 +176,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// A user on the producer's stream, which is not named any more: the producer may go on on another one.
+    /// Adds a user on the producer's stream that is no longer named: the producer may go on on another stream.
     fn add_where_dropped(&mut self, home: &Home) {
         if let Some(kept) = home.producer.as_ref().filter(|_| !self.dropped.is_empty()) {
             self.add_lost(kept.name());
@@ -206,7 +206,8 @@ impl<'a> Gathered<'a> {
     ) -> Result<(), Failure<PyErr>> {
         match kept.confirm(py, self.driver)? {
             None if kept.is_of_this_life(self.driver) => self.add_lost(kept.name()),
-            // With its context all its work ended; a stream of the next one may have its place.
+            // The stream's context is gone, and its work with it. A stream of the next context may have the same
+            // handle.
             None => self.add(Role::User, Some(Alive::standing_in(used.at))),
             alive => self.add(Role::User, alive),
         }
@@ -218,9 +219,9 @@ impl<'a> Gathered<'a> {
         self.streams.push((Role::User, Found::Lost(name.stream().handle())));
     }
 
-    /// The streams that libraries work on now, asked last: nothing of Python's runs from here on that might let a stream
-    /// go. Those users' streams that are among them, or another user's, are not lost. Those that were found are in
-    /// `found` where the one that was asked raised an interrupt.
+    /// Asks for the streams that libraries work on now. Asked last: no Python code runs after this that might drop a
+    /// stream. A lost user's stream that a library or another user works on counts as met. If a library raises an
+    /// interrupt, the streams found so far go to `found`.
     pub(super) fn ask<'py: 'a>(
         &mut self,
         py: Python<'py>,

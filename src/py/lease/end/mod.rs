@@ -1,4 +1,4 @@
-//! The end of held memory: what is known of it is gathered, [`crate::lease::plan`] decides, and that is done.
+//! The end of held memory: gather its facts, let [`crate::lease::plan`] decide, carry out the plan.
 
 mod gather;
 mod orders;

@@ -1,4 +1,4 @@
-//! The orders of an end that others may make at the same time.
+//! Makes the orders of an end while other threads can still reach the holder.
 
 use pyo3::prelude::*;
 
@@ -13,8 +13,8 @@ use crate::py::lease::used::Use;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
-/// What the orders of a holder's end need of it, while the holder stays where others find it. The memory is not
-/// held by this.
+/// What an end's orders need of the holder, so that the holder stays in place. This keeps the object, not its managed
+/// tensor.
 #[derive(Debug)]
 pub(crate) struct Orders {
     end: End,
@@ -22,12 +22,12 @@ pub(crate) struct Orders {
     home: Home,
     used: Use,
     found: Vec<KnownStream>,
-    /// The owner of the memory asks it, as the holder does.
+    /// Keeps the object alive, as the holder does.
     _object: Py<PyAny>,
 }
 
 impl Orders {
-    /// What they need where there is one to be made: for the consumer, or for the user of `also`.
+    /// The orders, if any is needed: for the consumer, or for another user (`also`).
     pub(crate) fn of(holding: &mut Holding, py: Python<'_>, also: bool) -> Option<Self> {
         holding.find_users();
         match &holding.held {
@@ -43,14 +43,14 @@ impl Orders {
         }
     }
 
-    /// The same for the garbage collector, which found the view, of memory that nothing but a Python object keeps.
+    /// The orders when the garbage collector found the view and only a Python object keeps the memory.
     pub(crate) fn for_collector(holding: &mut Holding, py: Python<'_>) -> Option<Self> {
         let mut orders = Self::of(holding, py, false)?;
         orders.end.collected = true;
         Some(orders)
     }
 
-    /// Makes them, as [`Holding::settle_with`] does.
+    /// Makes the orders, as [`Holding::settle_with`] does.
     pub(crate) fn make(
         &mut self,
         py: Python<'_>,
@@ -62,7 +62,7 @@ impl Orders {
         settle(py, &self.end, &self.home, &self.used, also, &mut self.found)
     }
 
-    /// Tells the holder of the streams that were found where the orders failed: those are waited for at its end, too.
+    /// If the orders failed, tells the holder which streams were found: its end waits for them, too.
     pub(crate) fn tell(self, py: Python<'_>, holding: &mut Holding) {
         for known in self.found {
             drop(holding.note(py, known));
@@ -70,7 +70,7 @@ impl Orders {
     }
 }
 
-/// Whether no stream waits at the end of `holding`, as is known without a question.
+/// Whether no stream has to wait, as far as is known without a question.
 fn has_nothing_to_do(holding: &Holding) -> bool {
     let next = plan::next(&holding.sides(), &Answers::default());
     matches!(next, Next::Do(Plan::Nothing(_)))

@@ -1,4 +1,4 @@
-//! An end: what [`plan::next`] asks is asked, and what it decides is done.
+//! Settles an end: answers the questions of [`plan::next`] and carries out its plan.
 
 use pyo3::prelude::*;
 
@@ -20,20 +20,20 @@ use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamRef, WaitReason, places_of, wait_for_all};
 use crate::stream::{Alive, Elided};
 
-/// What an end has beside its streams.
+/// What an end needs besides its streams.
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct End {
     pub(in crate::py::lease) driver: Handle,
-    /// Whether it is that of a call's argument.
+    /// Whether it is the end of a call's argument.
     pub(in crate::py::lease) in_call: bool,
-    /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
+    /// Whether only a Python object keeps the memory; the garbage collector may take that object apart.
     pub(in crate::py::lease) by_object: bool,
-    /// Whether it has found that which holds the memory.
+    /// Whether the garbage collector found the holder.
     pub(in crate::py::lease) collected: bool,
 }
 
-/// Makes the orders of an end, for the consumer and for the user of `also`. Adds to `found` the libraries' current
-/// streams: a later try must wait for them too, and may run in another thread, which has other current streams.
+/// Makes the orders of an end, for the consumer and for another user (`also`). If they fail, adds the libraries'
+/// current streams to `found`: a later try must wait for them too, and another thread has other current streams.
 pub(in crate::py::lease) fn settle(
     py: Python<'_>,
     end: &End,
@@ -68,7 +68,7 @@ fn order(
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(home.stays(py, driver)?);
             }
-            // A view that ends has asked; for others the streams tell.
+            // A view's end has asked, in `is_done_without_orders`. For other ends the streams decide.
             Next::Ask(Question::AllOnLegacy) => answers.all_on_legacy = Some(false),
             Next::Ask(Question::OneMarkDoes) => {
                 let all = current::are_all_on_legacy(py, driver, used.at.ordinal)?;
@@ -83,7 +83,7 @@ fn order(
     carry_out(py, end, &sides, plan, None)
 }
 
-/// Makes the orders where all streams are to be found.
+/// Makes the orders that need every stream looked up.
 #[inline(never)]
 fn order_by_streams(
     py: Python<'_>,
@@ -110,7 +110,7 @@ fn order_by_streams(
     carry_out(py, end, sides, plan, Some(&known))
 }
 
-/// Does what was decided of the streams `known`, if they were found.
+/// Carries out `plan`. `known` has the streams, if they were gathered.
 #[inline]
 fn carry_out(
     py: Python<'_>,
@@ -149,7 +149,7 @@ fn carry_out(
     }
 }
 
-/// Makes the producer's stream, the second of `edge`, wait for the user's.
+/// Makes the producer's stream wait for the user's: `edge` is (user, producer).
 #[inline]
 fn give_back(
     py: Python<'_>,
@@ -160,7 +160,7 @@ fn give_back(
     Ok(Settlement::Done)
 }
 
-/// The one consumer's stream and the producer's, where both are alive.
+/// The one consumer's stream and the producer's, if both are alive.
 fn pair<'a>(
     py: Python<'_>,
     end: &End,
@@ -176,7 +176,7 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector ends the memory's owner, too.
+/// Whether the garbage collector takes the memory's owner apart, too.
 fn is_of_garbage(py: Python<'_>, end: &End, home: &Home) -> bool {
     match (&home.producer, &home.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
@@ -192,7 +192,7 @@ fn tell_elided(home: &Home, why: Elided) {
 }
 
 impl Holding {
-    /// What its end has beside its streams.
+    /// What this holder's end needs besides its streams.
     pub(in crate::py::lease) fn end(&self) -> End {
         End {
             driver: self.driver.clone(),
@@ -202,8 +202,7 @@ impl Holding {
         }
     }
 
-    /// Whether all is done for its end: no stream has to wait for another, as is known without a question to a library's
-    /// Python.
+    /// Whether the end needs no order, found without asking any library's Python code.
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.held, Owner::Array(..)) && self.process.is_current();
@@ -235,7 +234,7 @@ impl Holding {
         Sides { home: &self.home, used: &self.used, also: false, in_call, collected }
     }
 
-    /// Makes the orders for work on the memory on `user`, as at an end.
+    /// Makes the orders for work on the memory on stream `user`, as an end would.
     pub(crate) fn settle_for(
         &self,
         py: Python<'_>,
@@ -245,7 +244,7 @@ impl Holding {
         settle(py, &self.end(), &self.home, &self.used, Some(user), &mut Vec::new())
     }
 
-    /// Makes the orders of the end, for the consumer and for the user of `also`.
+    /// Makes the orders of the end, for the consumer and for another user (`also`).
     pub(crate) fn settle_with(
         &mut self,
         py: Python<'_>,
@@ -268,8 +267,8 @@ impl Holding {
         settled
     }
 
-    /// Frees a copy's memory in the order of its stream, unless that would end a capture. If nothing keeps that stream
-    /// alive any more, the host waits first.
+    /// Frees a copy's memory in stream order, unless that would end a capture. If nothing keeps the stream alive, the
+    /// host waits first.
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;
