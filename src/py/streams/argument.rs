@@ -1,8 +1,8 @@
 //! What `stream=` may be: `None`, an integer, or an object with `__cuda_stream__`.
 //!
-//! The protocol of the last is [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html):
-//! a method that returns `(0, handle)`. There a handle of 0 is the legacy default stream; the
-//! integer 0 and `bool` are refused.
+//! Such an object follows [CUDA's stream
+//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): its method returns `(0,
+//! handle)`. A handle of 0 is the legacy default stream; the integer 0 and `bool` are refused.
 #![allow(unsafe_code)]
 
 use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
@@ -27,18 +27,18 @@ use crate::stream::{Alive, Request, Stream, Thread};
 #[derive(Debug)]
 pub(crate) struct Argument<'a, 'py> {
     request: Request,
-    /// The stream object, where it was one.
+    /// The stream object, if the caller passed one.
     object: Option<&'a Bound<'py, PyAny>>,
-    /// The GPU whose default stream that object says that it is.
+    /// The GPU of a default stream, if the stream object names it.
     ordinal: Option<i32>,
-    /// Whether the legacy default stream is there for any blocking stream of its context.
+    /// Whether the legacy default stream stands in for any blocking stream of its context.
     stands_in: bool,
-    /// Whether each call of the library may name another stream: the one that was named is the default.
+    /// Whether each call of the library may name another stream; this one is only the default.
     is_default: bool,
 }
 
 impl<'a, 'py> Argument<'a, 'py> {
-    /// Nothing.
+    /// No stream was given.
     pub(crate) const UNSPECIFIED: Self = Self {
         request: Request::Unspecified,
         object: None,
@@ -51,7 +51,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     pub(crate) const LEGACY: Self =
         Self { request: Request::On(Stream::Legacy), ..Self::UNSPECIFIED };
 
-    /// What `stream` asks for.
+    /// Parses `stream`.
     #[inline(always)]
     pub(crate) fn parse(stream: Option<&'a Bound<'py, PyAny>>) -> PyResult<Self> {
         stream.map_or(Ok(Self::UNSPECIFIED), Self::of)
@@ -82,7 +82,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         Ok(Self { request, object: Some(given), ordinal, ..Self::UNSPECIFIED })
     }
 
-    /// The handle of a stream object, as the driver names it; else the number that `given` is.
+    /// The handle of a stream object, or (`Err`) the number that `given` is.
     #[cold]
     fn looked_up(given: &Bound<'_, PyAny>) -> PyResult<std::result::Result<u64, i128>> {
         match given.getattr(intern!(given.py(), "__cuda_stream__")) {
@@ -98,24 +98,24 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The stream that a library has just named by its driver's handle, as the one that it works on now.
+    /// The stream that a library has just named by its driver handle as its current one.
     pub(crate) fn native(handle: u64) -> Self {
         let stream = Stream::from_native(handle, Thread::current());
         Self { request: Request::On(stream), ..Self::UNSPECIFIED }
     }
 
-    /// The same for a library's current stream: a library on the legacy default stream may also work on
-    /// blocking streams, which follow that one. It is taken to where `is_default`: each of its calls may name another.
+    /// Marks the stream as a library's current one: a library on the legacy default stream may also work on blocking
+    /// streams, which follow it. With `is_default` each of its calls may name another stream.
     pub(crate) const fn by_library(self, is_default: bool) -> Self {
         Self { stands_in: true, is_default, ..self }
     }
 
-    /// Whether the consumer works on `stream` itself, and not on any blocking stream that it stands in for.
+    /// Whether the consumer works on `stream` itself, not on a blocking stream that `stream` stands in for.
     pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
         !(self.is_default && stream.stands_in())
     }
 
-    /// The stream that it names, where that is the consumer's for good, at `place`.
+    /// The named stream, if it is at `place` and the consumer stays on it.
     #[inline]
     pub(crate) fn stream_at(&self, place: Place) -> Option<Stream> {
         let is_there = self.ordinal.is_none_or(|ordinal| ordinal == place.ordinal);
@@ -130,22 +130,22 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The same with `None` read as DLPack reads it: the legacy default stream.
+    /// Reads `None` as DLPack does: as the legacy default stream.
     pub(crate) const fn or_legacy(self) -> Self {
         Self { request: self.request.or_legacy(), ..self }
     }
 
-    /// What it asks for.
+    /// The request.
     pub(crate) const fn request(&self) -> Request {
         self.request
     }
 
-    /// The GPU whose default stream a stream object says that it is.
+    /// The GPU of a default stream, if the stream object names it.
     pub(crate) const fn ordinal(&self) -> Option<i32> {
         self.ordinal
     }
 
-    /// Refuses the default stream of another GPU than that of `place`.
+    /// Refuses a default stream of another GPU than `place`.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
@@ -160,7 +160,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The stream that it names, as a stream of `place` if it does not say where it is.
+    /// The named stream; at `place`, unless its object names another GPU.
     #[inline]
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         let place = match self.ordinal {
@@ -176,7 +176,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The same for use after the call: what keeps it alive from here on.
+    /// The named stream with its keeper, for use after the call.
     pub(crate) fn keep(
         &self,
         py: Python<'py>,
@@ -187,7 +187,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     }
 }
 
-/// The number of a stream: an integer, but no `bool`.
+/// A stream's number: an integer, but not a `bool`.
 pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
@@ -196,13 +196,13 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     integer(&index)
 }
 
-/// The integer that `value` is for Python (`__index__`), or `None` where it is none, or one above 64 bits.
+/// The integer that `value` is for Python (`__index__`); `None` if it is no integer, or needs more than 64 bits.
 pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     let Some(index) = as_integer(value)? else { return Ok(None) };
     answered(value.py(), integer(&index))
 }
 
-/// The same as an object. An integer of a class of its own is itself, as for `operator.index`.
+/// The integer as an object. An instance of an `int` subclass is returned as it is, as by `operator.index`.
 fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyInt>() {
         return Ok(Some(value.clone()));
@@ -222,7 +222,7 @@ fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     }
 }
 
-/// Two integers; `None` for anything but a tuple of two that fit. A `bool` is none.
+/// Two integers; `None` unless `value` is a tuple of two that fit. A `bool` is not an integer here.
 pub(crate) fn pair<'py, A, B>(value: &Bound<'py, PyAny>) -> PyResult<Option<(A, B)>>
 where
     (A, B): for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -238,7 +238,7 @@ where
     }
 }
 
-/// A Python integer of whatever size; what does not fit 128 bits is no handle either.
+/// The value of a Python integer. An integer that fits neither `i64` nor `u64` is refused: no handle is that large.
 pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if let Some(small) = native::small(value) {
         return Ok(i128::from(small));

@@ -1,4 +1,4 @@
-//! Libraries that say by a function of Python's which stream they work on.
+//! Libraries that name their current stream through a Python function.
 
 use std::cell::Cell;
 
@@ -12,22 +12,22 @@ use crate::py::imported::imported;
 use crate::py::interpreter::answered;
 use crate::py::library;
 
-/// What a library answered.
+/// A library's answer.
 pub(super) struct Answered<'py> {
     /// The stream, as the driver names it.
     pub(super) native: u64,
-    /// Its object, if the library answered with one.
+    /// The stream's object, if the library answered with one.
     pub(super) object: Option<Bound<'py, PyAny>>,
     /// Whether the library ignores the streams of dicts.
     pub(super) ignores: bool,
 }
 
 local! {
-    /// Whether a function is asked just now on this thread: it may itself read or end an array.
+    /// Whether this thread is asking a function now: the function may itself read or end an array.
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What those answer that have a current stream on a GPU. Asked by one of them, none answers.
+/// The answers of all libraries with such a function. Inside such a function the list is empty.
 #[inline]
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     if has_functions(py)? { asked(py, ordinal) } else { Ok(Vec::new()) }
@@ -79,8 +79,8 @@ fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     })
 }
 
-/// The stream that an answer names, and whether as a stream object. Of the integers 0 names none, and 1 and 2 are the
-/// driver's own names of its default streams.
+/// The stream that an answer names, and whether it is a stream object. The integer 0 names no stream; 1 and 2 are the
+/// driver's names of its default streams.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
     let py = answer.py();
     if !answer.is_instance_of::<PyInt>()

@@ -1,4 +1,4 @@
-//! The context that a stream belongs to: whether it is still the same one, and what its legacy default stream waits for.
+//! A stream's context: whether it is still alive, and which streams its legacy default stream waits for.
 
 use crate::capture::Part;
 use crate::device::Place;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::order::{context_of, within};
 use crate::stream::{Alive, Stream};
 
-/// The life of the context that a handle's stream belongs to; 0 for a default stream, which every life has.
+/// The life number of a handle's context; 0 for a default stream, which exists in every life.
 pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
     match stream {
         Stream::Handle(_) => life_at(driver, place),
@@ -16,13 +16,13 @@ pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64>
     }
 }
 
-/// The life of the context of `place`.
+/// The life number of the context of `place`.
 pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
     let driver = driver.get()?;
     driver.life(context_of(driver, place)?)
 }
 
-/// Whether a context that was in its life `before` is in it `now`: not where it is gone.
+/// Whether a context still has the life number `before`; false if it is gone.
 pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     match now {
         Ok(now) => Ok(now == before),
@@ -31,7 +31,7 @@ pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     }
 }
 
-/// Whether the legacy default stream of the place of `given` is ordered after it by itself.
+/// Whether CUDA itself orders the legacy default stream after `given`, a stream of the same place.
 pub(super) fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
     let driver = driver.get()?;
     within(driver, given.place(), |_| {

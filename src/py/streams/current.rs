@@ -1,7 +1,8 @@
-//! The streams that imported libraries work on now: PyTorch's, CuPy's, those of the simulated device's, and those of
-//! Warp and of libraries that were registered, which are asked by functions of Python's. Numba and JAX have none.
+//! The streams that imported libraries work on now. PyTorch, CuPy and the simulated device are asked directly; Warp and
+//! registered libraries through a Python function. Numba and JAX have no current stream.
 //!
-//! They are asked at each use, and never imported. What a library raises is no answer; an interrupt passes through.
+//! Libraries are asked at each use, and never imported. A library that raises has not answered; an interrupt passes
+//! through.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -16,31 +17,30 @@ use crate::py::interpreter::answered;
 use crate::py::library;
 use crate::stream::{Alive, Stream, Thread};
 
-/// What a library does with the streams that dicts name.
+/// What a library does with a stream that a dict names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamPolicy {
-    /// It waits for them, or works there.
+    /// It waits for that stream, or works there.
     Heeded,
-    /// It ignores them.
+    /// It ignores that stream.
     Ignored,
 }
 
-/// The objects of the streams that [`each`] names, where a library has one: another thread may give it up.
+/// Keeps the objects of the streams that [`each`] names: another thread may drop them.
 #[derive(Debug, Default)]
 pub(crate) struct Objects<'py>(RefCell<Vec<(Stream, Bound<'py, PyAny>)>>);
 
 impl<'py> Objects<'py> {
-    /// That of `stream`, if its library was asked by a function and answered with one.
+    /// The object of `stream`, if a library's function answered with one.
     pub(super) fn of(&self, stream: Stream) -> Option<Bound<'py, PyAny>> {
         let objects = self.0.borrow();
         objects.iter().find(|(one, _)| *one == stream).map(|(_, object)| object.clone())
     }
 }
 
-/// Calls `each` with the stream that each imported library works on now at `place`, and what it does with
-/// those that dicts name.
+/// Calls `each` with the stream that each imported library works on now at `place`, and its policy for dicts' streams.
 ///
-/// The streams are good as long as this thread runs no code that sets another, and `objects` is there.
+/// The streams stay valid while `objects` lives and this thread runs no code that sets another stream.
 pub(crate) fn each<'a, 'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -76,7 +76,7 @@ pub(crate) fn each<'a, 'py>(
     }
     for asked in answers(py, place.ordinal)? {
         let stream = from_native(asked.native);
-        // A real library's is no answer while the device is simulated.
+        // While the device is simulated, a real library's stream does not count.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
             objects.0.borrow_mut().extend(asked.object.map(|object| (stream, object)));
             found(stream, policy(asked.ignores))?;
@@ -85,7 +85,7 @@ pub(crate) fn each<'a, 'py>(
     Ok(())
 }
 
-/// The streams that libraries work on now on a simulated GPU, and whether each ignores those of dicts.
+/// The streams that libraries work on now on a simulated GPU, and whether each library ignores dicts' streams.
 fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
     let mut found = Vec::new();
     for library in library::all() {
@@ -94,8 +94,8 @@ fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>,
     Ok(found)
 }
 
-/// Whether the imported libraries that have a current stream all work on the legacy default one, as in most programs;
-/// `None` where [`each`] has to be asked.
+/// Whether all imported libraries with a current stream are on the legacy default stream, as in most programs; `None`
+/// if only [`each`] can tell.
 #[inline]
 pub(crate) fn are_all_on_legacy(
     py: Python<'_>,
@@ -116,18 +116,18 @@ pub(crate) fn are_all_on_legacy(
     Ok(Some(true))
 }
 
-/// The stream that a library has just named by its driver's handle: by its exchange API, as the one that it
-/// works on now, or by a dict.
+/// A stream that a library has just named by its driver handle: through its exchange API, as its current stream, or
+/// through a dict.
 pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     let stream = Stream::from_native(native, Thread::current());
-    // SAFETY: who hands an array out with a stream keeps that stream while its memory is taken over, which is
-    // the call that `'py` stands for: `current_work_stream` names the one to launch work on (`dlpack.h`,
-    // "DLPackCurrentWorkStream"), an exporter one that outlives the array (CUDA Array Interface, version 3,
+    // SAFETY: a library that hands an array out with a stream keeps that stream while its memory is taken over, and
+    // `'py` lasts for that call. `current_work_stream` names the stream to launch work on (`dlpack.h`,
+    // "DLPackCurrentWorkStream"); an exporter names a stream that outlives the array (CUDA Array Interface, version 3,
     // "Lifetime management", "Streams").
     unsafe { Alive::kept(stream, place) }
 }
 
-/// The object of the stream `handle`, where a library works on that one now.
+/// The object of the stream `handle`, if a library works on that stream now.
 pub(super) fn object<'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -156,7 +156,7 @@ pub(super) fn object<'py>(
     Ok(None)
 }
 
-/// The same for the libraries that are asked by functions, which costs more.
+/// The object of the stream `handle`, from the libraries that are asked through a function, which costs more.
 pub(super) fn object_by_function(
     py: Python<'_>,
     handle: u64,

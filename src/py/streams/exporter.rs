@@ -1,4 +1,4 @@
-//! Exporters of CAI dicts: what their dicts say later of the stream that work is pending on.
+//! Exporters of CAI dicts, asked again for the stream that work is pending on.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -11,26 +11,27 @@ use crate::py::interpreter::answered;
 use crate::py::local::asking;
 use crate::stream::{Ready, Stream, Thread};
 
-/// The exporter of a dict that named a stream.
+/// The exporter of a dict that named a stream, or may name one.
 #[derive(Debug)]
 pub(super) struct Exporter {
     pub(super) voucher: Voucher,
-    /// The address that its dict named: one that names another is about other memory.
+    /// The address that its dict named: a dict with another address is about other memory.
     pub(super) ptr: u64,
-    /// Whether its dict says on which stream it works, and may name another one later.
+    /// Whether its dict names a stream, and may name another one later.
     pub(super) moves: bool,
-    /// Whether nothing is pending where its dict names no stream.
+    /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
-    /// The life of the context in which it may.
+    /// The life number of the context in which its dict may name another stream.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    /// What its dict, which named `before`, says now; `None` where it cannot be asked, or says nothing of this memory.
+    /// What its dict says now; `before` is the stream it named. `None` if the exporter cannot be asked, or names other
+    /// memory.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
-            // The number is the same in each thread.
+            // Another thread's per-thread stream has the same number.
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
                 Some(Ready::On(before))
             }
@@ -39,7 +40,7 @@ impl Exporter {
         })
     }
 
-    /// Whether it has not moved from the stream `before` to another one, as far as it can be asked.
+    /// Whether it still names the stream `before`, as far as it can be asked.
     pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
         let now = if self.moves { self.ask(py, before)? } else { None };
         Ok(now.is_none_or(|now| now == Ready::On(before)))
@@ -60,7 +61,7 @@ impl Exporter {
     }
 }
 
-/// What the dict of `object` says of the memory at `ptr`; `None` where it has no dict, or one of other memory.
+/// What the dict of `object` says of the memory at `ptr`; `None` if it has no dict, or a dict of other memory.
 pub(crate) fn ready_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     Ok(answered(object.py(), said_of(object, ptr))?.flatten())
 }
@@ -70,7 +71,7 @@ fn said_of(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     if address(&dict)? == Some(ptr) { pending(&dict).map(Some) } else { Ok(None) }
 }
 
-/// The dict of `object`, where it has one that is about the memory of `array`: it begins there, or has none.
+/// The dict of `object`, if it is about the memory of `array`: it begins there, or has address 0.
 pub(crate) fn dict_of<'py>(
     object: &Bound<'py, PyAny>,
     array: &Descriptor,

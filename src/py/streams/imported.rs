@@ -1,4 +1,4 @@
-//! What the libraries that the program has imported do with dicts.
+//! What the imported libraries do with dicts.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -8,7 +8,7 @@ use crate::py::habits::Habit;
 use crate::py::imported::imported;
 use crate::py::library;
 
-/// Whether a library is imported that works on a default stream and ignores the streams of dicts.
+/// Whether an imported library works on a default stream and ignores the streams of dicts.
 pub(crate) fn ignores_dicts(py: Python<'_>) -> PyResult<bool> {
     static NAMES: PyOnceLock<Vec<Py<PyString>>> = PyOnceLock::new();
     let names = NAMES.get_or_init(py, || {

@@ -1,4 +1,4 @@
-//! Who keeps a stream alive.
+//! What keeps a stream alive.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -7,25 +7,26 @@ use super::exporter::Exporter;
 use super::voucher::Voucher;
 use crate::array::RustStream;
 
-/// Who keeps a stream alive.
+/// What keeps a stream alive.
 #[derive(Debug)]
 pub(super) enum Keeper {
-    /// Nothing is needed: a default stream, or one of a library that destroys none.
+    /// Nothing is needed: a default stream, or a stream of a library that destroys none.
     Always,
-    /// The stream's object, which is never closed while it is held.
+    /// The stream's object, which cannot be closed while it is held.
     Owner(Voucher),
-    /// The stream's object, which is asked again.
+    /// The stream's object, which can be closed and is asked at each use.
     Object(Voucher),
-    /// The exporter of a dict that names it, which is asked again; and who keeps it besides, who comes first.
+    /// The exporter of a dict that names the stream, asked at each use; and another keeper, if any, which is asked
+    /// first.
     Exporter(Box<(Exporter, Option<Self>)>),
-    /// Rust.
+    /// Rust code holds the stream.
     Rust(Box<RustStream>),
     /// Nothing: the legacy default stream stands in for it.
     StandIn,
 }
 
 impl Keeper {
-    /// Another that keeps the same.
+    /// A copy for another holder.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Always => Self::Always,
@@ -40,7 +41,7 @@ impl Keeper {
         }
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the garbage collector the held objects.
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),

@@ -1,4 +1,4 @@
-//! Who keeps a stream alive from here on, or what stands in for it. What is kept is a [`StreamRef`].
+//! Finds what keeps a stream alive after the call, or what stands in for it. [`StreamRef`] is a kept stream.
 #![allow(unsafe_code)]
 
 use pyo3::intern;
@@ -17,7 +17,7 @@ use crate::driver::Handle;
 use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream};
 
-/// A stream that is to be used later.
+/// A stream to use later.
 #[derive(Debug)]
 pub(crate) enum KnownStream {
     /// It is kept; or it is a blocking stream that nothing keeps, and the legacy default stream stands in for it.
@@ -27,7 +27,7 @@ pub(crate) enum KnownStream {
 }
 
 impl KnownStream {
-    /// What keeps a stream without an object alive from here on.
+    /// Finds what keeps a stream without an object.
     pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
         keep(py, driver, given, None)
     }
@@ -37,8 +37,8 @@ impl KnownStream {
         Self::Lost(StreamName::unasked(stream))
     }
 
-    /// The streams that libraries work on now at `place`. The legacy default stream is left out, also where it
-    /// stands in for another. One that cannot be asked about now has no keeper.
+    /// The streams that libraries work on now at `place`. Leaves out the legacy default stream, also where it stands in
+    /// for another. A stream that cannot be asked about now counts as lost.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,
@@ -54,7 +54,7 @@ impl KnownStream {
         Ok(found)
     }
 
-    /// The same of those that are known already. One that cannot be asked about now is left out.
+    /// The streams that `known` lists, each with its keeper. Leaves out a stream that cannot be asked about now.
     pub(crate) fn of_each<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -65,8 +65,8 @@ impl KnownStream {
         known.iter().filter_map(kept).flatten().collect()
     }
 
-    /// What keeps a stream that a library works on now; `None` where the legacy default stream stands in for it.
-    /// `objects` are those that the library was just named with.
+    /// Finds what keeps a library's current stream; `None` if the legacy default stream stands in for it. `objects`
+    /// comes from the [`current::each`] that named the stream.
     pub(crate) fn of_library<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -81,7 +81,7 @@ impl KnownStream {
         Ok((!stands_in).then_some(known))
     }
 
-    /// The stream that is kept.
+    /// The kept stream.
     pub(crate) const fn kept(&self) -> Option<&StreamRef> {
         match self {
             Self::Kept(kept) => Some(kept),
@@ -89,7 +89,7 @@ impl KnownStream {
         }
     }
 
-    /// The stream's name, or that of what stands in for it, and where it is, as far as that is known.
+    /// The name of the stream, or of its stand-in, and its place if known.
     pub(crate) fn name(&self) -> (StreamName, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.name(), Some(kept.place())),
@@ -97,7 +97,7 @@ impl KnownStream {
         }
     }
 
-    /// Adds it to `known`, unless that has its stream: then it comes back. To drop it may run anything.
+    /// Adds it to `known`, or returns it if `known` has its stream already. Dropping it can run any code.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
         if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
@@ -114,7 +114,7 @@ impl KnownStream {
         }
     }
 
-    /// Whether both name the same stream, and the same keeps them.
+    /// Whether both name the same stream, and both are kept or both lost.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Kept(kept), Self::Kept(other)) => kept.is_same(other),
@@ -123,7 +123,7 @@ impl KnownStream {
         }
     }
 
-    /// The stream, or what stands in for it, and where it is, as far as that is known.
+    /// The stream, or its stand-in, and its place if known.
     pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.stream(), Some(kept.place())),
@@ -131,8 +131,9 @@ impl KnownStream {
         }
     }
 
-    /// Where a consumer works that asked to be ready on this one, if that is another stream: JAX's work waits there for
-    /// this one. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200, 2026-11); it need not, by DLPack.
+    /// The stream that a consumer works on, if it asked to be ready on this one but works elsewhere: JAX's work waits
+    /// for this stream on another. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200, 2026-11);
+    /// DLPack does not require it.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
@@ -145,7 +146,7 @@ impl KnownStream {
         let Some(native) = pool.computes_on(py, place.ordinal)? else {
             return Ok(Some(Self::unasked(Stream::Handle(handle))));
         };
-        // SAFETY: the library destroys it no more than its others.
+        // SAFETY: the library never destroys this stream either.
         let alive = unsafe { Alive::kept(Stream::Handle(native), place) };
         Ok(Some(Self::Kept(StreamRef::new(driver, alive, Keeper::Always)?)))
     }
@@ -158,7 +159,7 @@ impl KnownStream {
     }
 }
 
-/// Some streams, of which there are mostly none: then they take a word, and nothing to make, copy or drop.
+/// Streams, mostly none: then the list takes one word, and is free to make, copy and drop.
 #[derive(Debug, Default)]
 pub(crate) struct KnownStreams(#[allow(clippy::box_collection)] Option<Box<Vec<KnownStream>>>);
 
@@ -183,18 +184,18 @@ impl KnownStreams {
 
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
-        // It is made for the first.
+        // The first stream makes the box.
         self.0.is_none()
     }
 
-    /// All of them; none are left.
+    /// Takes all streams out.
     pub(crate) fn take(&mut self) -> Vec<KnownStream> {
         self.0.take().map_or_else(Vec::new, |all| *all)
     }
 }
 
 impl StreamRef {
-    /// `stream`, alive or not, if it is a default one, or one of a library that destroys none.
+    /// A default stream, or a stream of a library that destroys none; `stream` need not be alive.
     pub(crate) fn pooled(
         py: Python<'_>,
         driver: &Handle,
@@ -205,7 +206,7 @@ impl StreamRef {
         {
             return Ok(None);
         }
-        // SAFETY: a default stream, or one of a library that destroys none.
+        // SAFETY: a default stream; or a stream of a library that destroys none, as `pools::has` has just found.
         let alive = unsafe { Alive::kept(stream, place) };
         Ok(Some(Self::new(driver, alive, Keeper::Always)?))
     }
@@ -226,7 +227,7 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
+    /// The stream that `exporter`'s dict names, kept by its `stream` attribute, if that object has the same handle.
     pub(crate) fn by_attribute(
         driver: &Handle,
         exporter: &Bound<'_, PyAny>,
@@ -240,7 +241,7 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// A stream that `object` has just named as its own, if that keeps it.
+    /// A stream that `object` has just named as its own, if `object` keeps it.
     pub(crate) fn by_object(
         driver: &Handle,
         object: &Bound<'_, PyAny>,
@@ -251,7 +252,7 @@ impl StreamRef {
     }
 }
 
-/// Who keeps `given`, which is of `object` where one was given, alive from here on.
+/// Finds what keeps `given`. `object` is the stream's object, if the caller passed one.
 pub(super) fn keep(
     py: Python<'_>,
     driver: &Handle,

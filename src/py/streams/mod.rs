@@ -1,4 +1,4 @@
-//! Streams as Python names them: what `stream=` may be, who keeps one alive, and what libraries work on.
+//! Streams as Python names them: what `stream=` may be, what keeps a stream alive, and where libraries work now.
 
 pub(crate) mod argument;
 mod by_function;

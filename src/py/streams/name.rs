@@ -1,4 +1,4 @@
-//! Streams that nothing keeps alive, by their names.
+//! Names of streams that nothing keeps alive.
 
 use crate::capture::Part;
 use crate::driver::Handle;
@@ -8,8 +8,8 @@ use crate::stream::{Alive, Stream};
 
 /// A stream's name, and the driver's number for the stream, which no other stream has.
 ///
-/// The driver gives the handle of a destroyed stream to the next one at once, even while work of the first is pending
-/// (50 of 50 times, H200, driver 580, 2026-11): by its handle alone another stream may be taken for it.
+/// The driver reuses a destroyed stream's handle at once, even while work of the first is pending (50 of 50 times,
+/// H200, driver 580, 2026-11). By its handle alone a stream may be mistaken for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
@@ -18,13 +18,13 @@ pub(crate) struct StreamName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
-    /// The driver's, which no other stream has.
+    /// The driver's number, which no other stream has.
     Of(u64),
-    /// The driver tells none, or the stream needs none.
+    /// The driver tells no number, or the stream needs none.
     None,
-    /// The stream was being captured, in the capture of this number: to ask for its own would have ended that.
+    /// The stream was in the capture of this number; asking for the stream's own number would have ended the capture.
     Captured(u64),
-    /// It could not be asked for.
+    /// The stream could not be asked about.
     Unasked,
 }
 
@@ -39,18 +39,17 @@ impl StreamName {
         Self { stream, number: Number::None }
     }
 
-    /// The name of a stream that could not be asked about: no stream that is met later is known to be this one.
+    /// The name of a stream that could not be asked about: no later stream counts as this one.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self { stream, number: Number::Unasked }
     }
 
-    /// The name alone.
+    /// The stream, without its number.
     pub(crate) const fn stream(self) -> Stream {
         self.stream
     }
 
-    /// Whether it is known to be the name of `other`. Of a stream that is captured at one of the two times alone that is
-    /// not known.
+    /// Whether it is known to name `other`. Unknown if the stream is being captured at only one of the two times.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {
@@ -60,7 +59,7 @@ impl StreamName {
             })
     }
 
-    /// Whether it is known not to be the name of `other`, which has its handle by what was just said.
+    /// Whether it is known not to name `other`, which has the same handle.
     pub(crate) fn is_of_another(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         let Number::Of(mine) = self.number else { return Ok(false) };
         Ok(matches!(number(driver, other)?, Number::Of(theirs) if theirs != mine))

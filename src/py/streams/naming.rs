@@ -1,7 +1,7 @@
 //! Stream objects that this thread has named to a producer by their handles: `__dlpack__` takes no objects.
 //!
-//! A producer's `__dlpack__` may be ours, a class's around one of our views. The handle that it is given is then the
-//! stream of an object that the caller holds, who may hold it on.
+//! A producer's `__dlpack__` may end in the bridge again: its class may wrap one of the bridge's views. The handle it
+//! passes is then the stream of an object that the outer call holds, and the view can keep that object.
 
 use pyo3::prelude::*;
 
@@ -12,7 +12,7 @@ local! {
     static NAMED: Stack<(u64, Py<PyAny>)> = const { Stack::new() };
 }
 
-/// Until dropped.
+/// Removes the name on drop.
 struct Naming(u64);
 
 impl Drop for Naming {
@@ -22,7 +22,7 @@ impl Drop for Naming {
     }
 }
 
-/// Runs `call`, in which `handle` is that of `object`.
+/// Runs `call`, inside which `handle` means `object`.
 pub(super) fn naming<R>(handle: u64, object: &Bound<'_, PyAny>, call: impl FnOnce() -> R) -> R {
     NAMED.with(|named| named.push((handle, object.clone().unbind())));
     let _naming = Naming(handle);

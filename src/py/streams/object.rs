@@ -1,6 +1,6 @@
-//! Stream objects: what their `__cuda_stream__` answers, by
-//! [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0, handle)`.
-//! And which of them keep their streams.
+//! Stream objects: their handles, and which objects keep their streams. The handle is what `__cuda_stream__` answers by
+//! [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0,
+//! handle)`.
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// The same where its type tells how it is asked; else it has to be looked at.
+/// The handle, if the object's type tells how to ask; else `None`.
 #[inline]
 pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
@@ -54,8 +54,8 @@ pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
 }
 
-/// Why a call of `object`'s own `__cuda_stream__` raised `error`: it did so itself, unless it is no method, or the object
-/// lacks what its type has.
+/// Why a call of `object`'s `__cuda_stream__` failed: the method raised, it is not callable, or the object lacks what
+/// its type has.
 #[cold]
 fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> {
     match object.getattr_opt(intern!(object.py(), "__cuda_stream__"))? {
@@ -65,8 +65,8 @@ fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> 
     }
 }
 
-/// The handle of a stream of a release that is older than the protocol: of PyTorch before 2.10, CuPy before 14, Warp
-/// before 1.13, and Numba before numba-cuda 0.21. `None` for all else.
+/// The handle of a stream object from a release older than the protocol: PyTorch before 2.10, CuPy before 14, Warp
+/// before 1.13, Numba before numba-cuda 0.21. `None` for any other object.
 pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
     if object.is_instance_of::<PyType>() {
@@ -119,7 +119,7 @@ fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
     answered(py, handle.extract::<u64>())?.ok_or_else(malformed)
 }
 
-/// The GPU whose default stream an object says that it is, as PyTorch's streams do (`device_index`, torch 2.11).
+/// The GPU of a default stream, if its object names it, as PyTorch's do (`device_index`, torch 2.11).
 pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = object.py();
     local! {
@@ -139,17 +139,17 @@ pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
 struct StreamKind {
     asking: Asking,
     hint: Hint,
-    /// Whether one that owns its stream may be closed while it is held.
+    /// Whether an object that owns its stream can be closed while it is held.
     closes: bool,
 }
 
 /// How the objects of a type are asked for their handles.
 enum Asking {
-    /// By an attribute, which says what `__cuda_stream__` answers.
+    /// By an attribute that equals the answer of `__cuda_stream__`.
     Attribute(Question),
-    /// By `__cuda_stream__`, which the type has.
+    /// By the type's `__cuda_stream__`.
     Method,
-    /// It has to be looked for.
+    /// By looking each object up.
     Unknown,
 }
 
@@ -157,13 +157,13 @@ enum Asking {
 enum Hint {
     /// Nowhere: it owns its stream.
     Nowhere,
-    /// In its own dict, if anywhere.
+    /// In its own `__dict__`, if anywhere.
     InDict,
-    /// In an attribute, which has to be asked for.
+    /// In an attribute, which must be asked for.
     Attribute,
-    /// By the name of its type.
+    /// In the name of its type.
     TypeName,
-    /// By PyTorch's id, an attribute of an extension type.
+    /// In PyTorch's id, an attribute of an extension type.
     Id(Question),
 }
 
@@ -174,8 +174,8 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
     KINDS.known(object, examine)
 }
 
-/// What keeps the stream of `object`, if that does: nothing is needed where its library destroys no stream. One that is
-/// around another's handle, or fails to say, keeps none.
+/// What keeps the stream of `object`: the object, or nothing needed if its library destroys no stream. `None` if the
+/// object wraps another owner's handle, or fails to say.
 pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
     let keeper = || {
@@ -194,20 +194,19 @@ pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok(answered(py, keeper())?.flatten())
 }
 
-/// Of an object that owns its stream.
+/// The keeper of an object that owns its stream.
 fn owner(object: &Bound<'_, PyAny>, known: &StreamKind) -> PyResult<Keeper> {
     let voucher = Voucher::new(object)?;
     Ok(if known.closes { Keeper::Object(voucher) } else { Keeper::Owner(voucher) })
 }
 
-/// What PyTorch's id of a stream says: an odd number for one of its pools, and the address of one that is external
-/// (torch 2.11).
+/// Reads PyTorch's stream id (torch 2.11): odd for a stream of its pools, the address of an external stream otherwise.
 fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok((id.extract::<i64>()? & 1 == 1).then_some(Keeper::Always))
 }
 
-/// What the attributes of an object say, by `get`: PyTorch's id; Numba's and others' `external`; the object that CuPy's
-/// `Stream.from_external` is around (14.2); Warp's `owner` (release 1.19).
+/// Reads the keeper from an object's attributes with `get`: PyTorch's `stream_id`; `external` of Numba and others; the
+/// object that CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19).
 fn says<'py>(
     object: &Bound<'py, PyAny>,
     known: &StreamKind,
@@ -236,8 +235,8 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, closes })
 }
 
-/// How the objects of a type are asked. Some libraries' have the handle in an attribute of an extension type; that their
-/// `__cuda_stream__` answers it is compared at the first object alone.
+/// How the objects of a type are asked. Some libraries keep the handle in an attribute of an extension type; the first
+/// object of the type shows whether `__cuda_stream__` answers the same.
 fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
@@ -256,13 +255,13 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
     Ok(Asking::Method)
 }
 
-/// Where the objects of a type say it. Asked for in vain, an attribute costs an exception.
+/// Where the objects of a type say it. A missing attribute costs an exception, so absent ones are found out once.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
     if let Some(id) = Question::attribute(kind, intern!(py, "stream_id"))? {
         return Ok(if id.is_native() { Hint::Id(id) } else { Hint::Attribute });
     }
-    // Around handles: PyTorch's and CuPy's, and what cuda.bindings has for every stream (13.5).
+    // These types wrap handles: PyTorch's and CuPy's, and cuda.bindings' for every stream (13.5).
     let name = kind.name()?;
     if ["ExternalStream", "CUstream", "cudaStream_t"].iter().any(|one| name == *one) {
         return Ok(Hint::TypeName);

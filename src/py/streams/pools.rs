@@ -1,9 +1,8 @@
-//! Streams that their libraries never destroy, by their handles: PyTorch's pools, and those that JAX asks
-//! others to be ready on.
+//! Streams that their libraries never destroy, by their handles: PyTorch's pools, and the streams on which JAX asks
+//! others to be ready.
 //!
-//! Both hand their streams out in turn, so a whole round lists them. Two rounds are made, so that
-//! the library's turn is where it was. A library that has not begun to use the device is not asked, since
-//! that would make it begin.
+//! Both libraries hand their streams out in turn, so a whole round lists them. A second round puts the library's turn
+//! back where it was. A library that does not use the device yet is not asked: asking would start it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,27 +15,27 @@ use crate::local::local;
 use crate::py::interpreter::answered;
 use crate::py::library::{self, Pool};
 
-/// The streams of a library on a device, in order.
+/// A library's streams on a device, in order of their handles.
 struct Listed {
-    /// Which of the libraries' pools it is.
+    /// The index of the library's pool.
     pool: usize,
     ordinal: i32,
     handles: Vec<u64>,
 }
 
 static LISTED: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
-/// Whether there are streams among them of a library that computes elsewhere.
+/// Whether a listed stream is of a library that computes on other streams.
 static HAS_APART: AtomicBool = AtomicBool::new(false);
 
-/// More streams than any library has in turn.
+/// More streams than any library hands out in turn.
 const MOST: usize = 256;
 
 local! {
-    /// The stream of a pool that this thread found last, and its GPU. A pool loses none.
+    /// The pool stream that this thread found last, and its GPU. A pool loses no stream.
     static LAST: Cell<(u64, i32)> = const { Cell::new((0, 0)) };
 }
 
-/// Whether the stream is of a pool of one of them.
+/// Whether the stream is in a library's pool.
 #[inline]
 pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
     if !matches!(driver, Handle::Cuda) {
@@ -76,12 +75,12 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether any stream of a library that computes elsewhere is known.
+/// Whether any listed stream is of a library that computes on other streams.
 pub(super) fn has_apart() -> bool {
     HAS_APART.load(Ordering::Relaxed)
 }
 
-/// The pool of a library that computes elsewhere, if the stream, of which [`has`] was asked, is of it.
+/// The stream's pool, if its library computes on other streams. Only for a stream that [`has`] was asked about.
 pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn Pool> {
     let all = library::pools().iter().copied().enumerate();
     let of = |(at, pool): &(usize, &'static dyn Pool)| {
@@ -90,14 +89,14 @@ pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn Pool> {
     all.into_iter().find(of).map(|(_, pool)| pool)
 }
 
-/// Whether the pool has the handle; `None` where it was not listed yet.
+/// Whether the pool has the handle; `None` if the pool is not listed yet.
 fn known(pool: usize, ordinal: i32, handle: u64) -> Option<bool> {
     let listed = LISTED.lock().unwrap_or_else(PoisonError::into_inner);
     let listed = listed.iter().find(|listed| listed.pool == pool && listed.ordinal == ordinal)?;
     Some(listed.handles.binary_search(&handle).is_ok())
 }
 
-/// What `next` hands out in turn, once each.
+/// Each stream that `next` hands out in turn, once.
 pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
     let mut all = vec![next()?];
     loop {
@@ -107,7 +106,7 @@ pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
         }
         all.push(one);
     }
-    // Once more, which leaves the turn as it was, and shows what another thread took out of it meanwhile.
+    // A second round leaves the turn as it was, and finds what another thread took in the meantime.
     for _ in 1..all.len() {
         let one = next()?;
         if !all.contains(&one) {

@@ -1,14 +1,14 @@
-//! Streams that may be used after the call that named them: something that the bridge holds keeps them alive.
+//! Streams that may be used after the call that named them: the bridge holds something that keeps each alive.
 //!
-//! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of
-//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing. cuda.core's `from_handle` makes an object of the
-//!   same class, which does not say whose stream it has (cuda.core 1.2.0), so it is taken to own that. If an
-//!   object can be closed while it is held, as cuda.core's can, the bridge asks it again each time.
-//! - PyTorch never destroys the streams of its pools ([`super::pools`]), nor JAX those that it names.
-//! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
-//!   current stream of the moment when it is read, against "Lifetime management", "Streams".
-//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification says. It is asked
-//!   again each time, too, also for a stream that others keep: it may have moved to another one.
+//! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of PyTorch
+//!   and CuPy, Numba's `external_stream`) keep nothing. cuda.core's `from_handle` makes an object of the same class
+//!   that does not say whose stream it has (cuda.core 1.2.0), so it counts as the owner. If an object can be closed
+//!   while it is held, as cuda.core's can, the bridge asks it at each use.
+//! - PyTorch never destroys the streams of its pools ([`super::pools`]); JAX never destroys the streams it names.
+//! - CuPy's current stream is an object that keeps its stream. CuPy's arrays do not: their dict names the stream that
+//!   is current when it is read, against "Lifetime management", "Streams".
+//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification requires. The bridge
+//!   asks the exporter at each use, even if the stream has another keeper: the exporter may have moved.
 //! - The legacy default stream stands in for any blocking stream: an event there follows all work queued
 //!   before on every blocking stream of the context, also on destroyed ones (H200, driver 580, 2026-11).
 #![allow(unsafe_code)]
@@ -29,13 +29,13 @@ use crate::error::Result;
 use crate::lease::Failure;
 use crate::stream::{Alive, Ready, Stream};
 
-/// A stream, where it is, and who keeps it alive.
+/// A stream, its place, and what keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    /// With its number where its object may be closed.
+    /// Has the stream's number if an object that can be closed keeps the stream.
     name: StreamName,
     place: Place,
-    /// The life of the handle's context: the stream ends with it, whatever keeps the stream.
+    /// The life number of the handle's context: the stream ends with its context, whatever keeps it.
     life: u64,
     keeper: Keeper,
 }
@@ -48,7 +48,7 @@ impl StreamRef {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::Always }
     }
 
-    /// The same, for a blocking stream of `place` that nothing keeps.
+    /// The legacy default stream, standing in for a blocking stream of `place` that nothing keeps.
     pub(super) const fn standing_in(place: Place) -> Self {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
@@ -80,7 +80,7 @@ impl StreamRef {
         Ok(Self { name, place, life, keeper: Keeper::Rust(Box::new(held)) })
     }
 
-    /// The stream that `exporter`'s dict names, for the memory at `ptr`; `besides` is who keeps it, too.
+    /// The stream that `exporter`'s dict names, for the memory at `ptr`; `besides` is another keeper of the stream.
     pub(crate) fn exported(
         driver: &Handle,
         alive: Alive<'_>,
@@ -101,22 +101,22 @@ impl StreamRef {
         Ok(kept)
     }
 
-    /// Its name.
+    /// The stream.
     pub(crate) const fn stream(&self) -> Stream {
         self.name.stream()
     }
 
-    /// Its name, by which it is known again if it is closed while its consumer's work is pending.
+    /// Its name, which identifies it even if it is closed while its consumer's work is pending.
     pub(crate) const fn name(&self) -> StreamName {
         self.name
     }
 
-    /// Where it is.
+    /// Its place.
     pub(crate) const fn place(&self) -> Place {
         self.place
     }
 
-    /// Whether it is the legacy default stream, in place of a blocking one that nothing keeps.
+    /// Whether it is the legacy default stream, standing in for a blocking stream that nothing keeps.
     pub(crate) const fn stands_in(&self) -> bool {
         matches!(self.keeper, Keeper::StandIn)
     }
@@ -128,7 +128,7 @@ impl StreamRef {
         is_it && matches!(self.keeper, Keeper::Always) && self.place == place
     }
 
-    /// Whether an object keeps it, which may be closed, or an exporter, which may name another one.
+    /// Whether the stream may be closed by its object, or its exporter may name another.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
@@ -139,12 +139,12 @@ impl StreamRef {
         }
     }
 
-    /// Whether it is an exporter's, which may name another one.
+    /// Whether its exporter may name another stream.
     pub(crate) fn may_move(&self) -> bool {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether it is neither closed nor an exporter's that names another one by now. With its context all its work ended.
+    /// Whether it is not closed, and its exporter still names it. A stream of a dead context stays: all its work ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -173,13 +173,14 @@ impl StreamRef {
         self.name == other.name && (anywhere || self.place == other.place)
     }
 
-    /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
+    /// Whether `other` names the same stream. If the legacy default stream stands in for both, they may be two streams,
+    /// so the answer is no.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         let both_stand_in = other.stands_in() && self.stands_in();
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
-    /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.
+    /// Proof that it is alive, if it is. For an exporter's stream, the stream that its dict names now.
     #[inline(always)]
     pub(crate) fn confirm(
         &self,
@@ -192,7 +193,7 @@ impl StreamRef {
         })
     }
 
-    /// The stream that the exporter names now, where that may be another one than a library vouches for.
+    /// The stream that the exporter names now, if it differs from the first, which a library vouches for.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -203,7 +204,7 @@ impl StreamRef {
             _ => return Ok(None),
         };
         let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
-        // By the driver's name: another thread's own default stream has the legacy one's here.
+        // Compared by the handle that this thread uses: another thread's per-thread stream has the legacy handle here.
         let before = alive_by(exporter, self.stream(), self.place).native();
         let other = now
             .map(|stream| alive_by(exporter, stream, self.place))
@@ -212,8 +213,8 @@ impl StreamRef {
         Ok(other.filter(|_| lives))
     }
 
-    /// What has become of it: it is alive, or its exporter's dict names another one or none now. `None` where nothing
-    /// keeps it any more.
+    /// The stream's present state: alive, or its exporter's dict names another stream or none. `None` if nothing keeps
+    /// it any more.
     #[inline(always)]
     pub(crate) fn now(
         &self,
@@ -252,7 +253,7 @@ impl StreamRef {
         };
         if let (None, Some(exporter)) = (stream, exporter) {
             let now = exporter.ask(py, self.stream())?;
-            // Of a default stream, which was named first, it was not asked whether its context lives.
+            // If the first stream was a default one, nothing has checked yet that its context lives.
             let is_first = matches!(now, Some(Ready::On(Stream::Handle(_))))
                 && !matches!(self.stream(), Stream::Handle(_));
             if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {
@@ -260,24 +261,23 @@ impl StreamRef {
             }
             return Ok(now.map(|now| now.map(|stream| alive_by(exporter, stream, self.place))));
         }
-        // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
-        // Rust holds, or one that its object, which is held as long as `self`, has just said that it has.
+        // SAFETY: the stream is a default one, or its context lives and it is one of three: of a library that destroys
+        // none, held by Rust, or named just now by its object, which is held as long as `self`.
         let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
             return Ok(None);
         };
-        // Its object may have closed it, and opened another one that was given the handle.
+        // The object may have closed it and opened another stream with the same handle.
         let may_differ = matches!(keeper, Some(Keeper::Object(_)));
         let differs = may_differ && self.name.is_of_another(driver, alive)?;
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the context that it belongs to is the one that it was then.
+    /// Whether its context is still the same one.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
-    /// Whether who kept it, and named it, does not name it any more, nor another one: it may be destroyed, and as well work
-    /// may go on there.
+    /// Whether its keeper no longer names it, nor another stream: it may be destroyed, or still have work pending.
     pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
         let asked = match &self.keeper {
             Keeper::Exporter(exporter) => exporter.1.is_none(),
@@ -287,7 +287,7 @@ impl StreamRef {
         is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
-    /// Whether the garbage collector is about to end what keeps it.
+    /// Whether the garbage collector is about to end its keeper.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
@@ -296,12 +296,12 @@ impl StreamRef {
         }
     }
 
-    /// Another holder of the same.
+    /// A copy for another holder.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self { keeper: self.keeper.clone_ref(py), ..*self }
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the garbage collector the held objects.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.keeper.visit(visit)
     }

@@ -1,4 +1,4 @@
-//! Exporters of CAI dicts that named no stream: which one they name by now.
+//! Exporters of CAI dicts that named no stream at import, asked later for one.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -12,12 +12,12 @@ use crate::driver::Handle;
 use crate::lease::Failure;
 use crate::stream::{Alive, Ready, Stream};
 
-/// The exporter of a dict that named no stream, at that place. Its dict may name one later.
+/// An exporter whose dict named no stream at import, and its place. Its dict may name one later.
 #[derive(Debug)]
 pub(crate) struct Unnamed(Box<(Exporter, Place)>);
 
 impl Unnamed {
-    /// The exporter of the memory at `ptr`. `is_idle` is whether nothing was pending.
+    /// The exporter of the memory at `ptr`. `is_idle` says that nothing was pending.
     pub(crate) fn new(
         driver: &Handle,
         place: Place,
@@ -41,7 +41,7 @@ impl Unnamed {
         Ok(lives.then(|| alive_by(exporter, stream, *place)))
     }
 
-    /// What keeps that stream.
+    /// That stream with its keepers.
     pub(crate) fn named(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<StreamRef>> {
         let (exporter, place) = &*self.0;
         let (Some(alive), Some(object)) = (self.now(py, driver)?, exporter.voucher.object(py))
@@ -58,7 +58,7 @@ impl Unnamed {
         self.0.0.is_of_garbage(py)
     }
 
-    /// Another holder of the same.
+    /// A copy for another holder.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self(Box::new((self.0.0.clone_ref(py), self.0.1)))
     }

@@ -12,18 +12,18 @@ use crate::py::by_type::ByType;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// An object that vouches for a stream, which is held.
+/// A held object that vouches for a stream.
 ///
-/// A garbage cycle that leads to the object and to its holder is taken apart in any order: the stream may be
-/// destroyed by the object's `__del__`, by `weakref.finalize`, or by the end of something that the object has,
-/// while the object itself is still here. The collector clears weak references to what it found before it lets go
-/// of any of it, so a weak reference tells. So does `__del__`, which runs once in an object's life; of an object that
-/// came back from it before it vouched, as those of a pool do, it says nothing any more.
+/// The collector takes a garbage cycle with the object and its holder apart in any order. The stream may be destroyed
+/// while the object is still here: by `__del__`, by `weakref.finalize`, or with something the object has. The collector
+/// clears weak references to all garbage first, so a cleared weak reference tells. A `__del__` that ran tells as well,
+/// since it runs once in an object's life. It tells nothing of an object that survived its `__del__` before it vouched,
+/// as a pool's objects do.
 #[derive(Debug)]
 pub(super) struct Voucher {
     object: Py<PyAny>,
     weak: Option<Py<PyWeakrefReference>>,
-    /// Whether its `__del__` had run already, and a weak reference is there to tell instead.
+    /// Whether its `__del__` had already run; then only the weak reference tells.
     came_back: bool,
 }
 
@@ -46,7 +46,7 @@ impl Voucher {
         (!found && !finalized).then_some(object)
     }
 
-    /// What the object says of its stream. One that fails to say vouches for nothing.
+    /// What the object says of its stream. An object that raises vouches for nothing.
     pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
@@ -71,12 +71,12 @@ local! {
     static UNASKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether no library is asked just now on this thread.
+/// Whether this thread must ask no library now.
 pub(super) fn is_unasked() -> bool {
     UNASKED.get().unwrap_or(false)
 }
 
-/// Runs `call`; to that no library vouches for a stream.
+/// Runs `call`, inside which no library is asked for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
     UNASKED.during(true, call)
 }

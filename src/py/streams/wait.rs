@@ -1,4 +1,4 @@
-//! The host's waits, where no stream can wait.
+//! Waits of the host, if no stream can wait.
 
 use pyo3::prelude::*;
 
@@ -16,18 +16,18 @@ use crate::stream::Alive;
 pub(crate) enum WaitReason {
     /// The array's dict names no stream.
     SilentDict,
-    /// The stream that it is ready on may be destroyed.
+    /// The stream that the array is ready on may be destroyed.
     StreamGone,
     /// The garbage collector is about to end the memory's owner, and the owner's stream is not known.
     OwnerCollected,
-    /// The consumer's stream may be destroyed, at the end.
+    /// The consumer's stream may be destroyed by the end.
     ConsumerUnknown,
-    /// The consumer may read it on the CPU.
+    /// The consumer may read the memory on the CPU.
     HostReader,
 }
 
 impl WaitReason {
-    /// What the log says.
+    /// The reason, for the log.
     const fn as_str(self) -> &'static str {
         match self {
             Self::SilentDict => "the dict names no stream; the host waited for the context",
@@ -45,7 +45,7 @@ impl WaitReason {
     }
 }
 
-/// The host waits for all work at `place`, with the interpreter's lock released.
+/// Makes the host wait for all work at `place`, with the interpreter's lock released.
 pub(crate) fn wait_for_all(
     py: Python<'_>,
     door: &'static str,
@@ -59,7 +59,7 @@ pub(crate) fn wait_for_all(
     Ok(())
 }
 
-/// `place` and where `streams` are besides: the host's wait for one GPU is none for the streams of another.
+/// `place` and the places of `streams`: waiting for one GPU does not cover another GPU's streams.
 pub(crate) fn places_of(
     driver: &Handle,
     place: Place,
