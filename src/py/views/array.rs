@@ -1,4 +1,4 @@
-//! `Array`: an array of an extension's that speaks both protocols.
+//! `Array`: an extension module's array that speaks both protocols.
 
 use pyo3::prelude::*;
 

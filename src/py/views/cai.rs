@@ -1,4 +1,4 @@
-//! `CaiView`: an array as the CUDA Array Interface has it, and `to_cai`, which makes it.
+//! `CaiView`: an array that speaks the CUDA Array Interface.
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -38,7 +38,7 @@ impl CaiView {
         let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
         entry(py, || {
             dict(py, view, span).map_err(|error| match view.check_leased() {
-                // What a view has no more is no attribute of it: `hasattr` says so, as consumers ask.
+                // A released view has no dict: `hasattr` answers False, which is how consumers ask.
                 Err(released) if released.kind() == Kind::Released => {
                     PyAttributeError::new_err(released.to_string())
                 }
@@ -61,7 +61,7 @@ pub(super) fn dict<'py>(
         last => {
             let words = view.words(py);
             let dict = cai_dict::encode(py, &view.array, ready, words)?;
-            // Most views are read once.
+            // Most views are read once, so the dict is kept from the second read on.
             if again && last.is_none() {
                 let _ = view.dict.set(py, Box::new((stream, dict.copy()?.unbind())));
             }

@@ -1,4 +1,4 @@
-//! What Python sees of a view, whichever protocol it speaks.
+//! The Python members that every view has, whichever protocol it speaks.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -231,7 +231,7 @@ impl View {
     ) -> Answer<'py> {
         let (py, _) = (kind.py(), traceback);
         act(py, || match self.give_back(py, None, End::With) {
-            // An exception that is on its way is not replaced: what failed is done later.
+            // An exception that is under way is not replaced: the end is tried again later.
             Err(error) if !value.is_none() => {
                 let error = raised(py, error);
                 if is_interrupt(py, &error) {

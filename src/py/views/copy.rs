@@ -1,9 +1,9 @@
 //! `DLPackView.__dlpack__` with a copy.
 //!
-//! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that was
-//! taken there, and is freed there in order; a copy in the host's memory is made on the producer's, and the
-//! host waits, since a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``). Which it is
-//! to be is [`super::export_request`]'s to say. Refused here are copies in a graph capture.
+//! A copy on a GPU is made on the consumer's stream, after the stream that the array is ready on. Its memory is
+//! allocated and freed in the order of the consumer's stream. A copy in host memory is made on the producer's stream,
+//! and the host waits: a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``).
+//! [`super::export_request`] decides between the two. Copies in a graph capture are refused here.
 
 use std::sync::Arc;
 
@@ -31,18 +31,18 @@ use crate::py::source::{check_argument, ready_streams};
 use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Stream};
 
-/// What is refused of a copy while a stream is being captured.
+/// The refusal of a copy while a stream is being captured.
 pub(crate) const CAPTURED: (Kind, &str) =
     (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
 
-/// Work queued on the second stream after this call runs after work queued on the first before it. The
-/// caller has given up the interpreter's lock.
+/// Makes the second stream wait for the first. The caller has released the interpreter's lock.
 fn connect(door: Purpose, driver: &Handle, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
     order::connect(door, driver, streams, |call| call())
 }
 
-/// The stream that a copy for the GPU at `at` is made on: the one that was asked for, where that is a stream
-/// of it; else the legacy default stream there, and the one that is to wait for it.
+/// The stream that makes a copy for the GPU at `at`, and the stream that must wait for the copy. The copy is made on
+/// the stream that was asked for, if it is on that GPU; else on the legacy default stream there, and the asked stream
+/// waits.
 fn queues<'a>(
     view: &View,
     at: Place,
@@ -50,7 +50,7 @@ fn queues<'a>(
     producers: Option<Alive<'a>>,
 ) -> Result<(Alive<'a>, Option<Alive<'a>>)> {
     let Some(asked) = asked else {
-        // With -1, on the producer's own.
+        // With -1 the copy is made on the producer's own stream.
         let own = producers.filter(|own| own.place().ordinal == at.ordinal);
         return Ok((own.unwrap_or(Alive::legacy(at)), None));
     };
@@ -68,8 +68,8 @@ fn queues<'a>(
     }
 }
 
-/// What keeps the context of `stream` alive, where it is not a primary one, which is never gone: another
-/// goes with its owner, whom the producer holds.
+/// Keeps the context of `stream` alive, unless it is a primary context, which is never destroyed. Any other context
+/// ends with its owner, which the producer holds.
 fn context_holder(py: Python<'_>, view: &View, stream: Alive<'_>) -> Result<Option<Box<Tenant>>> {
     let driver = view.driver.get()?;
     let context = match stream.stream() {
@@ -82,7 +82,7 @@ fn context_holder(py: Python<'_>, view: &View, stream: Alive<'_>) -> Result<Opti
     Ok(Some(Box::new(Tenant::new(view.share(py)?))))
 }
 
-/// A capsule with a copy in the memory of the GPU `ordinal`, usable as `asked`.
+/// A capsule with a copy in the memory of the GPU `ordinal`, usable on the stream that `asked` names.
 pub(super) fn to_gpu<'py>(
     py: Python<'py>,
     view: &View,
@@ -100,7 +100,7 @@ pub(super) fn to_gpu<'py>(
     let (ready, also) = ready_streams(py, DOOR, &holding)?.unzip();
     let also = also.flatten();
     let (on, waiting) = queues(view, at, given, ready)?;
-    // The stream that it is made on is the one that was named.
+    // `kept` keeps the copy's stream only if the copy is made on the named stream.
     let kept = kept.filter(|_| given.is_some() && waiting.is_none());
     let idle = Alive::legacy(view.place);
     let first = [on, ready.unwrap_or(idle), also.unwrap_or(idle)];
@@ -121,7 +121,7 @@ pub(super) fn to_gpu<'py>(
     });
     let (buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
-    // It has read the memory, as a consumer that is done.
+    // The copy has read the memory, as a consumer that is done.
     let settled = match ptr {
         0 => Ok(Settlement::Done),
         _ => holding.settle_for(py, on),
@@ -134,7 +134,7 @@ pub(super) fn to_gpu<'py>(
     }
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     if let Some(holding) = copied.holding() {
-        // With -1 it is not said where the consumer works, and the memory is ours to keep until it is done.
+        // With -1 nobody says where the consumer works; the copy's memory stays until its work is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
         copy_is_for(py, holding, consumer, at)?;
     }
@@ -142,7 +142,7 @@ pub(super) fn to_gpu<'py>(
     capsule_of_copy(py, &array, asked.versioned, copied)
 }
 
-/// A capsule with the copy `array` that `copied` holds, which is known again wherever it comes back.
+/// A capsule with the copy `array` that `copied` holds. The bridge recognises the copy wherever it comes back.
 pub(crate) fn capsule_of_copy<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -155,8 +155,8 @@ pub(crate) fn capsule_of_copy<'py>(
     capsule_of(py, array, false, versioned, Keep(copied))
 }
 
-/// A holder of the array that is read on `on`, which `kept` keeps: it ends like any consumer that works there, unless
-/// it is told that the orders are made.
+/// A holder of the array while the copy reads it on `on`, which `kept` keeps. It ends as a consumer on that stream,
+/// unless its orders are already made.
 fn reading(
     py: Python<'_>,
     view: &View,
@@ -168,7 +168,8 @@ fn reading(
     Ok(Tenant::new(holding))
 }
 
-/// What was `made` of the array that `source` holds. If that failed, a part of the copy may be `queued` all the same.
+/// Unwraps a copy's result. If the copy failed after it was `queued`, dropping `source` makes the orders for the part
+/// that may run.
 fn read<T>(py: Python<'_>, source: Tenant, queued: bool, made: Result<T>) -> PyResult<(T, Tenant)> {
     match made {
         Ok(made) => Ok((made, source)),
@@ -181,8 +182,8 @@ fn read<T>(py: Python<'_>, source: Tenant, queued: bool, made: Result<T>) -> PyR
     }
 }
 
-/// The holder of a copy that was made `on` that stream. The memory is freed there if something keeps the stream, else on
-/// the legacy default one, which waits for the copy now.
+/// The holder of a copy that was made on `on`. Its memory is freed on that stream if the stream is kept; else on the
+/// legacy default stream, which waits for the copy now.
 pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,
@@ -201,7 +202,7 @@ pub(crate) fn copy_held(
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
         if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, (on, legacy))) {
-            // Nothing says when the memory is free.
+            // Without the order nothing says when the memory is free, so it leaks.
             std::mem::forget(copied);
             return Err(error.into());
         }
@@ -210,14 +211,14 @@ pub(crate) fn copy_held(
     Ok(copied)
 }
 
-/// The copy that `holding` holds is for the consumer that `argument` names.
+/// Hands the copy in `holding` to the consumer that `argument` names.
 pub(crate) fn copy_is_for(
     py: Python<'_>,
     holding: &mut Holding,
     argument: &Argument<'_, '_>,
     at: Place,
 ) -> PyResult<()> {
-    // The consumer of a copy may work on a stream of another GPU.
+    // A copy's consumer may work on another GPU's stream.
     let at = match argument.alive(at) {
         Some(stream) => order::place_of(holding.driver.get()?, stream)?,
         None => at,
@@ -227,7 +228,7 @@ pub(crate) fn copy_is_for(
     Ok(())
 }
 
-/// A copy in the host's memory, which `copy` makes on the stream that it is given, as [`buffer::on_host`].
+/// Copies to host memory: `copy` does so on the stream it is given, as [`buffer::on_host`] does.
 fn copied_to_host(
     py: Python<'_>,
     view: &View,
@@ -252,7 +253,7 @@ fn copied_to_host(
     Ok((address, memory))
 }
 
-/// A capsule with a copy in the host's memory, which is there when this returns.
+/// A capsule with a copy in host memory. The copy is done when this returns.
 pub(super) fn to_host<'py>(
     py: Python<'py>,
     view: &View,
@@ -280,7 +281,7 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
     })
 }
 
-/// A capsule of either form with a copy.
+/// A capsule with a copy, versioned or not.
 fn capsule_of<'py, C: OpaqueContext>(
     py: Python<'py>,
     array: &Descriptor,

@@ -1,4 +1,4 @@
-//! `DLPackView`: an array as DLPack has it.
+//! `DLPackView`: an array that speaks DLPack.
 
 use dlpark::Managed;
 use dlpark::ffi::DLManagedTensorVersioned;
@@ -103,7 +103,7 @@ impl DLPackView {
     }
 }
 
-/// What `__dlpack__` answers.
+/// Answers `__dlpack__`.
 #[inline]
 pub(super) fn capsule<'py>(
     py: Python<'py>,
@@ -115,7 +115,7 @@ pub(super) fn capsule<'py>(
     capsule_for(py, view, asked, wished, span).map_err(|error| span.refused(DOOR, error))
 }
 
-/// A capsule for a consumer's stream and newest version, and its wishes for a device and a copy.
+/// A capsule for the consumer's stream, newest version, device and wish for a copy.
 #[inline]
 fn capsule_for<'py>(
     py: Python<'py>,
@@ -163,7 +163,7 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     if let Some((major, minor)) = argument::pair::<i64, i64>(max_version)? {
         return if major < 0 || minor < 0 { Err(refused()) } else { Ok(major >= 1) };
     }
-    // Integers of any size are versions.
+    // A version number may be an integer of any size.
     let is_int = |item: Bound<'_, PyAny>| item.is_exact_instance_of::<PyInt>();
     match max_version.cast::<PyTuple>() {
         Ok(pair) if pair.len() == 2 && pair.iter().all(is_int) => {
@@ -177,7 +177,7 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 /// The exchange API, as a door.
 const EXCHANGE: &str = "exchange API";
 
-/// The array for a consumer by the exchange API, which names no stream: it is ready on the legacy default stream, which
+/// Exports through the exchange API, which names no stream. The array is ready on the legacy default stream, which
 /// [`Exchange::work_stream`] names.
 fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut tenant = Tenant::new(view.hand_on(py)?);
@@ -196,7 +196,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
     encode::check_padding(&view.array, "borrows it")?;
-    // Held across the order, during which others run, and looked at again after it. It must not end as a consumer.
+    // Holds the memory while the order runs other code, and is checked again after. It must not end as a consumer.
     let held = Tenant::new(view.hand_on(py)?);
     if let Some(holding) = held.look() {
         order_for(EXCHANGE, py, holding, Alive::legacy(view.at()))?;
@@ -209,7 +209,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     Ok(&view.array)
 }
 
-/// The table is on [`DLPackView`] alone, whose instances are the only ones that it is asked about.
+/// Only [`DLPackView`] has the table, so consumers ask it about instances of that class alone.
 impl Exchange for View {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();

@@ -1,7 +1,7 @@
 //! `DLPackView.__dlpack__` with the array's own memory.
 //!
-//! Managed and pinned memory is reached by every GPU, and is handed out as a GPU's own without a copy.
-//! Refused are GPUs that the machine does not have. Copies are [`super::copy`]'s.
+//! Every GPU reaches managed and pinned memory, so it is handed out as any GPU's own without a copy. GPUs that the
+//! machine does not have are refused. [`super::copy`] makes copies.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
@@ -20,27 +20,27 @@ use crate::py::observe::End;
 use crate::py::source::{consumers_place, ready_streams};
 use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 
-/// What makes the capsules, as a door.
+/// The door that makes capsules.
 pub(super) const DOOR: &str = "__dlpack__";
 
-/// What is refused of memory that the CPU reaches: captured work has not run, however long the host waits.
+/// The refusal of memory that the CPU reaches: captured work has not run, however long the host waits.
 const CAPTURED: (Kind, &str) = (
     Kind::CaptureHostReader,
     "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",
 );
 
-/// What a consumer asks for, beside the device and the copy.
+/// A consumer's request, besides the device and the copy.
 #[derive(Debug)]
 pub(super) struct CapsuleRequest<'a, 'py> {
-    /// Its stream.
+    /// The consumer's stream.
     pub(super) argument: &'a Argument<'a, 'py>,
-    /// Whether it takes a versioned capsule.
+    /// Whether the consumer takes a versioned capsule.
     pub(super) versioned: bool,
-    /// Whether it is on the CPU, and gets the memory as the host's.
+    /// Whether the consumer is on the CPU, and gets the memory as the host's own.
     pub(super) on_host: bool,
 }
 
-/// Where the streams of the GPU `ordinal` are: the array's own place where that is its GPU.
+/// The place of the GPU `ordinal`: the array's own place if it is the array's GPU.
 pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
     if ordinal == view.place.ordinal {
         return Ok(view.place);
@@ -55,8 +55,8 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
     }
 }
 
-/// The host waits for what the array is ready on: a consumer that names no stream may read it on the CPU, as NumPy
-/// reads pinned and managed memory.
+/// Makes the host wait until the array is ready. A consumer that names no stream may read it on the CPU, as NumPy reads
+/// pinned and managed memory.
 pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
     let holding = view.hand_on(py)?;
     let ready = ready_streams(py, DOOR, &holding)?;
@@ -71,7 +71,7 @@ pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
     Ok(())
 }
 
-/// A capsule with the view's memory, as `array` has it.
+/// A capsule with the view's memory, described by `array`.
 #[inline]
 pub(super) fn share<'py>(
     py: Python<'py>,

@@ -1,10 +1,9 @@
-//! What a consumer of `DLPackView.__dlpack__` wants by `dl_device` and `copy`. Touches no driver.
+//! A consumer's request to `DLPackView.__dlpack__` by `dl_device` and `copy`. Touches no driver.
 //!
-//! Managed and pinned memory is reached by every GPU and by the CPU, so it is no copy that hands it out as their own; to the
-//! CPU only where a copy is ruled out.
-//! A copy of such memory is on the GPU that it belongs to where a stream is named, else on the host: only readers on the
-//! CPU name none. Refused: devices that are neither GPUs nor the host, copies in pinned and in managed memory, and
-//! `copy=False` where there is no other way (Python array API 2025.12, ``array.__dlpack__``).
+//! Every GPU and the CPU reach managed and pinned memory, so it is handed out as theirs without a copy; to the CPU only
+//! with `copy=False`. A copy of such memory is on its GPU if a stream is named, else on the host: only readers on the
+//! CPU name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and
+//! `copy=False` if only a copy would do (Python array API 2025.12, ``array.__dlpack__``).
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,12 +14,12 @@ use crate::error::{Error, Kind};
 use crate::py::streams::argument;
 use crate::py::text::shown;
 
-/// What `dl_device` and `copy` ask for.
+/// The meaning of `dl_device` and `copy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExportRequest {
     /// The array as it is.
     Own,
-    /// The same memory by another of the names that reach it.
+    /// The same memory under another device that reaches it.
     Shared(Device),
     /// The same memory as the host's own.
     OnHost,
@@ -33,12 +32,12 @@ pub(super) enum ExportRequest {
 pub(super) enum Target {
     /// In the memory of the GPU of that ordinal.
     Gpu(i32),
-    /// In the host's.
+    /// In host memory.
     Host,
 }
 
-/// What a consumer wants that asks an array on `own`, which belongs to the GPU `ordinal`, for `dl_device` and `copy`, and
-/// that `names` its stream or does not.
+/// Decides the request of a consumer for an array on `own`, which belongs to the GPU `ordinal`. `names` says whether
+/// the consumer names its stream.
 pub(super) fn export_request(
     (own, ordinal, names): (Device, i32, bool),
     dl_device: Option<&Bound<'_, PyAny>>,
@@ -73,7 +72,8 @@ pub(super) fn export_request(
     })
 }
 
-/// The device that a consumer asks for. Its kind may be a member of an `Enum` (Python array API 2025.12, ``dl_device``).
+/// The device that a consumer asks for. Its kind may be a member of an `Enum` (Python array API 2025.12,
+/// ``dl_device``).
 fn pair_of(given: &Bound<'_, PyAny>) -> PyResult<Option<(i64, i64)>> {
     if let Some(pair) = argument::pair(given)? {
         return Ok(Some(pair));

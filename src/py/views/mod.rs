@@ -1,4 +1,4 @@
-//! What both views are, whichever protocol they speak: their state, and what is done with it.
+//! Views: the state of every view, whichever protocol it speaks, and what the bridge does with it.
 
 mod array;
 mod cai;
@@ -44,21 +44,21 @@ use crate::stream::{Ready, Stream, Thread};
 pub(crate) struct View {
     pub(crate) array: Descriptor,
     ready: Ready,
-    /// Whether the host has waited for what was pending there, so that the dict says that nothing is.
+    /// Whether the host has waited for the pending work: then the dict names no stream.
     waited: AtomicBool,
-    /// Where the producer's streams are.
+    /// The place of the producer's streams.
     pub(crate) place: Place,
     pub(crate) driver: Handle,
-    /// By which way it came in.
+    /// The protocol that the array came by.
     by: By,
     lease: Lease<Tenant>,
-    /// Its dict and the stream that this names, of a view that was read twice: copies are handed out. Of items that
-    /// DLPack has no word for, what the dict of their producer says of them.
+    /// The dict, and the stream it names, of a view that was read twice: readers get copies. For items that DLPack
+    /// cannot express, the entries of the producer's dict.
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
-/// Room that a class of views adds to an object: Python lets an assignment to `__class__` make an object one of another
-/// class if neither adds any.
+/// A field that gives each class of views its own layout. Without it Python would allow assigning one class to
+/// another's `__class__`.
 #[derive(Debug, Default)]
 pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts")] usize);
 
@@ -73,7 +73,7 @@ impl View {
             let _ = dict.set(py, Box::new((None, words.clone_ref(py))));
         }
         Self {
-            // Nothing is ever pending on no bytes, whatever stream was asked for.
+            // Nothing is ever pending on zero bytes, whatever stream was asked for.
             ready: source.array.pending(source.ready),
             waited: AtomicBool::new(false),
             array: source.take_array(End::LastReference),
@@ -85,13 +85,13 @@ impl View {
         }
     }
 
-    /// What the dict of their producer says of items that DLPack has no word for.
+    /// The entries of the producer's dict, if DLPack cannot express the items.
     pub(crate) fn words<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyDict>> {
         let is_alone = self.array.dtype().is_cais_alone();
         self.dict.get(py).filter(|_| is_alone).map(|words| words.1.bind(py))
     }
 
-    /// A view of `source` as an object of the class `C`, which speaks the protocol that it is for.
+    /// A view of `source` as an object of the class `C`, which chooses the protocol.
     #[inline(never)]
     pub(crate) fn object<C>(py: Python<'_>, source: Box<Holding>) -> PyResult<Bound<'_, C>>
     where
@@ -101,8 +101,8 @@ impl View {
         Bound::new(py, PyClassInitializer::from((C::default(), Self::new(py, source))))
     }
 
-    /// The same array for another view, with its own holder. The other view's dict names the same stream,
-    /// unless that view is for another one.
+    /// The same array for another view, with its own holder. That view's dict names the same stream, unless it is for
+    /// another consumer's.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
         let mut source = self.held(|holding| holding.share_with_consumer(py))??;
         source.array = self.array.clone();
@@ -110,19 +110,19 @@ impl View {
         Ok(source)
     }
 
-    /// What the array is ready on. A hand-over orders the work that is pending there then.
+    /// The stream that the array is ready on. A hand-over orders the work that is pending there by then.
     #[inline]
     pub(crate) const fn ready(&self) -> Ready {
         self.ready
     }
 
-    /// What the dict says of it: nothing is pending once the host has waited.
+    /// The stream that the dict names: none once the host has waited.
     #[inline]
     pub(crate) fn told(&self) -> Ready {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
-    /// The same by now, of which the `holding` for a hand-over was told.
+    /// The stream that the dict names by now, for a `holding` from [`Self::hand_on`].
     pub(super) fn told_by_now(&self, holding: &Holding) -> Ready {
         if holding.ready == self.ready() { self.told() } else { holding.ready }
     }
@@ -132,42 +132,41 @@ impl View {
         self.held(|holding| holding.share(py))?
     }
 
-    /// The same for a hand-over, with what the array is ready on by now.
+    /// Another holder for a hand-over, with the stream that the array is ready on by now.
     pub(crate) fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
     }
 
-    /// Looks at what holds the memory, unless it was released. `look` must not come back to this view.
+    /// Runs `look` on the holding, unless the view was released. `look` must not come back to this view.
     pub(crate) fn held<R>(&self, look: impl FnOnce(&mut Holding) -> R) -> Result<R> {
         let held =
             |tenant: &mut Tenant| tenant.holding().filter(|holding| !holding.is_lost()).map(look);
         self.lease.with(held).flatten().ok_or_else(released)
     }
 
-    /// Notes a read in what holds the memory. Whether that is a consumer that named no stream, of an
-    /// array that has elements.
+    /// Notes a read in `holding`. Whether the reader named no stream and the array has elements.
     fn reads(&self, py: Python<'_>, holding: &mut Holding) -> bool {
         self.array.ptr() != 0 && holding.read(py)
     }
 
-    /// The same. A view that was released has no reader.
+    /// Notes a read, if the view is not released.
     fn is_read(&self, py: Python<'_>) -> bool {
         self.held(|holding| self.reads(py, holding)).unwrap_or(false)
     }
 
-    /// Where consumers of the view work.
+    /// The place where the view's consumers work.
     pub(crate) fn at(&self) -> Place {
         consumers_place(&self.array, self.place)
     }
 
-    /// How the array came in through `door`.
+    /// How the array came in through `door`, for the log.
     pub(crate) fn hand_over_in(&self, door: &'static str) -> HandOver<'_> {
         self.hand_over(door, self.by.as_str(), self.ready().stream())
     }
 
-    /// The array going through `door`, ready on `stream` there.
+    /// The array going out through `door`, ready on `stream`, for the log.
     pub(crate) const fn hand_over(
         &self,
         door: &'static str,
@@ -177,18 +176,18 @@ impl View {
         HandOver { door, by, array: &self.array, stream }
     }
 
-    /// Refuses to say bytes of packed elements.
+    /// Refuses to state the size in bytes of packed elements.
     fn check_whole(&self) -> Result<()> {
         let dtype = self.array.dtype();
         if dtype.is_packed() { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Refuses a view that was released.
+    /// Refuses a released view.
     pub(crate) fn check_leased(&self) -> Result<()> {
         self.held(|_| ())
     }
 
-    /// DLPack's pair.
+    /// DLPack's device pair.
     pub(crate) fn pair(&self) -> (u32, i32) {
         let device = self.array.device();
         (device.kind.code(), device.id)
@@ -202,7 +201,7 @@ impl View {
         }
     }
 
-    /// What makes an array of it; to ask for it is to read it.
+    /// The parts that an array is made of. Asking for them counts as a read.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> PyResult<ArrayParts<'py>> {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());

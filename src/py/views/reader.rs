@@ -1,4 +1,4 @@
-//! Readers of a view, by its dict or its address: what is ordered for them, and noted for the end.
+//! Readers of a view's dict or address: the orders made for them, and the streams noted for the end.
 
 use pyo3::prelude::*;
 
@@ -16,12 +16,12 @@ use crate::stream::{Alive, Ready, Stream};
 /// The dict, as a door.
 pub(super) const DICT: &str = "__cuda_array_interface__";
 
-/// Readies a view's array for a reader of its dict, and returns the stream that it is ready on: none if that
-/// stream was closed, since the host waits for it here. A producer that may move to another stream is asked.
+/// Makes a view's array ready for a reader of its dict. Returns the stream that the array is ready on, and whether the
+/// dict was read before. If the stream was closed, the host waits here and no stream is returned. A producer that may
+/// move is asked again.
 ///
-/// If no stream was named, the reader is taken to work on its library's current stream. The view notes that
-/// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
-/// waits here. And whether it was read before.
+/// A reader that named no stream is taken to work on its library's current stream. The view notes that stream for the
+/// end, even if nothing is pending. If the library ignores dicts' streams, its current stream waits here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |holding: &mut Holding| {
@@ -61,8 +61,8 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     Ok((ready, again))
 }
 
-/// The stream that the array is ready on by now. Where its exporter names another one than a library vouches for, that
-/// one is named, and waits here.
+/// The stream that the array is ready on by now. If the exporter now names a stream besides the one that a library
+/// vouches for, the new one waits for that one and is returned.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     let mut holding = view.hand_on(py)?;
     holding.ready = view.told_by_now(&holding);
@@ -72,7 +72,7 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// A reader has the address, and works with it on a stream of its own, or on a library's current one.
+/// Notes a reader that has the address: it works on its own stream, or on a library's current stream.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
@@ -83,7 +83,7 @@ pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     Ok(())
 }
 
-/// Notes the stream that a reader's library works on, for the end.
+/// Notes the current stream of a reader's library, for the end.
 fn note<'py>(
     py: Python<'py>,
     view: &View,
@@ -94,15 +94,15 @@ fn note<'py>(
         && view.held(|holding| holding.has_to_note(reader))?
         && let Some(known) = KnownStream::of_library(py, &view.driver, reader, objects)?
     {
-        // What is left is dropped here, not where the view is locked.
+        // A stream that was noted already is dropped here, with the view unlocked: that can run any code.
         drop(view.held(|holding| holding.note(py, known))?);
     }
     Ok(())
 }
 
-/// Makes `reader` wait for what the array is ready on, if it `may`: who reads need not be that library. It is told
-/// whether the two are in graph captures, the reader first. A reader outside a capture is never to be drawn into the one
-/// that the array is part of.
+/// Makes `reader` wait until the array is ready, if `may` allows it, since the actual reader may be another library.
+/// `may` gets whether each stream is in a graph capture, the reader's first. A reader outside a capture must never be
+/// drawn into the array's capture.
 fn wait_for_producer(
     py: Python<'_>,
     view: &View,

@@ -1,9 +1,9 @@
 //! `release()`, and the end of a `with` block.
 //!
-//! To make the orders may run anything: a stream object is asked, the interpreter's lock is let go. Other threads may
-//! release the view then, and this one may come back. So each release makes the orders itself, with the view's holder
-//! still in its place, and ends the view after that, unless another has done so meanwhile. When any of them returns,
-//! the orders are made.
+//! Making the orders may run any code: a stream object is asked, and the interpreter's lock is released. Another thread
+//! may release the view then, or this thread may re-enter. So each release makes the orders itself, with the view's
+//! holder still in place. After that it ends the view, unless another release did. When any release returns, the orders
+//! are made.
 
 use pyo3::prelude::*;
 
@@ -18,8 +18,8 @@ use crate::py::source::check_argument;
 use crate::py::streams::Argument;
 use crate::stream::Request;
 
-/// How often a thread may be in releases of one view, by what they run. A deeper one does nothing: those around it
-/// make the orders.
+/// How deep a thread may nest releases of one view, by code that they run. A deeper release does nothing: the outer
+/// ones make the orders.
 const DEEPEST: usize = 2;
 
 local! {
@@ -31,13 +31,13 @@ fn address(view: &View) -> usize {
     std::ptr::from_ref(view).addr()
 }
 
-/// Whether this thread is in as many releases of `view` as it may be.
+/// Whether this thread may nest no further release of `view`.
 fn is_deepest(view: &View) -> bool {
     let depth = RELEASING.with(|releasing| releasing.count(|known| *known == address(view)));
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
-/// A release that has begun, until dropped.
+/// A release under way; it ends on drop.
 struct ReleaseGuard<'a>(&'a View);
 
 impl<'a> ReleaseGuard<'a> {
@@ -55,8 +55,8 @@ impl Drop for ReleaseGuard<'_> {
 }
 
 impl View {
-    /// Makes the orders of an end where nothing but a Python object keeps the memory, which the garbage collector has
-    /// found as well; the view goes on.
+    /// Makes the orders of an end that the garbage collector began, if only a Python object keeps the memory. The view
+    /// goes on.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
         let orders = self.lease.with(|tenant| {
             let holding = tenant.holding().filter(|holding| holding.is_by_object())?;
@@ -69,8 +69,8 @@ impl View {
         Ok(())
     }
 
-    /// Gives the memory back: the producer's stream waits for the consumer's and for the one that
-    /// `stream` names, then the references go. Where the order fails, everything stays as it was.
+    /// Gives the memory back: the producer's stream waits for the consumer's and for `stream`, then the references are
+    /// dropped. If an order fails, everything stays as it was.
     pub(super) fn give_back(
         &self,
         py: Python<'_>,
@@ -113,7 +113,7 @@ impl View {
         };
         let settled = match (settled, tenant.holding()) {
             (Some(settled), _) => settled,
-            // There is no order to make, which it tells.
+            // No order is needed; this call only logs that.
             (None, Some(holding)) if is_ordered => holding.settle_with(py, also)?,
             _ => Settlement::Done,
         };

@@ -1,7 +1,7 @@
 //! `wait()`: the host waits for one array.
 //!
-//! MPI, UCX and files work on addresses and know no stream, so the work that is pending on the array has to be done
-//! before they are called. Whether it can be waited for is [`crate::capture::host_route`]'s to say.
+//! MPI, UCX and files work on addresses and know no stream, so the array's pending work must be done before the call.
+//! [`crate::capture::host_route`] decides whether the host can wait.
 
 use std::sync::atomic::Ordering;
 
@@ -18,8 +18,8 @@ use crate::py::source::ready_streams;
 const DOOR: &str = "wait";
 
 impl View {
-    /// The host waits for what is pending on the array, and for nothing else, with the interpreter's lock released. If
-    /// nothing keeps the array's stream alive, nothing but all work there can be waited for, as at a hand-over.
+    /// Makes the host wait for the array's pending work alone, with the interpreter's lock released. If nothing keeps
+    /// the array's stream alive, the host waits for all work at that place.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
         let (holding, span) = (self.hand_on(py)?, CallSpan::begin());
         look(py);
