@@ -1,4 +1,4 @@
-//! Arrays that could not be taken in by the first of their ways: whether they have another, and by which that is.
+//! Imports an array by another protocol if the first one failed.
 
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
@@ -13,13 +13,13 @@ use crate::py::producers::{Refused, Wanted, cai, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, shown};
 
-/// How an array is to be taken in: for which call, the stream that is asked for and the consumer's, and the protocol that
-/// must have a word for it.
+/// How to import an array: the call, the stream that was asked for and the consumer's, and the protocol that must
+/// express it.
 pub(super) type Asked<'a, 'py> =
     (&'static str, (&'a Argument<'a, 'py>, &'a Argument<'a, 'py>), Wanted);
 
-/// Takes `x`, which was `refused`, in by another way; `again` is the first way once more, of a type that speaks otherwise
-/// by now.
+/// Imports `x`, which was `refused`, by another protocol. `again` repeats the first one, if the type has changed its
+/// protocols since.
 #[cold]
 #[inline(never)]
 pub(super) fn take_in(
@@ -50,8 +50,8 @@ pub(super) fn take_in(
     }
 }
 
-/// By `__dlpack__`, if the exchange API has refused, and by the dict, if that has as well. Each checks all that it takes:
-/// gradients, the device, the stream that was asked for. The first error is the cause of the last.
+/// Tries `__dlpack__` if the exchange API refused, then the dict. Each checks all that it takes: gradients, the device,
+/// the stream that was asked for. Each error has the one before as its cause.
 fn by_another_protocol(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
@@ -74,7 +74,7 @@ fn by_another_protocol(
             Err(refused) => return Err(because(refused.into(), &first)),
         }
     }
-    // One whose property raises AttributeError has none.
+    // An object whose property raises AttributeError has no dict.
     if !matches!(answered(py, has_cai(x))?, Some(true) | None) {
         return Err(first);
     }
@@ -85,9 +85,9 @@ fn by_another_protocol(
     from_dict(x, facts, asked).map_err(|error| because(error, &first))
 }
 
-/// What an object has in place of its type's `__dlpack__`.
+/// The state of an object whose type has a `__dlpack__` that the object cannot use.
 enum Unspoken {
-    /// Nothing, as a property says by its `AttributeError`: it speaks by its dict alone.
+    /// The object's property raises `AttributeError`: it speaks by its dict alone.
     Lacking,
     NoMethod(Error),
 }
@@ -107,12 +107,12 @@ fn unspoken(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Unspoken>> {
     Ok(Some(Unspoken::NoMethod(Error::new(Kind::Protocol, got))))
 }
 
-/// Whether the object itself has a dict, where its type has none: seldom, and slow to ask.
+/// Whether the object itself has a dict, though its type has none. Rare, and slow to ask.
 pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__cuda_array_interface__"))
 }
 
-/// An object that speaks the CUDA Array Interface.
+/// Imports an object by its CUDA Array Interface.
 pub(super) fn from_dict(
     x: &Bound<'_, PyAny>,
     facts: &Facts,

@@ -1,4 +1,4 @@
-//! Several arrays at once: all of them are converted, or none.
+//! Converts several arrays at once: all or none.
 
 use std::collections::HashSet;
 
@@ -20,14 +20,14 @@ use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
 use crate::py::streams::Argument;
 
-/// What several arrays became.
+/// The result of converting several arrays.
 #[derive(Default)]
 pub(super) struct Batch<'py> {
     /// The new arrays.
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// The capsules among the given objects, by their numbers: consumed once nothing can be refused any more.
+    /// The capsules among the given objects, by their numbers. They are consumed once nothing can be refused any more.
     pub(super) unconsumed: Vec<(usize, Unconsumed)>,
-    /// What ends the loan of each, where they are for one call.
+    /// Objects that end each array's loan, if the arrays are for one call.
     pub(super) lent: Lent<'py>,
 }
 
@@ -40,7 +40,7 @@ impl Batch<'_> {
 }
 
 impl Maker {
-    /// Converts arrays of others: all of them, or none.
+    /// Converts other libraries' arrays: all or none.
     pub(super) fn several<'py>(
         &self,
         py: Python<'py>,
@@ -51,10 +51,10 @@ impl Maker {
         let readonly = how.readonly.or(to_library.limits.readonly);
         let said = Argument::parse(stream)?;
         let mut batch = Batch::default();
-        // One alone has no others to be ordered with, and needs no room.
+        // A single array needs no room here: it is handed over at once.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
         let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
-        // The GPUs that the arrays are for, and which of them each is for.
+        // The GPUs of the arrays, and for each array the index of its GPU.
         let (mut ordinals, mut numbers) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
         let mut signals = Signals::default();
         for (item, x) in xs.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Maker {
         let streams: Vec<ConsumerStream<'py>> = of
             .map(|ordinal| ConsumerStream::of(library, to_library, ordinal, stream))
             .collect::<PyResult<_>>()?;
-        // Of none where the caller has said one for all; its object is asked once.
+        // Empty if the caller named one stream for all: its object is asked once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
         let arguments = current
             .iter()
@@ -102,15 +102,15 @@ impl Maker {
             let array = self.make_for_call(py, to_library, source, &how, &mut batch.lent);
             batch.made.push(array.map_err(about(item))?);
         }
-        // Last: what is refused before leaves capsules as they were.
+        // Checked last: a refusal before this leaves the capsules unconsumed.
         for (item, capsule) in &batch.unconsumed {
             capsule.check(py).map_err(about(*item))?;
         }
         Ok(batch)
     }
 
-    /// The library's array of `source`, usable on the stream that `how` names, which is `said`, or on the library's current
-    /// one. An error about the array, rather than about the call, is about the first.
+    /// The library's array of `source`, usable on the caller's stream (`said`), or on the library's current stream. An
+    /// error about an array, rather than about the call, names the first array.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
@@ -134,7 +134,7 @@ impl Maker {
         self.make_for_call(py, to_library, source, &how, lent).map_err(about(0))
     }
 
-    /// [`Self::make`]. For a call, `lent` has then what ends the loan.
+    /// [`Self::make`]; for a call, `lent` gets the object that ends the loan.
     fn make_for_call<'py>(
         &self,
         py: Python<'py>,
@@ -153,7 +153,7 @@ impl Maker {
     }
 }
 
-/// Refuses one of those `capsules` among `xs` that is there twice: its tensor can be taken once.
+/// Refuses a capsule that is in `xs` twice: its tensor can be taken once. `capsules` has the numbers of all capsules.
 fn refuse_twice(capsules: &[usize], xs: &[Bound<'_, PyAny>]) -> Result<(), ItemError> {
     let mut seen = HashSet::new();
     match capsules.iter().find(|item| !seen.insert(xs[**item].as_ptr() as usize)) {

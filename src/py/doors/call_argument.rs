@@ -1,5 +1,5 @@
-//! The arguments of a call that `adapt` makes. When it has returned, their memory is in order again, even if the
-//! function kept the arrays.
+//! The arguments of a call that `adapt` makes. When the call has returned, the producer's stream waits for its work on
+//! their memory, even if the function kept the arrays.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::py::lease::{Holding, Watch, goes_on};
 use crate::py::streams::Argument;
 use crate::py::views::View;
 
-/// What ends the loan of each array that is for one call.
+/// Objects that end the loan of each array of a call.
 pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 
 /// One array that was converted for a call.
@@ -29,7 +29,7 @@ impl CallArgument {
         Ok(Self { watch: Mutex::new(Some(source.watch(py)?)), is_view: false })
     }
 
-    /// The same with what was made of it.
+    /// Notes which kind of array was made.
     pub(super) fn made(mut self, array: &Bound<'_, PyAny>) -> Self {
         self.is_view = array.is_instance_of::<View>();
         self
@@ -42,8 +42,8 @@ pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Notes that work goes on with the memory of `view` on `stream`, which it is ready on: the ends of the leases whose
-/// memory it is wait for that stream, too. The library's own arrays over it have no lease of their own.
+/// Notes that work on `stream` goes on with the memory of `view`, which is ready there. The ends of that memory's
+/// leases wait for the stream, too: the library's own arrays over the memory have no lease.
 pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

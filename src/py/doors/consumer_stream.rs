@@ -1,4 +1,4 @@
-//! Where the consumer of converted arrays works.
+//! The consumer's stream for converted arrays.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,8 +10,8 @@ use crate::py::interpreter::answered;
 use crate::py::streams::Argument;
 use crate::stream::{Stream, Thread};
 
-/// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
-/// the library named.
+/// The consumer's stream for the arrays of a GPU: the stream that the caller passed, the library's answer, or the
+/// handle that the library named.
 #[derive(Debug)]
 pub(super) struct ConsumerStream<'py> {
     pub(super) answer: Option<Bound<'py, PyAny>>,
@@ -21,7 +21,7 @@ pub(super) struct ConsumerStream<'py> {
 }
 
 impl<'py> ConsumerStream<'py> {
-    /// Where the consumer of arrays on a GPU works.
+    /// Finds the stream on which the consumer of a GPU's arrays works.
     pub(super) fn of(
         library: &Bound<'py, PyAny>,
         to_library: &ToLibrary,
@@ -53,7 +53,7 @@ impl<'py> ConsumerStream<'py> {
         Ok(asked)
     }
 
-    /// It, as Python has it.
+    /// The stream as a Python object.
     pub(super) fn into_python(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let named = |handle| Stream::from_native(handle, Thread::current()).handle();
         match self.native.map(named) {
@@ -62,11 +62,11 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// What is wrong with a stream that the caller did not name, said of the library that did.
+    /// Rewrites an error about a stream that the library, not the caller, named: the message then names the library.
     #[cold]
     pub(super) fn explain(&self, library: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = library.py();
-        // What Python's code raises has frames.
+        // An error with a traceback was raised by Python code.
         if self.said || error.traceback(py).is_some() {
             return error;
         }
@@ -83,7 +83,7 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// It, as an argument that was parsed.
+    /// The stream as a parsed argument.
     pub(super) fn argument(&self) -> PyResult<Argument<'_, 'py>> {
         let argument = match self.native {
             Some(handle) => Argument::native(handle),

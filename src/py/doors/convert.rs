@@ -117,19 +117,19 @@ fn converted<'py>(
     }
 }
 
-/// The library that `to` names, looked for.
+/// Finds the library that `to` names.
 #[cold]
 fn found<'py>(to: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Maker>> {
     let libraries = to.py().import("cai_bridge._libraries")?;
     Ok(libraries.call_method1("find", (to,))?.getattr("maker")?.cast_into()?)
 }
 
-/// The library that `to` was found to name before.
+/// The library that was found for `to` before.
 fn known<'py>(to: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Maker>>> {
     static FOUND: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = to.py();
     let found = FOUND.import(py, "cai_bridge._libraries", "FOUND")?;
-    // What has no hash, or one that fails, is looked at where it is refused.
+    // If `to` has no hash, or its hash fails, `found` refuses it.
     let found = answered(py, found.get_item(to))?.flatten();
     Ok(found.and_then(|maker| maker.cast_into().ok()))
 }

@@ -1,5 +1,4 @@
-//! What `convert` does besides making arrays of others': copies of them, and results that were made on another stream than
-//! their library's.
+//! `convert` beyond plain imports: copies, and results that were made on another stream than the library's current one.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -24,7 +23,7 @@ use crate::py::views::View;
 pub(super) type Arrays<'py> = Vec<Bound<'py, PyAny>>;
 
 impl Maker {
-    /// The array of `x`, where [`Self::single`] has no quick way to it and it is no tree.
+    /// The array of `x`, if `x` is no tree and [`Self::single`] has no quick way to it.
     pub(super) fn other<'py>(&self, x: &Bound<'py, PyAny>, how: &How<'_, 'py>) -> Answer<'py> {
         let (py, to_library) = (x.py(), self.to_library(x.py())?);
         let is_own = to_library.has(x)?;
@@ -42,7 +41,7 @@ impl Maker {
         batch.made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())
     }
 
-    /// Converts the arrays of a tree, all or none. Some may be on the host, and some the library's own.
+    /// Converts the arrays of a tree, all or none. Some may be on the host, and some may be the library's own.
     pub(super) fn leaves<'py>(
         &self,
         py: Python<'py>,
@@ -83,7 +82,7 @@ impl Maker {
         Ok(all)
     }
 
-    /// Converts arrays of others on GPUs: copies of them where that is asked for.
+    /// Converts other libraries' arrays on GPUs, or copies of them if `how` asks for copies.
     fn foreign<'py>(
         &self,
         py: Python<'py>,
@@ -96,7 +95,7 @@ impl Maker {
             (given, unconsumed) = (copied.made, copied.unconsumed);
         }
         if let Some(made_on) = how.made_on {
-            // Work on that stream is pending on them, and they go back to it.
+            // The arrays have pending work on that stream, and go back to it.
             let taken = taken(py, &given)?;
             unconsumed.extend(taken.unconsumed);
             for (item, view) in taken.made.iter().enumerate() {
@@ -110,7 +109,7 @@ impl Maker {
         Ok(batch)
     }
 
-    /// Copies of arrays, as capsules. The capsules among the arrays themselves are to be consumed.
+    /// Copies of arrays, as capsules. The caller must consume the capsules among the arrays themselves.
     fn copies<'py>(
         &self,
         py: Python<'py>,
@@ -121,7 +120,7 @@ impl Maker {
         Argument::parse(how.stream)?;
         let to_library = self.to_library(py)?;
         let mut batch = Batch { made: arrays, ..Batch::default() };
-        // Refused whatever the library is given, a copy as well: so none is made.
+        // The library would refuse a read-only copy as well, so no copy is made.
         if how.readonly == Some(true) && to_library.limits.writes {
             return Ok(batch);
         }
@@ -153,7 +152,7 @@ impl Maker {
         Ok(batch)
     }
 
-    /// A capsule with a copy of `x`, made where the consumer works; without `copy`, `x`.
+    /// A capsule with a copy of `x`, made on the consumer's stream; `x` itself without `copy`.
     pub(super) fn copied<'py>(
         &self,
         to_library: &ToLibrary,
@@ -184,7 +183,7 @@ impl Maker {
 }
 
 impl<'py> Batch<'py> {
-    /// Takes in what arrays of the numbers `among` became, and puts the new arrays in their places.
+    /// Merges `other`, which converted the arrays numbered `among`, and puts its new arrays in their places.
     fn add(&mut self, other: Self, among: &[usize], made: &mut [Option<Bound<'py, PyAny>>]) {
         for (number, array) in among.iter().zip(other.made) {
             made[*number] = Some(array);
@@ -195,7 +194,7 @@ impl<'py> Batch<'py> {
     }
 }
 
-/// The consumer's stream: with -1 nothing is pending, but the copy that is made now.
+/// The consumer's stream for a copy. With -1 only the copy itself is pending, so the stream is left out.
 pub(super) fn waited_for<'a, 'py>(
     stream: Optional<'a, 'py>,
     copy: Option<bool>,
@@ -207,7 +206,7 @@ pub(super) fn waited_for<'a, 'py>(
     stream.filter(|stream| !(copy == Some(true) && is_none(stream)))
 }
 
-/// Takes arrays in as views that nothing is pending on.
+/// Imports arrays as views with nothing pending.
 pub(super) fn taken<'py>(
     py: Python<'py>,
     arrays: &[Bound<'py, PyAny>],
@@ -216,7 +215,7 @@ pub(super) fn taken<'py>(
     any(py)?.get().several(py, arrays, &How { stream: Some(&nothing), ..How::default() })
 }
 
-/// What makes views of whatever type, for the bridge itself.
+/// Makes views of any element type, for the bridge itself.
 pub(super) fn any(py: Python<'_>) -> PyResult<&Bound<'_, Maker>> {
     static ANY: PyOnceLock<Py<Maker>> = PyOnceLock::new();
     views(py, &ANY, "ANY")

@@ -94,7 +94,7 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
-/// The array of a view, of any type and without a consumer yet, with work pending on `stream`.
+/// The array of a view of either class, without a consumer yet, with work pending on `stream`.
 pub(super) fn ready_on<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

@@ -1,8 +1,8 @@
-//! Arrays in the host's memory, for a library: shared with one that has arrays there, copied there, or copied to a GPU.
+//! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU.
 //!
-//! A copy on a GPU is made on the consumer's stream. The driver has read the host's bytes when the call returns, so that the
-//! array may change and go at once. For larger ones it may wait for the stream's work first (CUDA driver API, "API
-//! synchronization behavior"). Refused here are copies in a graph capture.
+//! A copy on a GPU is made on the consumer's stream. When the call returns the driver has read the host's bytes, so the
+//! array may change or go at once. For larger arrays the driver may wait for the stream's work first (CUDA driver API,
+//! "API synchronization behavior"). Copies in a graph capture are refused here.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Request, Stream};
 
 impl Maker {
-    /// The library's array of `x`, which is on the host, or of a copy of it.
+    /// The library's array of `x`, which is on the host, or of a copy of `x`.
     #[cold]
     pub(super) fn of_host<'py>(
         &self,
@@ -69,7 +69,7 @@ impl Maker {
         if to_library.is_numpy { as_asked(made, copy, asked) } else { Ok(made) }
     }
 
-    /// The library's array of a copy of an array on the host, on the GPU of `stream`, else on the current one.
+    /// The library's array of a copy of a host array, on the GPU of `stream`, else on the current GPU.
     fn of_copy_on_gpu<'py>(
         &self,
         py: Python<'py>,
@@ -105,7 +105,7 @@ fn made_of<'py>(
     mut tensor: HostTensor,
     asked: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // What does not say whether it may be written may not: NumPy's arrays can say that.
+    // NumPy can mark arrays read-only; so memory that may or may not be written becomes read-only.
     if to_library.is_numpy && !tensor.says_readonly {
         tensor.array.set_readonly(Some(true));
     }
@@ -120,7 +120,7 @@ fn made_of<'py>(
     Ok(made)
 }
 
-/// Refuses an array that its library has made of a copy: XLA copies memory that is not aligned to 64 bytes (JAX 0.10).
+/// Refuses an array that its library made of a copy: XLA copies memory that is not aligned to 64 bytes (JAX 0.10).
 #[cold]
 fn check_shared(made: &Bound<'_, PyAny>, ptr: u64) -> PyResult<()> {
     let own = host::take_in(made, false)?.array.ptr();
@@ -131,7 +131,7 @@ fn check_shared(made: &Bound<'_, PyAny>, ptr: u64) -> PyResult<()> {
     Err(Error::new(Kind::CopyNeeded, got).into())
 }
 
-/// An array of NumPy's itself, a copy of it, or what may not be written.
+/// NumPy's array itself, a copy of it, or a read-only view.
 fn as_asked(
     array: Bound<'_, PyAny>,
     copy: bool,
@@ -152,7 +152,7 @@ fn as_asked(
     Ok(made)
 }
 
-/// The GPU that a copy for that stream is made on: that of the stream, else the current one.
+/// The GPU on which a copy for that stream is made: the stream's GPU, else the current one.
 fn ordinal_for(driver: &Handle, argument: &Argument<'_, '_>) -> PyResult<i32> {
     if let Some(ordinal) = argument.ordinal() {
         return Ok(ordinal);
@@ -166,7 +166,7 @@ fn ordinal_for(driver: &Handle, argument: &Argument<'_, '_>) -> PyResult<i32> {
     }
 }
 
-/// A capsule with a copy of an array on the host, in memory of the GPU at `at`, usable on the stream of `argument`.
+/// A capsule with a copy of a host array, in memory of the GPU at `at`, usable on the stream of `argument`.
 fn uploaded<'py>(
     py: Python<'py>,
     driver: &Handle,

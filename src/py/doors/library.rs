@@ -1,4 +1,4 @@
-//! What a library says of itself, for `convert`; and its arrays by its exchange API.
+//! The facts that a `Library` object gives `convert`, and arrays made through its exchange API.
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
@@ -20,52 +20,53 @@ use crate::py::producers::types::{facts, speaks};
 use crate::py::streams::Argument;
 use crate::py::views::DLPackView;
 
-/// The call, as records and traces name it.
+/// The call's name in records and traces.
 pub(super) const DOOR: &str = "convert";
 
-/// The facts that a library gives.
+/// The facts that a `Library` object gives.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(super) struct ToLibrary {
-    /// Its types of arrays.
+    /// The types of its arrays.
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStream,
-    /// Whether a program registered it: what it makes is looked at.
+    /// Whether the program registered it: then the bridge checks what it makes.
     pub(super) is_registered: bool,
-    /// Whether it has arrays on the host alone, as NumPy: those of a GPU are copied.
+    /// Whether all its arrays are on the host, as NumPy's are: GPU arrays are copied.
     pub(super) is_numpy: bool,
-    /// Its function that makes arrays of others' on the host, as "module:name"; `None` for libraries of GPUs alone.
+    /// Its function that makes arrays of other libraries' host arrays, as "module:name"; `None` if it has GPU arrays
+    /// alone.
     pub(super) from_host: Option<String>,
-    /// Which protocol has to have a word for what it gets.
+    /// The protocol that must be able to express its arrays.
     pub(super) wanted: Wanted,
-    /// What its arrays may be.
+    /// The limits of its arrays.
     pub(super) limits: Limits,
 }
 
-/// What its current stream is.
+/// How to find its current stream.
 #[derive(Debug)]
 pub(super) enum CurrentStream {
-    /// That of a known library, which is asked for, and makes its arrays, without Python.
+    /// A known library's: it is asked for, and makes its arrays, without Python.
     Known(Py<libraries::CurrentStream>),
-    /// Its own.
+    /// The answer of its own `current_stream`.
     Own,
-    /// A default one: each of its calls may name another, as Numba's kernels do.
+    /// A default stream: each of its calls may name another, as Numba's kernels do.
     Default,
 }
 
 /// How it makes an array.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Method {
-    /// By its exchange API, which names its current stream, too.
+    /// Through its exchange API, which names its current stream, too.
     Table(Table),
-    /// By its `make`, of a view that is for its current stream.
+    /// With its `make`, from a view for its current stream.
     Make(Class),
-    /// The view is the array; its consumers wait for the dict's stream.
+    /// The view is the array; the view's consumers wait for the dict's stream.
     View(Class),
 }
 
-/// Which view.
+/// The view's class.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Class {
     Cai,
@@ -73,7 +74,7 @@ pub(super) enum Class {
 }
 
 impl ToLibrary {
-    /// What `library` says of itself; its types are imported for that.
+    /// Reads the facts of `library`, which imports its types.
     pub(super) fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = library.py();
         let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;
@@ -110,8 +111,8 @@ impl ToLibrary {
         })
     }
 
-    /// Whether `x` is one of its own arrays. Numba's arrays of pinned and managed memory are derived from NumPy's, and
-    /// none of NumPy's own: work on them may be pending.
+    /// Whether `x` is one of the library's own arrays. Numba's arrays of pinned and managed memory subclass NumPy's,
+    /// but are not NumPy's own: work on them may be pending.
     pub(super) fn has(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = x.py();
         if !x.is_instance(self.types.bind(py))? {
@@ -121,8 +122,8 @@ impl ToLibrary {
         Ok(!has_more || !speaks(x, intern!(py, "__cuda_array_interface__"))?)
     }
 
-    /// Takes an array in, ready where its producer works, with no consumer yet. `said` is the stream that was said to be
-    /// the consumer's.
+    /// Imports an array without a consumer yet, ready on its producer's stream. `said` is the stream that the caller
+    /// named as the consumer's.
     pub(super) fn take(
         &self,
         x: &Bound<'_, PyAny>,
@@ -137,7 +138,7 @@ impl ToLibrary {
         Ok(source)
     }
 
-    /// What is said of an array on the host, which a copy of goes to the GPU.
+    /// The error for a host array: `convert` takes it to a GPU as a copy only.
     #[cold]
     fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = x.py();
@@ -154,7 +155,7 @@ impl ToLibrary {
     }
 }
 
-/// Which protocol has to have a word for what a library gets, as it says, or as what its arrays are made by.
+/// The protocol that must express a library's arrays: the one it names, else the one its method needs.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
         Method::Make(Class::Cai) | Method::View(Class::Cai) => Wanted::Cai,
@@ -169,7 +170,7 @@ fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     })
 }
 
-/// An array that a library makes itself of a managed tensor, whose deleter gives the memory back.
+/// Gives a managed tensor to a library, which makes its array of it. The tensor's deleter gives the memory back.
 pub(super) fn give(
     py: Python<'_>,
     mut source: Box<Holding>,

@@ -1,5 +1,5 @@
-//! What the arrays of a library may be, as its file says. What no element shows is handed out as the library has it; what is
-//! left is refused before the library is asked.
+//! The limits of a library's arrays, as its file gives them. Strides and devices that make no difference are changed to
+//! fit; any other misfit is refused before the library is asked.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -14,16 +14,16 @@ use crate::error::{Error, Kind, Result};
 use crate::py::lease::Holding;
 use crate::py::text::{shown, tuple_text};
 
-/// What a library's arrays may be.
+/// The limits of a library's arrays.
 #[derive(Debug)]
 pub(super) struct Limits {
     strides: Strides,
-    /// Whether it knows no memory but a GPU's own.
+    /// Whether it takes only GPU memory, no pinned or managed memory.
     gpu_memory_alone: bool,
     element_types: ElementTypes,
     /// Whether it takes versioned capsules.
     versioned: bool,
-    /// Whether it gets no read-only memory, unless the caller vouches.
+    /// Whether it may write, so gets no read-only memory unless the caller vouches for it.
     pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
@@ -34,21 +34,21 @@ pub(super) struct Limits {
 enum Strides {
     Any,
     NotNegative,
-    /// Those of a compact array, in whatever order of its axes.
+    /// The strides of a compact array, with its axes in any order.
     Compact,
 }
 
 /// Element types.
 #[derive(Debug)]
 struct ElementTypes {
-    /// Those of the table that are missing, of one lane: a bit each, by its place there.
+    /// The one-lane types of the dtype table that it lacks: a bit each, by table index.
     lacks: u32,
-    /// All that there are, as DLPack's code, bits and lanes; `None` for any.
+    /// All its types, as DLPack's code, bits and lanes; `None` for any.
     all: Option<Vec<(u8, u8, u16)>>,
 }
 
 impl Limits {
-    /// What `library` says of itself; `by_table` tells whether its exchange table makes its arrays.
+    /// Reads the limits of `library`. `by_table` says whether its exchange table makes its arrays.
     pub(super) fn of(library: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
         let py = library.py();
         let flag = |name| library.getattr(name)?.is_truthy();
@@ -66,7 +66,7 @@ impl Limits {
     /// Refuses an array that the library cannot have.
     #[inline(always)]
     pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
-        // A library that never writes and cannot be told so needs no telling.
+        // A library that never writes, and has no flag to be told, gets no read-only flag.
         let is_untold = !self.versioned && self.readonly == Some(false) && readonly == Some(true);
         array.set_readonly(if is_untold { self.readonly } else { readonly });
         if self.writes && array.readonly() {
@@ -95,7 +95,7 @@ impl Limits {
         encode::check_padding(array, "takes legacy capsules")
     }
 
-    /// Hands strides that no element uses out as those of a compact array. Refuses what is still wrong.
+    /// Replaces strides that no element uses by a compact array's. Refuses what is still wrong.
     #[cold]
     fn mend_strides(&self, array: &mut Descriptor) -> Result<()> {
         array.layout_mut().compact_unused();
@@ -109,8 +109,8 @@ impl Limits {
         Err(Error::new(kind, tuple_text(array.layout().strides())))
     }
 
-    /// Hands memory that every GPU reaches out as that of the GPU where its consumer works, to a library that knows no
-    /// other. It is ordered by then, as what it is.
+    /// For a library that takes only GPU memory, names pinned or managed memory as the consumer's GPU's own. The array
+    /// is ordered before that, under its true device.
     #[inline(always)]
     pub(super) fn name_device(&self, source: &mut Holding) {
         if self.gpu_memory_alone && source.array.device().kind != MemoryKind::Device {
@@ -130,7 +130,8 @@ fn not_written(readonly: Option<bool>) -> Error {
 
 impl Strides {
     fn of(said: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
-        // What nobody knows of a table that makes arrays: that of PyTorch ends the process where it meets negative ones.
+        // If a library's exchange table makes its arrays and its limits are unknown: PyTorch's table ends the process
+        // on negative strides.
         if said.is_none() {
             return Ok(if by_table { Self::NotNegative } else { Self::Any });
         }
@@ -142,7 +143,7 @@ impl Strides {
         }
     }
 
-    /// Whether an array's are such.
+    /// Whether an array's strides fit.
     #[inline]
     fn have(self, array: &Descriptor) -> bool {
         match self {

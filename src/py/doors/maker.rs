@@ -31,7 +31,7 @@ use crate::py::producers::types::facts;
 use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
-/// How the arrays of a library are made: what is asked of its `Library` object, once.
+/// Makes a library's arrays. Keeps the answers of its `Library`, each asked for once.
 #[pyclass(frozen, module = "cai_bridge", name = "_Maker")]
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
 pub(crate) struct Maker {
@@ -41,18 +41,19 @@ pub(crate) struct Maker {
     to_library: PyOnceLock<ToLibrary>,
     /// The library's quick route, once it is known to be right.
     quick: PyOnceLock<Box<dyn Makes>>,
-    /// Types that are arrays of others, so that a value of theirs is converted as it is; the first ones that came.
+    /// Types that are other libraries' arrays, so a value of such a type is converted at once. The first ones met.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
-    /// Those that came later.
+    /// The types met later.
     more_foreign: Mutex<Types>,
-    /// Whether the last tree had arrays on the host that say so as they are taken in: those of the next are asked first.
+    /// Whether the last tree had a host array of a type that tells so only when imported. Then the next tree's arrays
+    /// are asked first.
     pub(super) meets_hosts: AtomicBool,
 }
 
-/// More types of arrays than most programs have.
+/// More array types than most programs have.
 const MOST: usize = 16;
 
-/// By their addresses. They are held, so that these stay theirs.
+/// By the types' addresses. The types are held, so no other type gets their addresses.
 type Types = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
 
 #[pymethods]
@@ -108,7 +109,7 @@ impl Maker {
             let Some(Converted { tree, arrays, mut made, lent }) = converted else {
                 return Ok(py.None().into_bound(py));
             };
-            // Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
+            // Numba's arrays of pinned and managed memory are NumPy's by type, but results are not made like them.
             let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
             let mut given = arrays.iter();
             made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
@@ -169,13 +170,13 @@ impl Maker {
     ) -> PyResult<Bound<'py, PyAny>> {
         let library = self.library.bind(py);
         let asked = ConsumerStream::of(library, self.to_library(py)?, ordinal, stream)?;
-        // What it answers is no argument of the caller's.
+        // The caller did not pass this stream, so the error names the library.
         asked.argument().map_err(|error| asked.explain(library, error))?;
         asked.into_python(py)
     }
 
-    /// The array of `x`: itself where it is one of the library's and nothing is asked of it; `None` where there is more
-    /// to it.
+    /// The array of `x`. `x` itself if it is the library's own and nothing else is asked; `None` if the quick way does
+    /// not apply.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -209,7 +210,7 @@ impl Maker {
         Ok(Some(self.hand_over(py, source, said, &how, &mut Lent::new())?))
     }
 
-    /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.
+    /// Whether `x` is another library's array. Its type decides, and is kept.
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,
@@ -223,9 +224,9 @@ impl Maker {
         if to_library.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
-        // Of NumPy's subclasses that depends on the object.
+        // For NumPy's subclasses it depends on the object.
         if !facts(x)?.is_numpys {
-            // Where another thread was quicker, the next array of the type is asked again.
+            // If another thread was quicker, the next array of the type is asked again.
             match self.foreign.iter().find(|known| known.get(py).is_none()) {
                 Some(free) => drop(free.set(py, kind.unbind())),
                 None => self.add_foreign(kind),
@@ -234,7 +235,7 @@ impl Maker {
         Ok(true)
     }
 
-    /// Whether a type is among those that came after the first ones.
+    /// Whether a type is among those met later.
     #[inline]
     fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
         self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())
@@ -249,7 +250,7 @@ impl Maker {
             more.insert(kind.as_ptr().addr(), kind.unbind());
             gone
         };
-        // To drop a type may run anything.
+        // Dropping a type can run any code, so it happens unlocked.
         drop(gone);
     }
 
@@ -257,7 +258,7 @@ impl Maker {
         self.more_foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The library's array of `source`, which is usable on `stream` by now.
+    /// The library's array of `source`, which is already usable on `stream`.
     pub(super) fn make<'py>(
         &self,
         py: Python<'py>,
@@ -308,8 +309,8 @@ impl Maker {
     }
 }
 
-/// Refuses what a registered library's `make` must not return: nothing, or an array that does not hold its view, and so
-/// would be used after the memory went back.
+/// Refuses a wrong result of a registered library's `make`: None, or an array that does not hold its view. Such an
+/// array would be used after its memory went back.
 fn check_made(made: &Bound<'_, PyAny>, view: &Bound<'_, View>, class: Class) -> PyResult<()> {
     let got = if made.is_none() {
         "None"

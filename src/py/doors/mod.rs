@@ -30,7 +30,7 @@ use super::views::View;
 /// An argument that may be left out.
 type Optional<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// A call of `door` that is told of: the view that it made, or why it made none.
+/// Logs a call of `door`: the view it made, or its error.
 #[cold]
 fn report<'py, V: PyClass<BaseType = View>>(
     door: &'static str,

@@ -1,4 +1,4 @@
-//! Arrays of the library itself that `convert` is given: they come back as they are, ordered, or copied.
+//! The library's own arrays given to `convert`: they come back as they are, ordered, or copied.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,11 +19,11 @@ use crate::py::producers::dlpack;
 use crate::py::streams::Argument;
 use crate::py::views::View;
 
-/// What is refused to be read-only.
+/// The refusal of `readonly=True`.
 const OWN: &str = "True for one of the library's own arrays";
 
 impl Maker {
-    /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for.
+    /// Refuses requests that the library's own arrays cannot meet, since they come back as they are.
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],
@@ -47,7 +47,7 @@ impl Maker {
         })
     }
 
-    /// Makes the library wait for the work on arrays of its own, which were made on `made_on`.
+    /// Makes the library wait for the work on its own arrays that were made on `made_on`.
     fn order_own<'py>(
         &self,
         py: Python<'py>,
@@ -65,11 +65,11 @@ impl Maker {
         }
         let ready = views.iter().map(|view| ready_on(view, made_on));
         let ready = ready.collect::<PyResult<Arrays<'_>>>()?;
-        // Other arrays of the same memory, for their order alone.
+        // These arrays of the same memory are made for their order alone.
         self.several(py, &ready, &How { readonly: Some(false), ..How::default() }).map(drop)
     }
 
-    /// Arrays of the library's own as they are, ordered if a stream is said, or copied.
+    /// The library's own arrays as they are, ordered if the caller named a stream, or copied.
     pub(super) fn own<'py>(
         &self,
         py: Python<'py>,
@@ -116,7 +116,7 @@ impl Maker {
             let ordered_on = How { stream: Some(stream), ..How::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
-            // The arrays stay their library's: nothing is given back, but by a call that is over.
+            // The arrays stay with their library. Only the end of a call gives memory back.
             for view in views.made {
                 let release = intern!(py, "release");
                 if how.for_call {
@@ -132,7 +132,7 @@ impl Maker {
 }
 
 impl ToLibrary {
-    /// Whether views are its arrays.
+    /// Whether its arrays are views.
     const fn is_view(&self) -> bool {
         matches!(self.method, Method::View(_))
     }

@@ -112,7 +112,7 @@ pub(super) fn import<'py>(
     Ok(source)
 }
 
-/// An array of whatever protocol, of a type that both have.
+/// The array of `x`, with an element type that both protocols can express.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<Holding>> {
     source_for(door, x, &Argument::UNSPECIFIED, Wanted::DLPack)
 }
@@ -131,8 +131,8 @@ fn source_for(
     Ok(source)
 }
 
-/// Takes `x` in by the best way that its type has; a capsule's tensor is still its own. Where that way fails and the type
-/// has others than it had, by those.
+/// Imports `x` by the best protocol of its type; a capsule stays unconsumed. If that fails, tries another protocol,
+/// also one that the type gained since.
 #[inline(always)]
 pub(super) fn take_in(
     door: &'static str,
@@ -205,13 +205,13 @@ fn take_in_by(
     }
 }
 
-/// What the package, which has that function, tells of a container.
+/// A hint about containers; only the package has `convert`.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
-/// What is told of a sparse array: CuPy's and JAX's are objects of several arrays.
+/// A hint about sparse arrays: CuPy's and JAX's are objects of several arrays.
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
-/// Whether it is one, by what both libraries have.
+/// Whether it is a sparse array, by attributes that both libraries have.
 #[cold]
 fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let has = |name| Ok::<_, PyErr>(answered(x.py(), x.hasattr(name))? == Some(true));
@@ -219,12 +219,12 @@ fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(has(intern!(py, "todense"))? && has(intern!(py, "data"))? && has(intern!(py, "indices"))?)
 }
 
-/// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
+/// Whether the object itself has `__dlpack__`, though its type has neither protocol. Rare, and slow to ask.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
 }
 
-/// One of our own views.
+/// Imports one of the bridge's own views.
 fn unwrap_view(
     door: &'static str,
     py: Python<'_>,

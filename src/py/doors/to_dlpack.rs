@@ -1,4 +1,4 @@
-//! `to_dlpack`: an array of whatever protocol, as DLPack has it. And what an array is, and where.
+//! `to_dlpack`: an array of any protocol as DLPack. And tests of whether an object is an array, and where it is.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -71,7 +71,7 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether what `convert` is given is an array in the host's memory. A class has what its arrays have, and is none.
+/// Whether an object given to `convert` is a host array. A class has its arrays' attributes, and is no array.
 pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
@@ -81,16 +81,16 @@ pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(may_be && !is_on_gpu(x)?)
 }
 
-/// Whether an array is asked where it is by being taken in, which says so sooner than a question of its own: those on the
-/// host are refused there before anything is done with them.
+/// Whether importing an array is the quickest way to learn where it is: a host array is refused before anything is done
+/// with it.
 pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let facts = facts(x)?;
     let known = facts.table.is_some() || facts.has(Habit::KeepsToDlpack);
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
-/// Whether an array, of a type that speaks either protocol, is on a GPU rather than on the host. Of capsules DLPack's
-/// alone are arrays. What is of another accelerator, or does not say where it is, is refused as it is taken in.
+/// Whether an array is on a GPU rather than on the host. Of capsules only DLPack's are arrays. An array on another
+/// accelerator, or one that does not say where it is, answers True here and is refused on import.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {
@@ -99,12 +99,12 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
     }
     let facts = facts(x)?;
-    // To ask a view's table would lend it to a consumer, who is waited for at its end.
+    // Asking a view's table would lend the view to a consumer, whom its end would wait for.
     if facts.producer == ProducerKind::DLPackView {
         return Ok(true);
     }
     if let Some(table) = facts.table {
-        // Far quicker than to ask its method, where it lends a tensor at all.
+        // Far quicker than calling its method, if the table lends tensors at all.
         match answered(py, table.borrow(x))? {
             Some(Ok(_)) => return Ok(true),
             Some(Err(elsewhere)) if elsewhere.kind() == Kind::CpuMemory => return Ok(false),
@@ -114,24 +114,24 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
-    // Taken by its dict: what it says of its device goes with a protocol that it does not speak.
+    // Imported by its dict: its device method belongs to DLPack, which it does not speak.
     if facts.has_cai && !facts.has_dlpack {
         return Ok(true);
     }
     let declared = match dlpack_device(x) {
-        // It is taken in by its dict.
+        // It is imported by its dict.
         Err(refused) if refused.is_of_protocol(py) && has_cai(x)? => return Ok(true),
         declared => declared?,
     };
     match declared {
-        // PyTorch's tensors in pinned memory say so, and hand it out as the CPU's.
+        // PyTorch's tensors in pinned memory say so, but PyTorch exports them as the CPU's.
         Some(Ok(device)) if device.kind == MemoryKind::Host => Ok(!dlpack::is_hosts(x)?),
         Some(Err(elsewhere)) => Ok(elsewhere.kind() != Kind::CpuMemory),
         _ => Ok(true),
     }
 }
 
-/// Whether it is an array, or is refused in place of one: whatever else it is, it is no container.
+/// Whether an object is an array, or is refused like one; then it is not a container.
 pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match facts(x)?.arrays {
         Arrays::All => Ok(true),
@@ -141,8 +141,8 @@ pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether an object speaks a protocol for which its type has nothing. There are objects that have any attribute at
-/// all: only what answers as arrays do is one. A stand-in for something that is not there now has none of it either.
+/// Whether the object itself speaks a protocol, though its type does not. Some objects answer any attribute, so its
+/// answers must look like an array's. Proxies of an absent object do not count either.
 fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));
@@ -156,7 +156,7 @@ fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(interface.is_some_and(|interface| interface.is_instance_of::<PyDict>()))
 }
 
-/// Whether a dict is one of the CUDA Array Interface, which is refused: it has no owner.
+/// Whether a dict is a bare CUDA Array Interface dict, which is refused: it has no owner.
 pub(super) fn is_bare_dict(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let has = |name| x.contains(name);

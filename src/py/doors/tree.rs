@@ -1,4 +1,4 @@
-//! Trees: nested containers that were taken apart, and the same containers around other arrays.
+//! Trees: nested containers taken apart, and rebuilt around other arrays.
 
 use std::vec::Drain;
 
@@ -13,19 +13,19 @@ use super::call_argument::Lent;
 use crate::py::interpreter::{Signals, answered};
 use crate::py::item_error::ItemError;
 
-/// Which tree it is, by which places in it are named.
+/// The kind of tree, which decides how messages name places in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Root<'a, 'py> {
-    /// What `convert` is given, which may be a tree.
+    /// The argument of `convert`, which may be a tree.
     Given,
-    /// The arguments of a call: those by place, whose parameters have these names, and those by name.
+    /// The arguments of a call, by position and by name; these are the names of the positional parameters.
     Call(&'a Bound<'py, PyAny>),
-    /// What the call returned.
+    /// The result of the call.
     Result,
 }
 
 impl<'py> Root<'_, 'py> {
-    /// As `say_at` of `_containers.py` takes it.
+    /// The root's name, as `say_at` of `_containers.py` takes it.
     pub(super) fn name(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
             Self::Given => intern!(py, "x").clone().into_any(),
@@ -42,35 +42,35 @@ pub(super) struct How<'a, 'py> {
     pub(super) readonly: Option<bool>,
     pub(super) copy: Option<bool>,
     pub(super) detach: Option<bool>,
-    /// The stream that their pending work is on, whatever stream their library has now.
+    /// The stream with the arrays' pending work, whatever the library's current stream is.
     pub(super) made_on: Optional<'a, 'py>,
-    /// Whether they are for one call, at whose end each loan ends.
+    /// Whether the arrays are for one call, whose end ends each loan.
     pub(super) for_call: bool,
-    /// They are the arguments of a function, which this refuses where it does not take them.
+    /// Checks the arguments of a function: it refuses arguments that the function does not take.
     pub(super) binds: Optional<'a, 'py>,
 }
 
 impl How<'_, '_> {
-    /// Whether nothing is asked that a library's arrays are not made by.
+    /// Whether the plain import of each array does all that is asked.
     pub(super) fn is_plain(&self) -> bool {
         self.copy.is_none() && self.detach != Some(true) && self.made_on.is_none()
     }
 }
 
-/// A tree that was taken apart.
+/// A tree taken apart.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'py> {
-    /// Its parts, each container before its own.
+    /// Its parts, each container before its own parts.
     pub(super) parts: Vec<Part<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// Which of the arrays are on the host.
+    /// The arrays that are on the host, by index.
     pub(super) hosts: Vec<usize>,
-    /// Which of them are of the library that they are converted for.
+    /// The arrays that are the target library's own, by index.
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
-    /// Whether there was an array on the host that would have said so as it was taken in.
+    /// Whether it has a host array that would have said so when imported.
     pub(super) met_host: bool,
-    /// Whether a container is among its own parts that has arrays, or others that were not asked where they are.
+    /// Whether a container may contain itself, so the walk must be repeated with every array asked where it is.
     pub(super) may_loop: bool,
     /// How many containers with arrays are in several places.
     pub(super) shared: usize,
@@ -79,53 +79,53 @@ pub(super) struct Tree<'py> {
 /// A part of a tree.
 #[derive(Debug)]
 pub(super) enum Part<'py> {
-    /// The next of the arrays.
+    /// The next array.
     Array,
-    /// What stays as it is.
+    /// An object that stays as it is.
     Same(Bound<'py, PyAny>),
-    /// A container that has arrays, and so many parts, which come next; and its number among those that come again.
+    /// A container with arrays: its kind, the number of its parts, which follow, and its number if it comes again.
     Container(Kind<'py>, usize, Option<usize>),
     /// The container of that number, once more.
     Again(usize),
 }
 
-/// How a container is made again.
+/// How a container is rebuilt.
 #[derive(Debug)]
 pub(super) enum Kind<'py> {
     List,
     Tuple,
-    /// A dict of these keys.
+    /// A dict with these keys.
     Dict(Vec<Bound<'py, PyAny>>),
-    /// One that `_containers.py` knows.
+    /// A container that `_containers.py` knows.
     Other {
         keys: Bound<'py, PyAny>,
-        /// Shows a key as a program has it.
+        /// Shows a key as the program writes it.
         shown: Bound<'py, PyAny>,
         again: Bound<'py, PyAny>,
     },
 }
 
-/// A step on the way to a part: how its key is shown, if that is not as an item, and the key.
+/// A step on the way to a part: the function that shows the key (`None` for an item), and the key.
 pub(super) type Step<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 
-/// A tree that was converted.
+/// A converted tree.
 pub(super) struct Converted<'py> {
     pub(super) tree: Bound<'py, PyAny>,
-    /// Its arrays, as they were.
+    /// The arrays that were given.
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
-    /// What was made of them.
+    /// The arrays that were made.
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// What ends the loan of each, where they are for one call.
+    /// Objects that end each array's loan, if the arrays are for one call.
     pub(super) lent: Lent<'py>,
 }
 
 impl<'py> Tree<'py> {
-    /// Whether each array is one of another library's on a GPU.
+    /// Whether each array is another library's, on a GPU.
     pub(super) fn is_foreign(&self) -> bool {
         self.hosts.is_empty() && self.own.is_empty()
     }
 
-    /// The same tree, of what was made of the arrays.
+    /// The same tree around the new arrays.
     pub(super) fn rebuild(
         &self,
         py: Python<'py>,
@@ -133,7 +133,7 @@ impl<'py> Tree<'py> {
         made: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (mut made, mut place) = (made.iter(), Cursor::default());
-        // The parts of the containers that are not whole yet.
+        // The parts of containers that are not complete yet.
         let mut new = Vec::with_capacity(self.parts.len());
         let (mut shared, mut signals) = (vec![None; self.shared], Signals::default());
         for part in &self.parts {
@@ -159,7 +159,7 @@ impl<'py> Tree<'py> {
         Ok(new.pop())
     }
 
-    /// An error with the place in front of the array that it is about, if it is about one.
+    /// The error, with its array's place in front if it is about an array.
     #[cold]
     pub(super) fn named(
         &self,
@@ -187,14 +187,14 @@ impl<'py> Tree<'py> {
     }
 }
 
-/// A place in a tree: the innermost container, if there is one, and those around it. Most trees have one container.
+/// A place in a tree: the innermost container, if any, and the containers around it. Most trees have one container.
 #[derive(Default)]
 struct Cursor<'a, 'py> {
     inner: Option<Passed<'a, 'py>>,
     around: Vec<Passed<'a, 'py>>,
 }
 
-/// A container, and how many of its parts are behind.
+/// A container, and how many of its parts were passed.
 struct Passed<'a, 'py> {
     kind: &'a Kind<'py>,
     parts: usize,
@@ -203,14 +203,15 @@ struct Passed<'a, 'py> {
 }
 
 impl<'a, 'py> Cursor<'a, 'py> {
-    /// Goes into a container.
+    /// Enters a container.
     fn enter(&mut self, kind: &'a Kind<'py>, parts: usize, number: Option<usize>) {
         if let Some(outer) = self.inner.replace(Passed { kind, parts, number, behind: 0 }) {
             self.around.push(outer);
         }
     }
 
-    /// Passes a part. Where it was the last one of a container, gives that, which is left then and is the next to pass.
+    /// Passes a part. If it was its container's last part, leaves and returns that container, which is the next to
+    /// pass.
     fn pass(&mut self) -> Option<(&'a Kind<'py>, usize, Option<usize>)> {
         let inner = self.inner.as_mut()?;
         inner.behind += 1;
@@ -262,14 +263,14 @@ impl<'py> Kind<'py> {
     }
 }
 
-/// The Python that knows containers and shows places.
+/// The Python module that knows containers and shows places.
 pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static CONTAINERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let import = || Ok(py.import(intern!(py, "cai_bridge._containers"))?.into_any().unbind());
     CONTAINERS.get_or_try_init(py, import).map(|module| module.bind(py))
 }
 
-/// The error, with the place in front at the end of that way. One that cannot be shown stays as it is.
+/// The error with the place `way` in front. If the place cannot be shown, the error stays as it is.
 #[cold]
 pub(super) fn said_at<'py>(
     error: PyErr,

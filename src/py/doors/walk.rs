@@ -1,5 +1,5 @@
-//! The way through a tree: which of its parts are arrays, and where each is. Lists, tuples and dicts, which most
-//! containers are, are taken apart without a call of Python's for each part; `_containers.py` knows the others.
+//! The walk through a tree: finds the arrays, and where each is. Lists, tuples and dicts, which most containers are,
+//! need no Python call for each part; `_containers.py` knows the other containers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -21,53 +21,54 @@ use crate::py::native;
 use crate::py::plain::is_plain;
 use crate::py::producers::host;
 
-/// A way through a tree.
+/// A walk through a tree.
 struct Walk<'a, 'py> {
     maker: &'a Maker,
     to_library: &'a ToLibrary,
     how: &'a How<'a, 'py>,
     root: &'a Root<'a, 'py>,
-    /// Whether each array is asked where it is, though it says so as it is taken in.
+    /// Whether each array is asked where it is, even if its import would tell.
     asks: bool,
     tree: &'a mut Tree<'py>,
-    /// The container of the next part, and those around it. Most trees have one.
+    /// The container of the next part, and the containers around it. Most trees have one.
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
-    /// The containers that may be met again, by their addresses, and what keeps those that are behind.
+    /// The containers that may be met again, by address. `kept` holds those already left, so no other object gets their
+    /// addresses.
     met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
     kept: Vec<Bound<'py, PyAny>>,
-    /// How many arrays were met, and containers with arrays once more.
+    /// The number of arrays met, plus containers with arrays met again.
     wanted: usize,
 }
 
 /// A container that was met before.
 #[derive(Clone, Copy)]
 enum Met {
-    /// It is being taken apart: that many are around it.
+    /// It is being taken apart, with this many containers around it.
     Open(usize),
-    /// It has arrays, and this place among the tree's parts.
+    /// It has arrays, and this index among the tree's parts.
     Whole(usize),
-    /// It has none.
+    /// It has no arrays.
     Plain,
 }
 
-/// A container that is being taken apart. It may change meanwhile: what it had first counts.
+/// A container that is being taken apart. It may change in the meantime; its parts at the start count.
 struct Open<'py> {
     container: Bound<'py, PyAny>,
     parts: Bound<'py, PyTuple>,
-    /// How many of them are behind.
+    /// The number of parts that were passed.
     next: usize,
-    /// Its own place among the tree's parts.
+    /// Its own index among the tree's parts.
     at: usize,
-    /// How many arrays were met before.
+    /// The number of arrays met before it.
     before: usize,
-    /// Whether others refer to it, in whose parts it may be met again.
+    /// Whether others refer to it, so its own parts may contain it.
     is_shared: bool,
-    /// Where it was met again in its own parts.
+    /// The place where it was met again among its own parts.
     again_at: Option<Vec<Step<'py>>>,
 }
 
-/// Takes a tree apart into `tree`, which is empty; whether there is one: what is given to `convert` may be none.
+/// Takes a tree apart into the empty `tree`. Returns whether `x` is a tree: the argument of `convert` may be none.
 pub(super) fn apart<'py>(
     maker: &Maker,
     to_library: &ToLibrary,
@@ -104,7 +105,7 @@ pub(super) fn apart<'py>(
 }
 
 impl<'py> Walk<'_, 'py> {
-    /// Whether it is an array, or one of the library's own, whatever else it is.
+    /// Whether `x` is an array or one of the library's own objects, even if it looks like a container.
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
             let types = self.to_library.types.bind(x.py());
@@ -120,7 +121,7 @@ impl<'py> Walk<'_, 'py> {
             return Ok(());
         }
         if is_container(&x) {
-            // The names of a call's arguments are no dict's keys.
+            // The keyword arguments of a call are no CUDA Array Interface dict.
             let is_call = || matches!(self.root, Root::Call(_)) && self.around.is_empty();
             if x.is_exact_instance_of::<PyDict>() && !is_call() && is_bare_dict(&x)? {
                 return self.leaf(x, false);
@@ -141,7 +142,7 @@ impl<'py> Walk<'_, 'py> {
         self.tree.parts.push(Part::Same(x));
     }
 
-    /// Adds an array, if it is one that is converted.
+    /// Adds an array, if it is to be converted.
     fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
         let item = self.tree.arrays.len();
         let is_wanted = (|| {
@@ -158,7 +159,7 @@ impl<'py> Walk<'_, 'py> {
                 self.tree.hosts.extend(is_wanted.then_some(item));
                 return Ok(is_wanted);
             }
-            // A view goes on naming the stream that it was made for, so that another is made.
+            // A view keeps the stream that it was made for, so another view is made.
             let is_view = matches!(self.to_library.method, Method::View(_));
             let is_other = is_foreign || is_view && self.how.made_on.is_some();
             if !is_other && self.to_library.has(&x)? {
@@ -177,14 +178,14 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether the library is to have an array on the host.
+    /// Whether the library is to get an array that is on the host.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let may_be = self.how.copy == Some(true) || self.to_library.from_host.is_some();
         if !may_be || !matches!(self.root, Root::Given) {
             return Ok(false);
         }
         if x.is_instance_of::<PyCapsule>() {
-            // It is consumed where it is taken in, and in a tree another array may be refused after that.
+            // Importing consumes the capsule, and in a tree a later array may still be refused.
             let is_hosts = is_on_host(x)?;
             let got = "CPU memory (1, 0) in a capsule, which convert takes alone";
             return if is_hosts { Err(Error::new(CpuMemory, got).into()) } else { Ok(false) };
@@ -192,7 +193,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(self.to_library.is_numpy || host::may_be_shared(x)?)
     }
 
-    /// Goes into a list, a tuple or a dict.
+    /// Enters a list, a tuple or a dict.
     fn enter(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         if self.was_met(&x)? {
             return Ok(());
@@ -231,7 +232,8 @@ impl<'py> Walk<'_, 'py> {
         }
     }
 
-    /// Goes into another container; what is none stays as it is, and one that cannot be made again if it has no arrays.
+    /// Enters another container. Other objects stay as they are, and so do containers without arrays that cannot be
+    /// rebuilt.
     #[cold]
     fn other(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         let py = x.py();
@@ -247,7 +249,7 @@ impl<'py> Walk<'_, 'py> {
         {
             let mut each = held.iter().map(|part| self.would_be_converted(&part));
             let has_arrays = each.find(|one| !matches!(one, Ok(false))).unwrap_or(Ok(false));
-            // One that fails says that it is a container, and is none.
+            // An object that fails here only claims to be a container.
             if answered(py, has_arrays)? == Some(true) {
                 return Err(said_at(refused(&x)?, &self.root.name(py), self.way())?);
             }
@@ -263,7 +265,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns of an object whose attributes are arrays, which stays as it is.
+    /// Warns of an object whose attributes are arrays; the object stays as it is.
     fn warn_of_attributes(
         &self,
         x: &Bound<'py, PyAny>,
@@ -277,7 +279,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns of a key that is an array, which stays as it is.
+    /// Warns of a key that is an array; the key stays as it is.
     #[cold]
     fn check_key(&self, dict: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> PyResult<()> {
         let is_given = matches!(self.root, Root::Given);
@@ -288,7 +290,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns of what is in a part and stays as it is.
+    /// Warns of an array inside a part that stays as it is.
     #[cold]
     fn warn(
         &self,
@@ -303,7 +305,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether it is an array of NumPy's with objects, among which are arrays.
+    /// Whether it is a NumPy array of objects with arrays among them.
     fn has_objects(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let py = x.py();
         let objects = || -> PyResult<Bound<'py, PyList>> {
@@ -322,7 +324,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(false)
     }
 
-    /// Whether it is an array that is converted where it is in a container.
+    /// Whether it is an array that would be converted inside a container.
     fn would_be_converted(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_plain(x) || !is_array(x)? {
             return Ok(false);
@@ -330,18 +332,19 @@ impl<'py> Walk<'_, 'py> {
         Ok(is_on_gpu(x)? || (!self.to_library.has(x)? && self.is_wanted_of_host(x)?))
     }
 
-    /// Whether others may refer to a part than the container that it was found in.
+    /// Whether anything but its container may refer to a part.
     fn is_shared(&self, x: &Bound<'py, PyAny>) -> bool {
-        // The arguments of a call are in a tuple and a dict of their own.
+        // The arguments of a call are in a tuple and a dict of the call's own.
         if matches!(self.root, Root::Call(_)) && self.around.is_empty() {
             return false;
         }
-        // The walk has one reference, and the parts that it goes through have one, which may be the container's own.
+        // The walk has one reference, and the tuple `parts` has one. The container has another, unless `parts` is the
+        // container.
         let own = |open: &Open<'py>| if open.parts.is(&open.container) { 2 } else { 3 };
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
     }
 
-    /// Whether it is a container that was met before. One that is around stays as it is.
+    /// Handles a container that was met before; returns whether it was. A container inside itself stays as it is.
     fn was_met(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if !self.is_shared(x) {
             return Ok(false);
@@ -375,7 +378,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(true)
     }
 
-    /// Leaves the innermost container. One without arrays stays as it is.
+    /// Leaves the innermost container. A container without arrays stays as it is.
     fn close(&mut self) -> PyResult<()> {
         let outer = self.around.pop();
         let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };
@@ -401,7 +404,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// The way to the part that is looked at.
+    /// The way to the current part.
     #[cold]
     fn way(&self) -> PyResult<Vec<Step<'py>>> {
         let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
@@ -416,7 +419,7 @@ impl<'py> Walk<'_, 'py> {
     }
 }
 
-/// The refusal of a container with arrays that is not taken apart.
+/// The refusal of a container with arrays that the bridge does not take apart.
 #[cold]
 fn refused(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let kind = x.get_type().name()?;
@@ -427,7 +430,7 @@ fn refused(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     Ok(raised(x.py(), error))
 }
 
-/// Whether `x` is a container that is taken apart here.
+/// Whether `x` is a container that the walk itself takes apart.
 pub(super) fn is_container(x: &Bound<'_, PyAny>) -> bool {
     x.is_exact_instance_of::<PyList>()
         || x.is_exact_instance_of::<PyDict>()

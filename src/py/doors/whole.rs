@@ -1,4 +1,4 @@
-//! Whole trees: their arrays are converted, all or none, and the trees made again of them.
+//! Converts whole trees: all arrays or none, and rebuilds the trees around the new arrays.
 
 use std::sync::atomic::Ordering;
 
@@ -19,8 +19,8 @@ use crate::py::item_error::ItemError;
 use crate::py::plain::is_of_numbers;
 
 impl Maker {
-    /// Converts the arrays of a tree, all or none, and makes the tree again of them; `None` for what is given to
-    /// `convert` and is no tree. What is refused is named by its place.
+    /// Converts the arrays of a tree, all or none, and rebuilds the tree; `None` if the argument of `convert` is no
+    /// tree. An error names the array's place.
     pub(super) fn tree<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -69,7 +69,7 @@ impl Maker {
             match made {
                 Ok(mut batch) => {
                     let again = tree.rebuild(py, root, &batch.made)?;
-                    // Last: what is refused before leaves capsules as they were.
+                    // Done last: a refusal before this leaves the capsules unconsumed.
                     if let Err(wrong) = batch.consume(py) {
                         return Err(tree.named(py, root, wrong)?);
                     }
@@ -83,7 +83,8 @@ impl Maker {
                     if asks || !array.map_or(Ok(false), is_refused_host)? {
                         return Err(tree.named(py, root, wrong)?);
                     }
-                    // It stays as it is, or is converted otherwise; and so do those of the next batch, probably.
+                    // The host array stays as it is, or is converted another way. The next tree probably has host
+                    // arrays, too.
                     self.meets_hosts.store(true, Ordering::Relaxed);
                     asks = true;
                 }
@@ -91,8 +92,8 @@ impl Maker {
         }
     }
 
-    /// Converts `x`, a list or tuple of `part` alone, where that is an array that says where it is as it is taken in. `asks`
-    /// is true from then on where it is on the host.
+    /// Converts `x`, a list or tuple whose only part is an array that tells where it is when imported. Sets `asks` if
+    /// the array is on the host.
     fn alone<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -136,13 +137,13 @@ impl Maker {
 }
 
 impl<'py> Converted<'py> {
-    /// A tree of whose arrays nobody asks.
+    /// A tree whose arrays nobody needs.
     fn unchanged(tree: Bound<'py, PyAny>) -> Self {
         Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Lent::new() }
     }
 }
 
-/// The part of a list or tuple that has no other.
+/// The only part of a list or tuple with one part.
 fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     if let Ok(list) = x.cast_exact::<PyList>() {
         (list.len() == 1).then(|| list.get_item(0).ok()).flatten()
@@ -152,7 +153,7 @@ fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     }
 }
 
-/// Whether an array that was refused is one on the host. Where it cannot say that, the refusal stands.
+/// Whether a refused array is on the host. If it cannot say where it is, the refusal stands.
 #[cold]
 fn is_refused_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))
