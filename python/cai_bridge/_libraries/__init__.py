@@ -1,4 +1,4 @@
-"""The libraries that arrays are converted for, a file each, found by name on first use."""
+"""The libraries that `convert` knows, a file each, found by name on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 from cai_bridge._containers import say_where
 from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _imported, _Maker, _shown
 
-from . import _warp  # noqa: F401 - where memory ends, its stream is asked for, and nothing imported
+from . import _warp  # noqa: F401 - an end asks for Warp's stream, and must import nothing
 from ._library import Library
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Library", "find", "of_array", "register"]
 
 GROUP = "cai_bridge.libraries"
-"""The entry points that libraries add themselves by: a `Library` each, or what makes one."""
+"""The group of entry points by which libraries add themselves: a `Library`, or its factory."""
 
 FILES = {
     "cai": "_views:CAI",
@@ -40,13 +40,13 @@ FILES = {
 }
 
 _registered: dict[str, Library] = {}
-"""The libraries that were added, by their names."""
+"""The registered libraries, by name."""
 FOUND: dict[Any, _Maker] = {}
-"""What was looked up before: `convert` looks here first."""
+"""The makers found before; `convert` looks here first."""
 _unknown_types: weakref.WeakSet[type] = weakref.WeakSet()
-"""Types of arrays that no library was found for, which takes a look at all installed packages."""
+"""Array types without a library: finding that out searches all installed packages."""
 _lock = threading.RLock()
-"""Held where one of these changes: what was looked up before a library came must not stay."""
+"""Held while one of these changes: no entry from before a registration may stay."""
 
 
 def register(library: Library) -> None:
@@ -84,7 +84,7 @@ def register(library: Library) -> None:
     global _registered  # noqa: PLW0603
     _check(library)
     with _lock:
-        # What is replaced is dropped after the lock: that may run anything.
+        # The old entries are dropped after the lock: dropping them can run any code.
         before, found = _registered, dict(FOUND)
         _registered = {**_registered, library.name: library}
         FOUND.clear()
@@ -94,9 +94,9 @@ def register(library: Library) -> None:
 
 
 def ask_for_streams() -> None:
-    """Name the libraries whose current streams are asked for where a user of memory is not named.
+    """Tell the core which libraries to ask for their current streams if nobody named a user.
 
-    PyTorch and CuPy are asked by quicker ways.
+    The core asks PyTorch and CuPy by quicker ways.
     """
     registered = [functools.partial(_stream_of, one) for one in _registered.values()]
     _ask_for_streams(registered)
@@ -106,13 +106,13 @@ def _stream_of(library: Library, device: int) -> Any:
     if library.view is not None:
         is_there = _imported(library.name) is not None or _may_be_there(library)
         return library.current_stream(device) if is_there else None
-    # Its maker imports the modules of its types, and a read or an end must import nothing.
+    # The maker imports the modules of its types, and a read or an end must import nothing.
     are_there = all(map(_is_imported, library.arrays))
     return library.maker.works_on(device) if are_there else None
 
 
 def _check(library: Any) -> None:
-    """Refuse a library that could not be found, or that could not make an array."""
+    """Refuse a library that `convert` could not find, or that could not make an array."""
     if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
         is_class = isinstance(library, type) and issubclass(library, Library)
         meant = f"{library.__name__}(), an instance: " if is_class else ""
@@ -163,18 +163,18 @@ def _check_methods(library: Library, refuse: Callable[..., NoReturn]) -> None:
 
 
 _MEMBERS = ("arrays", "current_stream", "make", "name", "readonly", "view", "writes")
-"""What a library says of itself. Whatever else a class has is its own affair."""
+"""The members of a library that the bridge reads."""
 _OTHER_WORDS = {
     **dict.fromkeys(("writable", "writeable", "mutable"), "writes"),
     **dict.fromkeys(("array_types", "classes"), "arrays"),
     **dict.fromkeys(("stream", "get_stream", "stream_of", "work_stream"), "current_stream"),
     **dict.fromkeys(("maker", "convert", "from_view"), "make"),
 }
-"""What somebody may call a member, beside what is spelled like it."""
+"""Other names that an author may give a member."""
 
 
 def _check_names(library: Library) -> None:
-    """Refuse a member that is nearly one that the library lacks; warn where it lacks its stream."""
+    """Refuse a misspelt member; warn if the library names no stream."""
     kinds = [kind for kind in type(library).__mro__ if issubclass(kind, Library)]
     theirs = [kind for kind in kinds if not kind.__module__.startswith(f"{__name__}.")]
     own = {name for kind in theirs for name in vars(kind)}
@@ -196,7 +196,7 @@ def _check_names(library: Library) -> None:
 
 
 def _warn_of_streams(library: Library, others: list[str]) -> None:
-    """Warn of a library that does not name its stream though it, or its arrays, know of streams."""
+    """Warn if the library names no stream although it, or its arrays, have members for streams."""
     types = [one for one in library.arrays if isinstance(one, type)]
     known = [f"its {name}" for name in others if "stream" in name.lower()]
     for kind in types:
@@ -215,7 +215,7 @@ def _warn_of_streams(library: Library, others: list[str]) -> None:
 
 
 def _signature(method: Any) -> str:
-    """Show a method as it is written."""
+    """Show a method's signature."""
     import inspect
 
     name = getattr(method, "__name__", type(method).__name__)
@@ -223,14 +223,14 @@ def _signature(method: Any) -> str:
 
 
 def _takes(method: Any, *arguments: Any) -> bool:
-    """Tell whether a method takes so many arguments, as far as it says."""
+    """Tell whether a method takes these arguments, if its signature tells."""
     import inspect
 
     try:
         inspect.signature(method).bind(*arguments)
     except TypeError:
         return False
-    except ValueError:  # it does not say
+    except ValueError:  # no signature
         pass
     return True
 
@@ -248,14 +248,15 @@ def find(to: Any, field: str = "to") -> Library:
         raise _unknown(to, field)
     maker = library.maker
     with _lock:
-        # What came meanwhile may be another of that name. An entry point adds its own.
+        # Another thread may have registered another library of that name in the meantime. An entry
+        # point registers its own.
         if _registered is before or _registered.get(library.name) is library:
             FOUND[to] = maker
     return library
 
 
 def of_array(x: Any) -> Library | None:
-    """Find the library that makes arrays like `x`; None where none is known."""
+    """Find the library that makes arrays like `x`; None if no library is known."""
     kind = type(x)
     try:
         if kind in FOUND:
@@ -307,7 +308,7 @@ def _is_imported(kind: type | str) -> bool:
 
 
 def _may_be_there(library: Library) -> bool:
-    """Tell whether there can be arrays of it. To look at its types may import it."""
+    """Tell whether arrays of the library can exist. Looking at its types may import it."""
     knows_them = "types" in vars(library) or type(library).types is not Library.types
     return knows_them or any(map(_is_imported, library.arrays))
 
@@ -352,7 +353,7 @@ def _unknown(to: Any, field: str) -> TypeError:
     )
 
 
-# What a library is called, where that is not its module.
+# Names of libraries that are not their modules' names.
 _CALLED = {
     "pytorch": "torch",
     "tvm": "tvm_ffi",

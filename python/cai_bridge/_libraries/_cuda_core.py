@@ -18,12 +18,12 @@ class CudaCore(Library):
         from cuda.core.utils import StridedMemoryView
 
         if view.typestr[1] == "V":
-            # Its view would say that the items are of a void type (cuda.core 1.2.0).
+            # Its view would give the items a void type (cuda.core 1.2.0).
             raise BufferError(
                 f"dtype: got {view.dtype}, which has no name in the CUDA Array Interface; allowed: "
                 "other types here, or StridedMemoryView.from_dlpack(to_dlpack(x), stream_ptr=...)"
             )
-        # The order is made by now: -1 asks for no other.
+        # The order is already made: -1 asks for no further one.
         return StridedMemoryView.from_cuda_array_interface(view, stream_ptr=-1)
 
 

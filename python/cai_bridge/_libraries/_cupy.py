@@ -18,7 +18,7 @@ class Cupy(Routed):
         return _routes()
 
     def _make_by_dict(self, view: Any, stream: Any) -> Any:
-        # What CuPy takes of these types, it takes by a dict: its constructor has only its own.
+        # CuPy takes these types only by a dict: its constructor knows only CuPy's own types.
         return _public(view, stream)
 
 
@@ -26,7 +26,7 @@ def _public(view: Any, stream: Any) -> Any:
     import cupy
 
     with cupy.cuda.Device(view.device[1]):
-        # The order is made by now, so CuPy need not wait.
+        # The order is already made, so CuPy need not wait.
         return cupy.asarray(_Unordered(view))
 
 
@@ -45,9 +45,9 @@ def _routes() -> Quick:
 
 
 def _halves(ndarray: Any) -> Any:
-    """Find what `ndarray.__new__` calls, and does no more for CuPy's own class.
+    """Return the two calls that `ndarray.__new__` makes for CuPy's own class.
 
-    A CuPy without that base makes its arrays in one.
+    None for a CuPy whose `ndarray` has no such base class.
     """
     base = ndarray.__base__
     return (base.__new__, base._init) if "_init" in vars(base) else None

@@ -1,4 +1,4 @@
-"""JAX: by DLPack, asking for the stream itself. It never writes to what it is given."""
+"""JAX: imports by DLPack, and asks for the stream itself. It never writes to its arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Jax(Routed):
     name = "jax"
     arrays = ("jax:Array",)
     _from_host = "cai_bridge._libraries._jax:of_host"
-    # XLA says "UNIMPLEMENTED" to others (0.11.2).
+    # XLA answers "UNIMPLEMENTED" to other strides (0.11.2).
     _strides = "compact"
     _gpu_memory_alone = True
     _versioned = False
@@ -33,11 +33,11 @@ NARROWER = {
     "<f8": ("float64", "float32"),
     "<c16": ("complex128", "complex64"),
 }
-"""The types that JAX narrows, by a copy and without a word, unless it is told otherwise."""
+"""The types that JAX silently narrows by a copy, unless `jax_enable_x64` is set."""
 
 
 def of_host(array: Any) -> Any:
-    """Give JAX's array of one on the host. XLA copies it where it is not aligned to 64 bytes."""
+    """Return JAX's array over a host array. XLA copies memory not aligned to 64 bytes."""
     import jax
 
     refuse_narrower(array.__array_interface__["typestr"])
@@ -76,7 +76,7 @@ def _routes() -> Quick:
 
 
 def _by_buffer(public: Any) -> Any:
-    """Give JAX's own way from a capsule to an array, without what it does for others' arrays."""
+    """Return JAX's own route from a capsule to an array, without its checks for other libraries."""
     from jax._src import dlpack, xla_bridge
 
     buffer_of = dlpack._jax.dlpack_managed_tensor_to_buffer
@@ -103,17 +103,17 @@ def _state(array: Any) -> tuple[Any, ...]:
 
 
 _asking = threading.Lock()
-"""One answer is there at a time."""
+"""Held while a thread asks: the core keeps one answer at a time."""
 _registered: set[str] = set()
 LONGEST = 10.0
-"""Seconds for a call to be made after it was asked for."""
+"""How many seconds XLA may take to make a call."""
 
 
 def work_stream(device: int) -> int | None:
-    """Give the stream that JAX computes on, on a GPU; None where it cannot be found out.
+    """Return the stream that JAX computes on, on a GPU; None if it cannot be found out.
 
-    JAX calls a deleter when it is done with an array on the host, while its own work may be
-    pending. The stream that it gives ``__dlpack__`` is another one, which does not wait for that.
+    JAX calls a deleter when the host is done with an array, while JAX's work may be pending. The
+    stream that JAX passes to ``__dlpack__`` is another stream, which does not wait for that work.
     """
     import jax
 
@@ -126,13 +126,13 @@ def work_stream(device: int) -> int | None:
 
 
 def _told(device: Any, platform: str) -> int | None:
-    """Give what a call of XLA's foreign function interface is told there."""
+    """Return the stream that XLA passes to a call of its foreign function interface."""
     import jax
     import numpy as np
 
     name = "cai_bridge_stream"
     nothing = jax.ShapeDtypeStruct((), np.int32)
-    # Whatever is traced just now: this is a call.
+    # Even while a program is being traced, this call runs now.
     with _asking, jax.ensure_compile_time_eval():
         if platform not in _registered:
             jax.ffi.register_ffi_target(name, _xla_handler(), platform=platform)
@@ -142,7 +142,7 @@ def _told(device: Any, platform: str) -> int | None:
         call = call.lower(zero).compile()
         _xla_said()
         made, until = call(zero), time.monotonic() + LONGEST
-        # Queued by now, or soon: nothing waits for the device.
+        # XLA makes the call when it queues the work: nothing waits for the device.
         while not (stream := _xla_said()) and not made.is_ready() and time.monotonic() < until:
             time.sleep(0.001)
     return stream or _xla_said() or None

@@ -1,4 +1,4 @@
-"""What the bridge has to know of a library to make its arrays."""
+"""`Library`: the facts that the bridge needs to make a library's arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, ClassVar
 else:
-    # For `typing.get_type_hints`: to import `typing` would be most of an import's time.
+    # For `typing.get_type_hints`: importing `typing` would take most of an import's time.
     Any = object
 
     class ClassVar:
@@ -20,7 +20,7 @@ else:
 
 
 def log(text: str, *shown: object) -> None:
-    """Log what few want to know."""
+    """Log at debug level."""
     import logging
 
     logging.getLogger("cai_bridge").debug(text, *shown)
@@ -53,22 +53,22 @@ class Library:
     view: ClassVar[type | None] = CaiView
     writes: ClassVar[bool] = True
     readonly: ClassVar[bool | None] = None
-    # What makes its arrays of others' on the host, as "module:name"; None for GPU libraries.
+    # The function that makes its arrays of host arrays, as "module:name"; None for GPU libraries.
     _from_host: ClassVar[str | None] = None
-    # Whether it has arrays on the host alone: those of a GPU are copied.
+    # Whether all its arrays are on the host: GPU arrays are copied.
     _host_alone: ClassVar[bool] = False
-    # Which protocol has to have a word for what it is given: "cai", "dlpack" or "any"; None: the
-    # one that `view` speaks.
+    # The protocol that must be able to express its arrays: "cai", "dlpack", "numpy" or "any". None:
+    # the protocol of `view`.
     _words: ClassVar[str | None] = None
-    # What its arrays may be. What else comes is handed out as that, or refused before it is asked.
-    # Strides: "any", "not negative", or "compact", in whatever order of the axes. None: nobody
-    # knows, so any, but not negative where the exchange API makes its arrays.
+    # The limits of its arrays. Other arrays are changed to fit, or refused before the library is
+    # asked. Strides: "any", "not negative", or "compact" with the axes in any order. None: unknown,
+    # so any, but not negative if the exchange API makes its arrays.
     _strides: ClassVar[str | None] = None
-    # Whether it knows no memory but a GPU's own: managed and pinned memory is handed out as that.
+    # Whether it takes only GPU memory: managed and pinned memory is handed out as the GPU's own.
     _gpu_memory_alone: ClassVar[bool] = False
     # Its element types, as DLPack's (code, bits, lanes); None: any.
     _element_types: ClassVar[frozenset[tuple[int, int, int]] | None] = None
-    # Whether it takes versioned capsules, which can say more.
+    # Whether it takes versioned capsules, which have flags.
     _versioned: ClassVar[bool] = True
     # Whether `current_stream` is only a default: each call may name another, as Numba's kernels do.
     _streams_by_call: ClassVar[bool] = False
@@ -84,9 +84,9 @@ class Library:
         return None
 
     def _stream_in_use(self, device: int) -> Any:
-        """Return the same for a user of memory that nobody named. To ask must start nothing there.
+        """Return the current stream for an unnamed user of memory. Must not start the GPU.
 
-        It is asked where the library is imported, for those whose files in Rust say so.
+        Asked only if the library is imported and its Rust file says so.
         """
         return self.current_stream(device)
 
@@ -100,14 +100,14 @@ class Library:
         raise NotImplementedError
 
     def _make_by_dict(self, view: Any, stream: Any) -> Any:
-        """Make an array of items that only a dict can say: dates, records, the other byte order."""
+        """Make an array of items that only a dict can express: dates, records, swapped bytes."""
         return self.make(view, stream)
 
     # --- what the bridge asks ---------------------------------------------------------------------
 
     @functools.cached_property
     def types(self) -> tuple[type, ...]:
-        """Its types of arrays."""
+        """Its array types."""
         found = []
         for name in self.arrays:
             if isinstance(name, type):
@@ -126,7 +126,7 @@ class Library:
         return tuple(found)
 
     def _refuse_other(self, module: Any) -> None:
-        """Refuse a module that is in the place of a known library, as a folder of its name."""
+        """Refuse a module that hides a known library, such as a folder of the same name."""
         is_whole = not getattr(module.__spec__, "_initializing", False)
         if type(self).__module__.startswith("cai_bridge.") and is_whole:
             place = getattr(module, "__file__", None) or next(iter(module.__path__), "nowhere")
@@ -138,7 +138,7 @@ class Library:
 
     @functools.cached_property
     def maker(self) -> _Maker:
-        """What makes its arrays, which has asked the library for all that it has to know."""
+        """The maker of its arrays, which asks the library for its facts once."""
         return _Maker(self)
 
 
@@ -150,7 +150,7 @@ class Quick:
         self.chosen: Any = None
 
     def __call__(self, view: Any, stream: Any) -> Any:
-        # Two arrays of nothing have little to be compared by.
+        # Two empty arrays have too little to compare.
         if not view.size:
             return self.public(view, stream)
         return (self.chosen or self._choose(view, stream))(view, stream)
@@ -168,14 +168,14 @@ class Quick:
 
 
 class Routed(Library):
-    """A library whose arrays are made by one of two routes, as `routes` gives them."""
+    """A library whose arrays are made by one of the two `routes`."""
 
     def routes(self) -> Quick:
-        """Give the two routes; the library is imported for that."""
+        """Return the two routes, which imports the library."""
         raise NotImplementedError
 
     def make(self, view: Any, stream: Any) -> Any:
-        # From here on arrays are made by the route itself.
+        # From here on the chosen route makes the arrays.
         routes = self.routes()
         made = routes(view, stream)
         self.make = routes.chosen or self.make  # type: ignore[method-assign]

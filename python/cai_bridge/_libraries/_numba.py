@@ -16,21 +16,21 @@ class Numba(Library):
         self._make: Quick | None = None
 
     def current_stream(self, device: int) -> Any:
-        """Give its default stream: kernels and copies go there unless they say another."""
+        """Return its default stream: kernels and copies go there unless they name another."""
         return 2 if self._numba().config.CUDA_PER_THREAD_DEFAULT_STREAM else 1
 
     def make(self, view: Any, stream: Any) -> Any:
-        """Make an array whose own stream is the one that was said, or Numba's default one."""
+        """Make an array whose own stream is `stream`, or Numba's default stream."""
         if self._make is None:
             self._make = _routes()
         return self._make(view, self._stream(view, stream))
 
     def _stream(self, view: Any, stream: Any) -> Any:
-        """Give the stream as Numba's arrays have it: 0 is the default one."""
+        """Return the stream as Numba's arrays keep it: 0 is the default stream."""
         cuda = self._numba()
         if stream == self.current_stream(view.device[1]) or view.stream is None:
             return 0
-        # Its own object, which others take to be alive; of another's it makes one by the handle.
+        # Numba's own object counts as alive; another library's stream is wrapped by its handle.
         own = isinstance(stream, cuda.cudadrv.driver.Stream)
         return stream if own else cuda.external_stream(view.stream)
 
@@ -57,7 +57,7 @@ def _routes() -> Quick:
         described_as = described(0, shape, strides, dtype.itemsize)
         if gaps:
             size = driver.memory_size_from_info(shape, strides, dtype.itemsize)
-        # Without making it the current one, which Numba's own way to a context does.
+        # Numba's own way to a context would also make it current.
         context = devices.gpus[device].get_primary_context()
         memory = memory_of(context, pointer_of(ptr), size, owner=view)
         array = array_of.__new__(array_of)
@@ -78,7 +78,7 @@ def _routes() -> Quick:
 
 
 def _state(array: Any) -> dict[str, Any]:
-    """Give all that an array has, and what its memory does."""
+    """Return all attributes of an array and of its memory."""
     memory = vars(array.gpu_data)
     told = {**vars(array), **{f"memory's {name}": memory[name] for name in memory}}
     pointers = {name: int(told[name]) for name in ("memory's device_pointer", "memory's handle")}

@@ -1,12 +1,13 @@
-"""RMM: a DeviceBuffer, which is bytes. It has no current stream: its default one is used.
+"""RMM: a DeviceBuffer, which is bytes. RMM has no current stream: the default stream is used.
 
-A ``DeviceBuffer`` allocates from a memory resource, and copies what it is handed; no call of RMM's
-Python API wraps foreign memory. So the buffer is made with a resource that has only that memory,
-and holds it. Read for this, in ``python/rmm/rmm/pylibrmm`` of https://github.com/rapidsai/rmm,
-release 26.10: ``device_buffer.pyx`` (the constructor, which holds the stream and the resource; the
-dict of version 0), ``stream.pyx`` (``Stream(obj)`` of an object with ``__cuda_stream__``; the
-default streams) and ``memory_resource/_memory_resource.pyx`` (``CallbackMemoryResource``); and in
-``cpp/include/rmm``: ``device_buffer.hpp`` and ``aligned.hpp`` (what a buffer is aligned to).
+A ``DeviceBuffer`` allocates from a memory resource; no call of RMM's Python API wraps foreign
+memory without a copy. So the bridge makes the buffer with a resource that has only the view's
+memory; the buffer holds that resource. Read for this, in ``python/rmm/rmm/pylibrmm`` of
+https://github.com/rapidsai/rmm, release 26.10: ``device_buffer.pyx`` (the constructor, which holds
+the stream and the resource; the dict of version 0), ``stream.pyx`` (``Stream(obj)`` of an object
+with ``__cuda_stream__``; the default streams) and ``memory_resource/_memory_resource.pyx``
+(``CallbackMemoryResource``); and in ``cpp/include/rmm``: ``device_buffer.hpp`` and ``aligned.hpp``
+(what a buffer is aligned to).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ._library import Any, Library
 
 LEGACY, PER_THREAD = 1, 2
 ALIGNMENT = 256
-"""What RMM's buffers are aligned to: ``CUDA_ALLOCATION_ALIGNMENT``."""
+"""The alignment of RMM's buffers in bytes: ``CUDA_ALLOCATION_ALIGNMENT``."""
 
 
 class Rmm(Library):
@@ -31,7 +32,7 @@ class Rmm(Library):
         return DEFAULT_STREAM if hasattr(DEFAULT_STREAM, "__cuda_stream__") else LEGACY
 
     def make(self, view: Any, stream: Any) -> Any:
-        """Make a buffer of all the array's bytes; refuses gaps, and what RMM would not align so."""
+        """Make a buffer of all the array's bytes; refuses gaps, and memory not aligned to 256."""
         import rmm
 
         if view.__cuda_array_interface__["strides"] is not None:
@@ -57,18 +58,18 @@ class Rmm(Library):
 
 
 _out: set[_Lent] = set()
-"""What a buffer has: C++ code that takes a buffer over does not keep its resource's callables."""
+"""The memory in use: C++ code that takes a buffer over does not keep its resource's callables."""
 
 
 class _Lent:
-    """The memory of a view, which is handed out once, until it is given back."""
+    """A memory resource with one allocation: the memory of a view."""
 
     def __init__(self, view: Any) -> None:
         self.view, self.left = view, True
         self.calls = self.allocate, self.deallocate
 
     def allocate(self, nbytes: int, stream: Any, *_more: Any) -> int:
-        """Give the memory to the buffer that is made; one that grows gets none."""
+        """Give the memory to the new buffer. A buffer that grows gets none."""
         if not self.left:
             raise MemoryError(
                 f"the buffer has {self.view.nbytes} bytes of another library's; allowed: to copy it"
@@ -85,7 +86,7 @@ class _Lent:
 
 
 class _Handle:
-    """A stream by its handle, as RMM takes streams of others."""
+    """A stream by its handle, in the form that RMM takes."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
@@ -95,7 +96,7 @@ class _Handle:
 
 
 def _stream(handle: int | None, said: Any) -> Any:
-    """Give the stream as RMM's buffers have it; a buffer holds it, and the object behind it."""
+    """Return the stream as an RMM stream, which holds the stream's object."""
     from rmm.pylibrmm import stream as of_rmm
 
     if isinstance(said, of_rmm.Stream):

@@ -1,6 +1,6 @@
 """PyTorch: its exchange API makes tensors of managed tensors, and names the current stream.
 
-Before 2.10 it has none: then tensors are made of capsules, by ``torch.utils.dlpack.from_dlpack``.
+Before 2.10 it has none: ``torch.utils.dlpack.from_dlpack`` makes tensors of capsules.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from cai_bridge._core import _dtypes
 from ._library import Any, DLPackView, Library
 
 LACKS = {"float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"}
-"""What no release has had up to 2.15."""
+"""Types that no release has had up to 2.15."""
 COMPLEX32, FLOAT4_X2 = (5, 32, 1), (17, 4, 2)
 
 
@@ -18,13 +18,13 @@ class Torch(Library):
     name = "torch"
     arrays = ("torch:Tensor",)
     _from_host = "torch:from_dlpack"
-    # Its exchange API ends the process where it meets others (2.11), its import raises.
+    # On negative strides its exchange API ends the process (2.11), and `from_dlpack` raises.
     _strides = "not negative"
     _gpu_memory_alone = True
 
     @property
     def view(self) -> type | None:  # type: ignore[override]
-        """None where tensors are made by the exchange API."""
+        """None if the exchange API makes tensors."""
         (tensor,) = self.types
         return None if hasattr(tensor, "__dlpack_c_exchange_api__") else DLPackView
 
@@ -34,7 +34,7 @@ class Torch(Library):
 
     @property
     def _element_types(self) -> frozenset[tuple[int, int, int]]:  # type: ignore[override]
-        """Those of the table but what it lacks, and two that only DLPack has besides."""
+        """The table's types without those that PyTorch lacks, and two that only DLPack has."""
         import torch
 
         lacks = {name for name in LACKS if not hasattr(torch, name)}
@@ -50,7 +50,7 @@ class Torch(Library):
     def make(self, view: Any, stream: Any) -> Any:
         import torch
 
-        # Of a capsule: of a view it would ask for its current stream once more.
+        # Given a view, PyTorch would ask for its current stream once more.
         capsule = view.__dlpack__(stream=stream or view.stream or 1)
         return torch.utils.dlpack.from_dlpack(capsule)
 

@@ -1,4 +1,4 @@
-"""tvm-ffi: by DLPack. Its current stream, its environment's, it names to no producer."""
+"""tvm-ffi: imports by DLPack. It does not name its current stream to producers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TvmFfi(Library):
 
 
 class _For:
-    """A view whose capsules are for one stream, whatever they are asked for."""
+    """A view whose capsules are always for one stream."""
 
     def __init__(self, view: DLPackView, stream: Any) -> None:
         self.view, self.stream = view, stream

@@ -1,4 +1,4 @@
-"""The bridge's own views, for consumers that are none of the known libraries."""
+"""The bridge's own views, for consumers other than the known libraries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ._library import CaiView, DLPackView, Library
 
 
 class Views(Library):
-    """Views that speak one protocol: the arrays themselves, whose consumers mind their stream."""
+    """Views that speak one protocol. They are the arrays; consumers wait for their stream."""
 
     writes = False
 
@@ -22,5 +22,5 @@ class Views(Library):
 
 CAI = Views("cai", CaiView)
 DLPACK = Views("dlpack", DLPackView)
-# Of whatever type: for the bridge itself, which asks nothing of it.
+# For the bridge itself: views of any element type.
 ANY = Views("any", CaiView, "any")

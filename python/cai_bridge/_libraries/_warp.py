@@ -1,11 +1,10 @@
 """Warp: an array over the pointer, whose deleter holds the view. Each GPU has a current stream.
 
 Warp's own import of a CAI object ignores the dict's stream. Its constructor takes a pointer, a
-shape, strides and a deleter, which the array keeps, and what is sliced of it keeps the array. Read
-for this, in ``warp/_src`` of https://github.com/NVIDIA/warp, release 1.19: ``types.py``
-(``array.__init__``, ``_init_from_ptr``, ``__del__``, ``ARRAY_MAX_DIMS``) and ``context.py``
-(``get_stream``, ``runtime``, ``Stream.__cuda_stream__``). The tests make arrays of Warp's own on
-the host.
+shape, strides and a deleter. The array keeps the deleter, and slices keep the array. Read for this,
+in ``warp/_src`` of https://github.com/NVIDIA/warp, release 1.19: ``types.py`` (``array.__init__``,
+``_init_from_ptr``, ``__del__``, ``ARRAY_MAX_DIMS``) and ``context.py`` (``get_stream``,
+``runtime``, ``Stream.__cuda_stream__``). The tests make arrays of Warp's own on the host.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Warp(Library):
     def _stream_in_use(self, device: int) -> Any:
         """Give the current stream of a GPU that Warp already works on, else None.
 
-        To ask Warp about any other GPU would start it there. Its streams are objects, or handles in
-        releases whose streams have no ``__cuda_stream__``.
+        Asking Warp about any other GPU would start Warp there. Returns a handle if the release's
+        streams have no ``__cuda_stream__``.
         """
         context = _imported("warp._src.context") or _imported("warp.context")
         runtime = getattr(context, "runtime", None)
