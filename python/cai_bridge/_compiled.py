@@ -1,4 +1,4 @@
-"""What the caller asked of `adapt(op=, like=)`, and what results look like before they exist."""
+"""The caller's request to `adapt(op=, like=)`, and the form of results before they exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ADAPTED", "Like", "Wanted", "check_alike", "check_takes", "check_wri
 
 
 ADAPTED: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Functions made with op= or like=. As a backward= they have gradients of their own."""
+"""Functions made with op= or like=. Used as backward=, they have gradients of their own."""
 
 
 class Like(NamedTuple):
@@ -29,7 +29,7 @@ class Like(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the caller asked of `adapt`."""
+    """The caller's request to `adapt`."""
 
     function: Callable[..., Any]
     to: Any

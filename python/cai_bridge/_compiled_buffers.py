@@ -25,7 +25,7 @@ __all__ = ["Call"]
 CUDA = 2
 """DLPack's number for memory on a GPU."""
 PATIENCE = 1.0
-"""How many seconds to wait for what another thread still holds at the end of a call."""
+"""How many seconds to wait for arrays that another thread still holds at a call's end."""
 
 
 class _Stream:
@@ -47,7 +47,7 @@ class _Held:
 
 
 class Call:
-    """A function's call in a program, with buffers for its arguments and results."""
+    """A function's call in a compiled program, with buffers for its arguments and results."""
 
     def __init__(self, wanted: Wanted, around: Callable[[Any], list[Any]], inputs: int) -> None:
         self.wanted, self.around, self.inputs = wanted, around, inputs
@@ -55,7 +55,7 @@ class Call:
         self.work = wanted.adapt(self._work)
 
     def run(self, context: Any, inputs: tuple[Any, ...], outputs: list[Any]) -> None:
-        """Call the function, and refuse it if it keeps what it was given."""
+        """Call the function, and refuse it if it keeps a buffer."""
         kind, _ = (*inputs, *outputs)[0].__dlpack_device__()
         stream = _Stream(context.stream) if kind == CUDA else None
         held: list[weakref.ref[Any]] = []

@@ -1,4 +1,4 @@
-"""What an operator does: it calls the adapted function with tensors, below autograd."""
+"""An operator's implementation: it calls the adapted function with tensors, below autograd."""
 
 from __future__ import annotations
 

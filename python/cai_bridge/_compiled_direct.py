@@ -30,7 +30,7 @@ NAMES = (
     "_are_functorch_transforms_active",
 )
 ASKED: dict[str, Any] = {name: getattr(torch._C, name, None) for name in NAMES}
-"""What PyTorch's own Python operators ask. If one is missing, all calls are dispatched."""
+"""The functions that PyTorch's own Python operators ask. Without one, all calls are dispatched."""
 
 
 below_autograd: Any = ASKED["_AutoDispatchBelowAutograd"] or torch.no_grad
@@ -50,7 +50,7 @@ def any_requires_grad(args: tuple[Any, ...]) -> bool:
 
 
 def is_forward() -> bool:
-    """Tell whether forward mode is on, by a question that Dynamo can trace."""
+    """Tell whether forward mode is on. Dynamo can trace this function."""
     return getattr(forward_ad, "_current_level", 0) >= 0
 
 

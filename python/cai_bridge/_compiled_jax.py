@@ -1,7 +1,7 @@
 """`adapt(like=)` in JAX: a function of another library inside `jax.jit`.
 
-XLA calls the function by `jax.experimental.buffer_callback`, with the memory and the stream that it
-works on. After the call XLA reuses the memory, so nobody may keep it.
+XLA calls the function through `jax.experimental.buffer_callback`, with XLA's memory and stream.
+After the call XLA reuses the memory, so nobody may keep it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["function"]
 
 LARGEST = 256
-"""How many compiled calls outside `jax.jit` are kept, each for its plain arguments."""
+"""How many compiled calls outside `jax.jit` are cached, by their plain arguments."""
 
 
 class Plain(NamedTuple):
@@ -55,7 +55,7 @@ class Plain(NamedTuple):
         return [found[at] for at in range(len(found))]
 
     def behind(self, gradients: int) -> Plain:
-        """Return the arguments of the gradient: first the results' gradients, then these."""
+        """Return the gradient's arguments: first the results' gradients, then these arguments."""
         places = (*range(gradients), *(at + gradients for at in self.places))
         return Plain(places, tuple((at + gradients, kind, x) for at, kind, x in self.others))
 
@@ -154,7 +154,7 @@ def _differentiable(wanted: Wanted, back: Any, plain: Plain, arrays: Any) -> Any
 
 
 def _tangent(gradient: Any, array: Any) -> Any:
-    """Return a gradient as JAX expects it. For integers that is a zero of a special type."""
+    """Return a gradient as JAX expects it: for integers, zeros of the dtype `float0`."""
     if jnp.issubdtype(array.dtype, jnp.inexact):
         return gradient
     return np.zeros(array.shape, jax.dtypes.float0)

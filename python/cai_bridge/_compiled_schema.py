@@ -1,4 +1,4 @@
-"""The schema of `op=`: what a PyTorch operator takes, writes and returns."""
+"""The schema of `op=`: a PyTorch operator's arguments, writes and results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Schema", "backwards", "parsed"]
 
-# An int may be a size, which is not a number yet while a program is traced.
+# An int may be a size, which is symbolic while a program is traced.
 _PLAIN = {bool: "bool", int: "SymInt", float: "float", str: "str"}
 _DEFAULT = re.compile(r"""=("[^"]*"|'[^']*'|\[[^\]]*\]|[^,]+)""")
 
 
 class Schema(NamedTuple):
-    """What an operator takes, by position, and what it returns."""
+    """An operator's arguments, by position, and its number of results."""
 
     name: str
     text: str

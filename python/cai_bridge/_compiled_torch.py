@@ -1,4 +1,4 @@
-"""`adapt(op=)`: a function as a PyTorch operator, which its compilers keep whole.
+"""`adapt(op=)`: a function as a PyTorch operator, which PyTorch's compilers do not look into.
 
 Compiled and exported programs contain the operator. `torch.library` knows what it returns, its
 gradient, and its rule for `vmap`. In front of the operator is a `torch.autograd.Function`: without
@@ -96,7 +96,7 @@ def _first_written(schema: Schema) -> str:
 
 
 class Defined:
-    """An operator known to PyTorch, and what it does now: a function may be adapted again.
+    """An operator known to PyTorch, with its present implementation: it may be adapted again.
 
     Its definition stays: a call of a removed operator would crash.
     """
@@ -106,11 +106,12 @@ class Defined:
         self.implementation: Callable[..., Any]
         """The operator's implementation, for tensors below autograd."""
         self.alone = undisturbed(self._alone)
-        """The implementation for tensors that nothing follows."""
+        """The implementation for calls that nothing follows."""
         self.like: Any
         self.function: Any = None
         space, _, name = schema.name.partition("::")
-        # A graph does not own what CuPy allocates in a capture, so PyTorch splits its graph here.
+        # A graph does not own memory that CuPy allocates in a capture, so PyTorch splits its graph
+        # here.
         tags = [torch.Tag.pt2_compliant_tag]
         if not into and hasattr(torch.Tag, "cudagraph_unsafe"):
             tags.append(torch.Tag.cudagraph_unsafe)
@@ -142,7 +143,7 @@ class Defined:
         return results.promised(self.schema, self.schema.filled(args), self.like, self.into)
 
     def _refuse_gradients(self) -> None:
-        """Refuse what PyTorch would lose: gradients and tangents end at memory that is written."""
+        """Refuse gradients and tangents: PyTorch would lose them at memory that is written."""
         name, overload = self.schema.name, self.overload
         below = torch._C._after_autograd_keyset
 

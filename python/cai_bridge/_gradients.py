@@ -55,7 +55,7 @@ def differentiable(function: Tensors, backward: Tensors, to: Any, adapt: Tensors
 
 
 def refusing(words: str) -> Tensors:
-    """Return a gradient that is an error."""
+    """Return a gradient function that raises `RuntimeError(words)`."""
 
     def refused(*_: Any) -> NoReturn:
         raise RuntimeError(words)
@@ -79,7 +79,7 @@ def undisturbed(function: Tensors) -> Tensors:
 
 
 def _imports_dynamo() -> Any:
-    """Tell whether anything may watch frames, for a PyTorch that does not say."""
+    """Tell whether Dynamo may watch frames, for a PyTorch without the question."""
     return _imported("torch._dynamo")
 
 
@@ -91,7 +91,7 @@ _callback: Tensors = getattr(_frames, "get_eval_frame_callback", _imports_dynamo
 def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[bool] = ()) -> Tensors:
     """Adapt a function for tensors, including host tensors if the library has host arrays.
 
-    `written` tells which of its arguments it writes.
+    `written` tells which of its arguments the function writes.
     """
     inner, library = adapt(function, returns="torch"), _libraries.find(to)
     if library._from_host is None:
@@ -172,13 +172,13 @@ def function_of(call: Tensors, back: Tensors, names: Sequence[str] = ()) -> type
         def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
             return each(Adapted.apply, info.batch_size, in_dims, inputs)
 
-    # Looked up in each call.
+    # PyTorch looks the signature up in each call.
     Adapted.forward.__signature__ = _signature(names)  # type: ignore[attr-defined]
     return Adapted
 
 
 def _computed(gradient: Any) -> Any:
-    """Compute a conjugate, which autograd leaves to the next operation. None stays None."""
+    """Compute a pending conjugate or negative, which autograd leaves lazy. None stays None."""
     return None if gradient is None else gradient.resolve_conj().resolve_neg()
 
 
