@@ -36,7 +36,7 @@ impl CallArgument {
     }
 }
 
-/// Reports an error that no caller can be given: one of an end, where the call had failed.
+/// Reports an error of an end that no caller can get, since the call itself had failed.
 #[pyfunction]
 pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
@@ -58,8 +58,8 @@ pub(super) fn goes_on_with<'py>(
 
 #[pymethods]
 impl CallArgument {
-    /// Makes the producer's stream wait for the users of the array, or of what was made of it, as far as that
-    /// is still there. Its own end makes that order again, for what is done until then.
+    /// Makes the producer's stream wait for the users of the array and of the arrays made from it. Users that remain
+    /// make the order again at their own ends, for their later work.
     fn __call__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || {
             let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -109,7 +109,7 @@ impl Maker {
         Ok(batch)
     }
 
-    /// Copies of arrays, as capsules. The caller must consume the capsules among the arrays themselves.
+    /// Copies of arrays, as capsules. Capsules among the given arrays are returned for the caller to consume.
     fn copies<'py>(
         &self,
         py: Python<'py>,
@@ -243,7 +243,7 @@ pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(view.cast::<View>()?.get().pair().1)
 }
 
-/// A tensor without its gradients; anything else as it is. Warp's arrays have gradients, and no `detach`.
+/// A tensor without its gradients; any other object as it is. Warp's arrays have gradients but no `detach`.
 #[pyfunction]
 pub(crate) fn _detached<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || detached(x))

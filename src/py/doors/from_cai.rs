@@ -1,4 +1,4 @@
-//! `from_cai`: an array that speaks the CUDA Array Interface, as DLPack has it.
+//! `from_cai`: a DLPack view of an array that speaks the CUDA Array Interface.
 
 use pyo3::prelude::*;
 

@@ -57,7 +57,7 @@ impl Maker {
             x.clone()
         } else {
             let tensor = host::take_in(x, copy)?;
-            // NumPy copies below.
+            // `as_asked` copies for NumPy.
             let tensor = if copy && !to_library.is_numpy { tensor.copy()? } else { tensor };
             let ptr = tensor.array.ptr();
             let made = made_of(py, to_library, from_host, tensor, asked)?;
@@ -105,7 +105,7 @@ fn made_of<'py>(
     mut tensor: HostTensor,
     asked: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // NumPy can mark arrays read-only; so memory that may or may not be written becomes read-only.
+    // Memory that does not say whether it may be written becomes read-only: NumPy can mark arrays so.
     if to_library.is_numpy && !tensor.says_readonly {
         tensor.array.set_readonly(Some(true));
     }

@@ -41,7 +41,7 @@ enum Strides {
 /// Element types.
 #[derive(Debug)]
 struct ElementTypes {
-    /// The one-lane types of the dtype table that it lacks: a bit each, by table index.
+    /// Its missing one-lane types of the dtype table: one bit each, by table index.
     lacks: u32,
     /// All its types, as DLPack's code, bits and lanes; `None` for any.
     all: Option<Vec<(u8, u8, u16)>>,

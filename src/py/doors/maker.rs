@@ -70,8 +70,8 @@ impl Maker {
         }
     }
 
-    /// Makes arrays of others for one call, usable on `stream` or on the library's current one: all of them, or none.
-    /// Answers them, and what ends the loan of each.
+    /// Converts other libraries' arrays for one call, all or none, usable on `stream` or the library's current stream.
+    /// Returns the new arrays, and the objects that end each loan.
     #[pyo3(signature = (xs, stream=None, readonly=None))]
     fn lend<'py>(
         slf: &Bound<'py, Self>,
@@ -90,9 +90,9 @@ impl Maker {
         })
     }
 
-    /// Converts the arrays among the arguments of a call, all or none. Answers the arguments by place and by name, the first
-    /// array as it was, what was made of those that are not the library's own, and what ends the loan of each. `names` are
-    /// the parameters'. `binds` refuses what the function does not take, before a capsule is consumed.
+    /// Converts the arrays among the arguments of a call, all or none. `names` are the parameters' names. `binds`
+    /// refuses arguments that the function does not take, before a capsule is consumed. Returns the arguments by
+    /// position and by name, the first given array, the new arrays, and the objects that end each loan.
     fn arguments<'py>(
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
@@ -119,7 +119,7 @@ impl Maker {
         })
     }
 
-    /// Converts the arrays of a result, which was made on that stream if there is one.
+    /// Converts the arrays of a result that was made on the stream `made_on`, if there is one.
     fn result<'py>(
         slf: &Bound<'py, Self>,
         x: &Bound<'py, PyAny>,
@@ -132,7 +132,7 @@ impl Maker {
         })
     }
 
-    /// Refuses what no array of the library can be asked for.
+    /// Refuses a malformed stream or `readonly`.
     #[pyo3(signature = (stream=None, readonly=None))]
     fn admit<'py>(
         slf: &Bound<'py, Self>,
@@ -150,7 +150,7 @@ impl Maker {
         entry(slf.py(), || slf.get().stream_on(slf.py(), ordinal, None))
     }
 
-    /// The library has this, too.
+    /// The `Library` also refers to its maker, so this is a cycle.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.library)
     }

@@ -1,4 +1,4 @@
-//! `to_cai`: an array of whatever protocol, as the CUDA Array Interface has it.
+//! `to_cai`: a view with a CUDA Array Interface of an array of any protocol.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! `to_dlpack`: an array of any protocol as DLPack. And tests of whether an object is an array, and where it is.
+//! `to_dlpack`: a DLPack view of an array of any protocol. Also tests whether an object is an array, and where.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -99,7 +99,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
     }
     let facts = facts(x)?;
-    // Asking a view's table would lend the view to a consumer, whom its end would wait for.
+    // Asking a view's table would lend the view: its end would then wait for that consumer.
     if facts.producer == ProducerKind::DLPackView {
         return Ok(true);
     }

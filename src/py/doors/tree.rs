@@ -70,7 +70,8 @@ pub(super) struct Tree<'py> {
     pub(super) has_capsules: bool,
     /// Whether it has a host array that would have said so when imported.
     pub(super) met_host: bool,
-    /// Whether a container may contain itself, so the walk must be repeated with every array asked where it is.
+    /// Whether a container with possible arrays contains itself. Then the walk is repeated, and each array is asked
+    /// where it is.
     pub(super) may_loop: bool,
     /// How many containers with arrays are in several places.
     pub(super) shared: usize,

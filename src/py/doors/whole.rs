@@ -137,7 +137,7 @@ impl Maker {
 }
 
 impl<'py> Converted<'py> {
-    /// A tree whose arrays nobody needs.
+    /// A tree that comes back unchanged: it has no arrays to report.
     fn unchanged(tree: Bound<'py, PyAny>) -> Self {
         Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Lent::new() }
     }

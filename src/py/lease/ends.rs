@@ -288,8 +288,8 @@ fn keep(ending: Ending<Box<Holding>>) {
     }
 }
 
-/// Checks a few pending ends, longest unchecked first, and finishes those that it can. Every call does this, so it must
-/// be cheap.
+/// Checks a few pending ends, longest unchecked first, and finishes the ready ones. Every call does this, so it must be
+/// cheap.
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
     if let Some(pending) = pending()

@@ -18,7 +18,7 @@ use crate::device::Place;
 use crate::lease::WordHasher;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
-/// A lease's entry: its streams, for whoever brings its memory back.
+/// The streams of a lease, for an array that comes back with the memory of that lease.
 #[derive(Debug)]
 struct Entry {
     /// The address of its holder, which the bridge's managed tensors carry as `manager_ctx`.

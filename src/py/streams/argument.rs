@@ -169,8 +169,8 @@ impl<'a, 'py> Argument<'a, 'py> {
         };
         match self.request {
             Request::On(Stream::Legacy) if self.stands_in => Some(Alive::standing_in(place)),
-            // SAFETY: the caller must keep the stream alive for the whole call, as the docs of every `stream=` say
-            // (and `cuEventRecord` itself); `'a` is no longer than the call's reference to its argument.
+            // SAFETY: the caller must keep the stream alive for the whole call, as the docs of every `stream=` say (and
+            // `cuEventRecord` itself). `'a` is no longer than the call's reference to its argument.
             Request::On(stream) => Some(unsafe { Alive::kept(stream, place) }),
             Request::Unspecified | Request::NoOrder => None,
         }

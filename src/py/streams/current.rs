@@ -51,11 +51,10 @@ pub(crate) fn each<'a, 'py>(
     let policy = |ignores| if ignores { StreamPolicy::Ignored } else { StreamPolicy::Heeded };
     let from_native = |native| Stream::from_native(native, Thread::current());
     let mut found = |stream: Stream, takes| {
-        // SAFETY: the library works on the stream now, in this thread, and so keeps it: PyTorch's and CuPy's
-        // current streams are held by them until this thread sets another, and every caller is done with it before
-        // that; the simulated device outlives its own streams. Another thread may give up Warp's or a registered
-        // library's stream: `objects` has its object. `Library.current_stream` requires an object, or a handle that
-        // lives on.
+        // SAFETY: the library works on the stream now, in this thread, and so keeps it. PyTorch and CuPy hold their
+        // current streams until this thread sets another, and every caller is done with the stream before that. The
+        // simulated device outlives its own streams. Another thread may give up Warp's or a registered library's
+        // stream: `objects` has its object. `Library.current_stream` requires an object, or a handle that lives on.
         each(unsafe { Alive::kept(stream, place) }, takes)
     };
     match driver {

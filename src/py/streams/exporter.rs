@@ -40,7 +40,7 @@ impl Exporter {
         })
     }
 
-    /// Whether it still names the stream `before`, as far as it can be asked.
+    /// Whether it still names the stream `before`; true if it cannot be asked.
     pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
         let now = if self.moves { self.ask(py, before)? } else { None };
         Ok(now.is_none_or(|now| now == Ready::On(before)))

@@ -184,7 +184,7 @@ impl KnownStreams {
 
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
-        // The first stream makes the box.
+        // The box is made with the first stream, so no box means no stream.
         self.0.is_none()
     }
 

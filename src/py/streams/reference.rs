@@ -9,8 +9,8 @@
 //!   is current when it is read, against "Lifetime management", "Streams".
 //! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification requires. The bridge
 //!   asks the exporter at each use, even if the stream has another keeper: the exporter may have moved.
-//! - The legacy default stream stands in for any blocking stream: an event there follows all work queued
-//!   before on every blocking stream of the context, also on destroyed ones (H200, driver 580, 2026-11).
+//! - The legacy default stream stands in for any blocking stream. An event there follows all earlier work on every
+//!   blocking stream of the context, even on destroyed streams (H200, driver 580, 2026-11).
 #![allow(unsafe_code)]
 
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -261,8 +261,8 @@ impl StreamRef {
             }
             return Ok(now.map(|now| now.map(|stream| alive_by(exporter, stream, self.place))));
         }
-        // SAFETY: the stream is a default one, or its context lives and it is one of three: of a library that destroys
-        // none, held by Rust, or named just now by its object, which is held as long as `self`.
+        // SAFETY: the stream is a default one; or its context lives, and one of three holds. Its library destroys no
+        // streams; Rust holds it; or its object has just named it. The object is held as long as `self`.
         let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
             return Ok(None);
         };

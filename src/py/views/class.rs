@@ -65,7 +65,7 @@ impl View {
         entry(py, || Ok(self.array.cai_shape().as_slice().len()))
     }
 
-    /// The first extent; of no dimensions it is refused. Warp's arrays are made of nothing else.
+    /// The first extent. Refused for a view without dimensions. Warp asks for it to make an array.
     fn __len__(&self) -> PyResult<usize> {
         let shape = self.array.cai_shape();
         let first = shape.as_slice().first().and_then(|extent| usize::try_from(*extent).ok());
@@ -105,7 +105,7 @@ impl View {
         entry(py, || Ok(self.pair()))
     }
 
-    /// NumPy would else make an array of objects: of the view itself.
+    /// Refuses: NumPy would otherwise make an array of objects, with the view as its item.
     #[pyo3(signature = (*_args, **_kwargs))]
     #[staticmethod]
     fn __array__<'py>(
@@ -118,8 +118,7 @@ impl View {
         })
     }
 
-    /// What makes an array of it: address, bytes, device, shape, dtype, and strides where it is not
-    /// C-contiguous.
+    /// The parts that an array is made of: address, bytes, device, shape, dtype, and strides if not C-contiguous.
     fn _fields<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
             let ArrayParts { ptr, nbytes, device, shape, dtype, strides } = self.parts(py)?;
@@ -127,7 +126,7 @@ impl View {
         })
     }
 
-    /// The element type as `from_cai` takes it by ``dtype=``; None for one that DLPack has no word for.
+    /// The element type as `from_cai` takes it by ``dtype=``; None if DLPack cannot express it.
     #[getter]
     fn _dtype_name<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -270,13 +269,13 @@ impl View {
         visited.flatten().unwrap_or(Ok(()))
     }
 
-    /// The garbage collector has found it: the orders of the end are made now, as long as the producer is whole.
-    /// What is found together is taken apart in any order. What fails is tried again by the end itself.
+    /// The garbage collector has found the view. Makes the orders of the end now, while the producer is whole: the
+    /// collector takes garbage apart in any order. If an order fails, the end itself tries again.
     fn __del__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || answered(py, self.order_for_collector(py)).map(drop))
     }
 
-    /// Lets go of the producer for the garbage collector.
+    /// Drops the producer for the garbage collector.
     fn __clear__(&self) {
         if let Some(mut tenant) = self.lease.end()
             && let Some(holding) = tenant.holding()

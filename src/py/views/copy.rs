@@ -265,7 +265,7 @@ pub(super) fn to_host<'py>(
     capsule_of(py, &array, true, versioned, Box::new(memory))
 }
 
-/// A copy as an array of NumPy's, which owns its memory.
+/// A copy as a NumPy array that owns its memory.
 #[pyfunction]
 pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
     let (py, view) = (view.py(), view.get());

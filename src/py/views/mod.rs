@@ -101,8 +101,8 @@ impl View {
         Bound::new(py, PyClassInitializer::from((C::default(), Self::new(py, source))))
     }
 
-    /// The same array for another view, with its own holder. That view's dict names the same stream, unless it is for
-    /// another consumer's.
+    /// The same array for another view, with its own holder. The new view's dict names the same stream, unless the new
+    /// view is for another consumer.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
         let mut source = self.held(|holding| holding.share_with_consumer(py))??;
         source.array = self.array.clone();

@@ -61,8 +61,8 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     Ok((ready, again))
 }
 
-/// The stream that the array is ready on by now. If the exporter now names a stream besides the one that a library
-/// vouches for, the new one waits for that one and is returned.
+/// The stream that the array is ready on by now. A library may vouch for one stream while the exporter names another by
+/// now. Then the exporter's stream waits for the first, and is returned.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     let mut holding = view.hand_on(py)?;
     holding.ready = view.told_by_now(&holding);
