@@ -27,7 +27,7 @@ __all__ = [
 
 CONTIGUOUS = torch.contiguous_format
 NONE, CERTAIN = 0, 1
-"""PyTorch's answers about a tensor's overlap with itself. It may be too hard to tell."""
+"""PyTorch's sure answers about a tensor's overlap with itself. A third is "too hard to tell"."""
 
 
 def check_none(schema: Schema, result: Any, by: str) -> None:

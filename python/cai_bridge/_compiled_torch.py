@@ -205,7 +205,7 @@ def _expanding(back: Operator, tensors: tuple[bool, ...]) -> Callable[..., Any]:
     overload, apply = back.overload, back.function.apply
 
     def gradients(*args: Any) -> Any:
-        # In a backward Dynamo knows the operator, but no autograd Function inside another.
+        # Inside a backward Dynamo can trace the operator, but not an autograd Function.
         made = overload(*args) if torch.compiler.is_compiling() else apply(*args)
         if isinstance(made, torch.Tensor):
             made = (made,)

@@ -84,7 +84,7 @@ class Library:
         return None
 
     def _stream_in_use(self, device: int) -> Any:
-        """Return the current stream for an unnamed user of memory. Must not start the GPU.
+        """Return the current stream, for memory whose user nobody named. Must not start the GPU.
 
         Asked only if the library is imported and its Rust file says so.
         """

@@ -1,9 +1,9 @@
 //! Streams that may be used after the call that named them: the bridge holds something that keeps each alive.
 //!
 //! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of PyTorch
-//!   and CuPy, Numba's `external_stream`) keep nothing. cuda.core's `from_handle` makes an object of the same class
-//!   that does not say whose stream it has (cuda.core 1.2.0), so it counts as the owner. If an object can be closed
-//!   while it is held, as cuda.core's can, the bridge asks it at each use.
+//!   and CuPy, Numba's `external_stream`) keep nothing. An object of cuda.core's `from_handle` does not say whose
+//!   stream it has (cuda.core 1.2.0), so it counts as the owner. If an object can be closed while it is held, as
+//!   cuda.core's can, the bridge asks it at each use.
 //! - PyTorch never destroys the streams of its pools ([`super::pools`]); JAX never destroys the streams it names.
 //! - CuPy's current stream is an object that keeps its stream. CuPy's arrays do not: their dict names the stream that
 //!   is current when it is read, against "Lifetime management", "Streams".

@@ -41,7 +41,7 @@ impl Unnamed {
         Ok(lives.then(|| alive_by(exporter, stream, *place)))
     }
 
-    /// That stream with its keepers.
+    /// The stream that its dict names now, with its keepers.
     pub(crate) fn named(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<StreamRef>> {
         let (exporter, place) = &*self.0;
         let (Some(alive), Some(object)) = (self.now(py, driver)?, exporter.voucher.object(py))

@@ -160,7 +160,7 @@ fn give_back(
     Ok(Settlement::Done)
 }
 
-/// The one consumer's stream and the producer's, if both are alive.
+/// The streams of the one consumer and of the producer, if both are alive.
 fn pair<'a>(
     py: Python<'_>,
     end: &End,
