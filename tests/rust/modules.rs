@@ -262,7 +262,7 @@ fn libraries() -> HashSet<String> {
 fn code_of(source: &str) -> String {
     let lines: Vec<&str> = source.lines().map(|line| line.split("//").next().unwrap()).collect();
     let code = lines.join("\n").replace("'\"'", "").replace("\\\"", "");
-    assert!(code.matches('"').count() % 2 == 0, "which quotes begin a text? {code}");
+    assert!(code.matches('"').count().is_multiple_of(2), "which quotes begin a text? {code}");
     let is_code = |(at, part): &(usize, &str)| at % 2 == 0 || !part.contains(' ');
     let parts = code.split('"').enumerate().filter(is_code).map(|(_, part)| part);
     parts.collect::<String>().to_lowercase()

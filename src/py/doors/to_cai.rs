@@ -70,7 +70,7 @@ const DOOR: &str = "to_cai";
 /// >>> with simulated_cuda() as cuda:
 /// ...     x, stream = cuda.array([1.0, 2.0], speaks="dlpack"), cuda.stream()
 /// ...     with to_cai(x, stream=stream) as view:
-/// ...         view.__cuda_array_interface__["stream"] == stream.handle
+/// ...         view.stream == stream.handle
 /// True
 #[pyfunction]
 #[pyo3(signature = (x, stream=None, readonly=None))]
