@@ -1,5 +1,5 @@
-//! What a type, or its objects, say beside the protocols: gradients, bits that negate and conjugate, and whatever an
-//! object has that its type has not.
+//! Facts about a tensor that the protocols do not carry: gradients, negative and conjugate bits, and
+//! attributes that only the object has.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,19 +9,20 @@ use crate::py::interpreter::answered;
 use crate::py::native::Question;
 use crate::py::text::attribute;
 
-/// The properties of a tensor that autograd follows, or whose memory does not hold its values.
+/// How to ask a tensor whether autograd follows it, and whether its memory holds its values.
 #[derive(Debug)]
 pub(super) enum Lazy {
     Bits(Bits),
-    /// Those of others, whose memory holds the values. An object may have either though its type has neither.
+    /// Attributes of other libraries' tensors, whose memory holds the values. `None`: the type lacks the
+    /// attribute, but an object may have it.
     Others {
         requires_grad: Option<Question>,
-        /// The same as Paddle has it, where False is yes.
+        /// Paddle's inverse of `requires_grad`: False means that autograd follows the tensor.
         stop_gradient: Option<Question>,
     },
 }
 
-/// Those of a tensor that has all three, as torch's.
+/// The questions for a type that has all three, such as torch's.
 #[derive(Debug)]
 pub(super) struct Bits {
     pub(super) requires_grad: Question,
@@ -30,7 +31,7 @@ pub(super) struct Bits {
 }
 
 impl Lazy {
-    /// Those of `kind`, the type of `x`; `None` where its objects have none.
+    /// The questions for `kind`, the type of `x`; `None` if there is nothing to ask.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -53,13 +54,13 @@ impl Lazy {
     }
 }
 
-/// Where objects of a type that nothing is known of have attributes that their type has not.
+/// Where an object of an unknown type may have attributes that its type lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum More {
     Nothing,
-    /// In their own dicts.
+    /// In the object's own dict.
     InDict,
-    /// By code of theirs, which takes asking.
+    /// In the object's own code, such as `__getattr__`: only asking tells.
     ByCode,
 }
 
@@ -74,11 +75,11 @@ impl More {
         Ok(if in_dict && plain { Self::InDict } else { Self::ByCode })
     }
 
-    /// What `x`, an object of such a type, has that its type has not.
+    /// The attributes that `x` has and its type lacks.
     pub(super) fn of<'py>(self, x: &Bound<'py, PyAny>) -> PyResult<Own<'py>> {
         Ok(match self {
             Self::Nothing => Own::Nothing,
-            // To ask for what is not there would cost an exception.
+            // Reading the dict is cheaper: asking for a missing attribute raises.
             Self::InDict => {
                 let own = answered(x.py(), x.getattr(intern!(x.py(), "__dict__")))?;
                 own.and_then(|own| own.cast_into().ok()).map_or(Own::Nothing, Own::InDict)
@@ -88,7 +89,7 @@ impl More {
     }
 }
 
-/// Whether objects may have attributes that their type has not.
+/// Whether an object may have attributes that its type lacks.
 pub(super) fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     let py = kind.py();
     if kind.getattr(intern!(py, "__dictoffset__"))?.is_truthy()?
@@ -102,7 +103,7 @@ pub(super) fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(module.as_deref() != Some("builtins"))
 }
 
-/// What an object has that its type has not.
+/// The attributes that an object has and its type lacks.
 pub(super) enum Own<'py> {
     Nothing,
     InDict(Bound<'py, PyDict>),
@@ -110,7 +111,7 @@ pub(super) enum Own<'py> {
 }
 
 impl<'py> Own<'py> {
-    /// What `x`, the object, has under that name.
+    /// The object's own attribute `name`.
     pub(super) fn get(
         &self,
         x: &Bound<'py, PyAny>,

@@ -1,4 +1,4 @@
-//! A type and those that it is derived from: which libraries they are of, by what they define.
+//! The classes of a type's MRO: which library each belongs to, and which one defines the protocols.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,15 +8,15 @@ use crate::py::habits::{About, is_of};
 use crate::py::interpreter::answered;
 use crate::py::text::attribute;
 
-/// What a type and those that it is derived from say.
+/// The classes of a type's MRO.
 pub(super) struct Bases {
-    /// The modules that they are of, the type's own first.
+    /// The classes' modules, the type's own first.
     modules: Vec<String>,
-    /// Which of them is the first that defines `__dlpack__`, if one does.
+    /// The index of the first class that defines `__dlpack__`.
     dlpack: Option<usize>,
-    /// The same of `__cuda_array_interface__`.
+    /// The index of the first class that defines `__cuda_array_interface__`.
     cai: Option<usize>,
-    /// Whether `__dlpack__` is that of NumPy's array, as in Numba's classes for pinned and managed memory.
+    /// Whether `__dlpack__` comes from NumPy's array, as in Numba's classes for pinned and managed memory.
     pub(super) is_numpys: bool,
 }
 
@@ -41,7 +41,7 @@ impl Bases {
         Ok(found)
     }
 
-    /// Whether what a habit is `about` is as `library` has it: no class that is derived from its own defines it anew.
+    /// Whether `library` itself defines the protocol that a habit is `about`: no derived class overrides it.
     pub(super) fn are_of(&self, about: About, library: &str) -> bool {
         let Some(its) = self.modules.iter().position(|module| is_of(module, library)) else {
             return false;

@@ -1,11 +1,11 @@
-//! What its dict says of an array that comes by DLPack: the same memory, the stream that its work is pending on, and
-//! whether it may be written.
+//! Checks a DLPack array against its CAI dict. The dict also names a stream with pending work, and tells
+//! whether the memory is read-only.
 //!
-//! A dict that contradicts DLPack is refused: nobody can tell which of the two is right.
+//! The bridge refuses a dict that contradicts DLPack: nobody can tell which one is right.
 //!
-//! A `__dlpack__` may ignore the stream that it is asked for (VALI's surfaces do), and a table knows one stream of its
-//! library. So work on the stream that the dict names is waited for, too. Libraries that are known to order what they are
-//! asked for, or whose dict is known to say no more, are spared that.
+//! A `__dlpack__` may ignore the requested stream (VALI's surfaces do), and an exchange API names one stream
+//! of its library. So the consumer also waits for the dict's stream. The bridge skips this for libraries that
+//! are known to follow DLPack, or whose dict is known to say no more.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,23 +25,24 @@ use crate::py::streams::{KnownStream, StreamRef, Unnamed, current, dict_of, pend
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
-/// What a dict says beside DLPack.
+/// The facts that a dict adds to DLPack.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
-    /// Whether it says that nothing is pending.
+    /// Whether the dict says that nothing is pending.
     is_idle: bool,
     pub(super) readonly: bool,
 }
 
 impl ByDict {
-    /// What the dict of `x` says of `array`, which came by DLPack. `known` are the facts of the array that it is of.
+    /// Reads the dict of `x` for `array`, which came by DLPack. `known` are the facts of the array that `x`
+    /// stands for.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         (facts, known): (&Facts, &Facts),
         array: &Descriptor,
     ) -> PyResult<Self> {
-        // JAX would wait on the host.
+        // Known libraries are skipped: reading JAX's dict would make the host wait.
         if known.is_known() || array.ptr() == 0 {
             return Ok(Self::default());
         }
@@ -55,8 +56,8 @@ impl ByDict {
         }
     }
 
-    /// What `dict` says besides, unless it contradicts `array`. DLPack names the type, of which a typestr may say the
-    /// bits alone; a dict has no word for vectors and packed items.
+    /// The facts that `dict` adds. Refuses a dict that contradicts `array`. A typestr may give only the bits
+    /// of a type that DLPack names. Dicts cannot express vectors and packed items.
     #[cold]
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();
@@ -68,7 +69,7 @@ impl ByDict {
                 readonly: false,
             });
         }
-        // A typestr of the bits is no contradiction where it has no word for the type.
+        // A typestr of the bits does not contradict a type that typestrs cannot express.
         let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
         let said = if by_typestr { None } else { Some(dtype) };
         let (mut layout, said) = (Layout::EMPTY.clone(), (said, |_| Ok((None, None))));
@@ -102,7 +103,7 @@ impl ByDict {
         Ok(Self { stream, is_idle, readonly: decoded.readonly })
     }
 
-    /// The stream that work may be pending on besides the one that the array was made ready on.
+    /// The dict's stream, on which more work may be pending; `None` if the library follows DLPack.
     pub(super) fn pending<'py>(
         &self,
         py: Python<'py>,
@@ -113,7 +114,7 @@ impl ByDict {
         named.map(|named| current::named(py, named.handle(), place))
     }
 
-    /// For the end: `x` names no stream, and may name one then.
+    /// For the end: the exporter of a dict that names no stream now and may name one then.
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,
@@ -124,7 +125,7 @@ impl ByDict {
         self.is_idle.then(named).transpose()
     }
 
-    /// The same for the end: `x` names it, or another one, then.
+    /// For the end: what keeps the stream that the dict of `x` names. By then the dict may name another.
     pub(super) fn kept(
         &self,
         x: &Bound<'_, PyAny>,
@@ -139,7 +140,8 @@ impl ByDict {
     }
 }
 
-/// The stream that the dict of `x` names besides the one that its table does, which waits at the end as well.
+/// Adds the facts of the dict of `x` to `source`. Returns the stream that the dict names beside the exchange
+/// API's stream `work`. At the end that stream waits too.
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,

@@ -1,8 +1,7 @@
-//! Takes in an array that speaks the CUDA Array Interface: an object, or a dict with its owner.
+//! Imports an array by the CUDA Array Interface: from an object, or from a dict with its owner.
 //!
-//! What the dict leaves open is settled here: the device, which the pointer knows; the element type
-//! behind `<V2` and `|V1`, which the object's `dtype` names; and, for versions 0 to 2, which say
-//! nothing of streams, the stream or a wait on the host.
+//! A dict leaves facts open. The pointer tells the device. The object's `dtype` tells the element type behind
+//! `<V2` and `|V1`. Dicts of version 0 to 2 name no stream: `silence` finds one, or the host waits.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -35,26 +34,26 @@ use crate::py::text::an_object;
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
 
-/// What the caller says beside the array itself.
+/// The caller's arguments beside the array.
 #[derive(Debug)]
 pub(crate) struct ImportOptions<'a, 'py> {
-    /// The call.
+    /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
-    /// The stream that the array's pending work is on.
+    /// The stream with the array's pending work.
     pub(crate) stream: &'a Argument<'a, 'py>,
-    /// The consumer's stream, which has to wait whatever the environment says.
+    /// The consumer's stream. It waits even with `CAI_BRIDGE_SYNC=0`.
     pub(crate) consumer: &'a Argument<'a, 'py>,
-    /// Which protocol has to have a word for it.
+    /// The protocol that must be able to express the array.
     pub(crate) wanted: Wanted,
     /// The owner of a dict's memory.
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
-    /// The device.
+    /// The value of `device=`.
     pub(crate) device: Option<&'a Bound<'py, PyAny>>,
-    /// The name of the element type, or an object that has one.
+    /// The value of `dtype=`: a type's name, or an object that has one.
     pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// Takes `x` in.
+/// Imports `x`.
 pub(crate) fn import<'py>(
     x: &Bound<'py, PyAny>,
     facts: &Facts,
@@ -91,7 +90,7 @@ pub(crate) fn import<'py>(
     if let Some(said) = said_dtype.filter(|said| said.itemsize() == dtype.itemsize()) {
         dtype = said;
     } else if names.is_none() && exports && facts.may_say_more(dtype) {
-        // A dict by itself may say of its owner's memory what it likes.
+        // A separate dict may give its owner's memory any type.
         dtype = agreed(x, facts, dtype)?;
     }
     check_dtype(options.dtype, dtype)?;
@@ -115,7 +114,7 @@ pub(crate) fn import<'py>(
         source.keep_words(words);
     }
     source.by = By::Cai(version);
-    // Managed and pinned memory may be pending on a stream of another GPU than its own.
+    // Managed and pinned memory may have pending work on another GPU's stream.
     let there = check_argument(&source.array, &source.driver, options.stream, place)?;
     let claim = match &names {
         Some(Names::Library(current)) => ndarray::current(py, *current, place)?,
@@ -137,7 +136,7 @@ pub(crate) fn import<'py>(
         && ordered
         && let Some(producer) = work.on_default(py, claim)
     {
-        // Most arrays: there is nothing to ask.
+        // The common case: a default stream needs no keeper.
         source.produced(Ready::On(producer.stream()), Some(producer), None);
         return Ok(source);
     }
@@ -164,8 +163,8 @@ pub(crate) fn import<'py>(
     Ok(source)
 }
 
-/// Where the array is ready, of which the dict has that claim, and what keeps the stream that it names, where the caller
-/// names another one, which comes after that, at the place `there`.
+/// Where the array is ready, given the dict's `claim`. If the caller declares another stream, at `there`,
+/// that stream waits for the dict's. The second value keeps the dict's stream.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
@@ -208,7 +207,7 @@ fn readiness(
     Ok((ready, None))
 }
 
-/// What `dict` says of the memory of an owner with those facts. `said` is the type that the caller says.
+/// Decodes `dict`, which describes memory of `owner`. `said` is the caller's element type.
 #[inline]
 fn by_dict(
     dict: &Bound<'_, PyDict>,
@@ -236,14 +235,14 @@ fn by_dict(
     cai_dict::decode(dict, streams, (said, own), layout, words)
 }
 
-/// The stream that the library of `x` means where its dicts name none, as Numba's do its default stream.
+/// The default stream of the library of `x`, which the library's dicts leave unnamed (Numba).
 fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream>> {
     let library = facts.library.filter(|_| facts.has(Habit::DefaultStreamUnnamed));
     library.map(|library| library.default_stream(x.py())).transpose()
 }
 
-/// References to the owner. One of our own views as the owner of a dict is asked for those that it has, since it may
-/// be released before the array is done.
+/// A new holding that references the owner. If a view of the bridge owns the dict's memory, it shares the
+/// view's references: the view may be released before the array is done.
 #[inline]
 fn begin(owner: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Box<Holding>> {
     let py = owner.py();
@@ -251,7 +250,7 @@ fn begin(owner: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Box<Holding>> {
         return Ok(view.share(py)?);
     }
     let driver = driver::prepared(|call| detach(py, call))?;
-    // A weak proxy keeps nothing.
+    // A weak proxy keeps nothing alive.
     let owner = match owner.cast::<PyWeakrefProxy>() {
         Ok(proxy) => proxy.upgrade().unwrap_or_else(|| owner.clone()),
         Err(_) => owner.clone(),
@@ -259,14 +258,14 @@ fn begin(owner: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Box<Holding>> {
     Ok(Holding::array(owner.unbind(), None, driver, By::Cai(0)))
 }
 
-/// The view that owns a dict's memory, where one does.
+/// The bridge's view that owns a dict's memory, if one does.
 fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &Facts) -> Option<&'a View> {
     let is_dict = facts.producer == ProducerKind::Dict;
     if is_dict { owner.cast::<View>().ok().map(Bound::get) } else { None }
 }
 
-/// The memory goes back to `producer`, and is ready there or on `kept`. That of a view goes back to those of the view,
-/// and to another stream as well, that was declared.
+/// Records that the memory goes back to `producer`, and is ready there or on `kept`. A view's memory goes
+/// back to the view's streams, and to a stream that the caller declared.
 #[inline]
 fn keep_streams(
     source: &mut Holding,
@@ -281,7 +280,7 @@ fn keep_streams(
     };
     let ready = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
     source.keep_ready_on(kept.or_else(ready));
-    // A stream that the view's own dict names is the view's, whatever stands in for it here.
+    // The view already has the stream that its own dict names, or a stand-in for it.
     if let Some(producer) = producer.filter(|_| is_another(view)) {
         source.home.put_upstream(KnownStream::Kept(producer));
     }
@@ -316,8 +315,8 @@ fn owner<'a, 'py>(
     }
 }
 
-/// Whether waits at import are wanted: `CAI_BRIDGE_SYNC=0` leaves them out, as the variables of that
-/// name do for Numba and CuPy (CAI v3, "Interface Requirements").
+/// Whether an import makes streams wait. `CAI_BRIDGE_SYNC=0` turns the waits off, as Numba's and CuPy's
+/// variables do (CAI v3, "Interface Requirements").
 pub(crate) fn ordering_wanted() -> bool {
     static WANTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *WANTED.get_or_init(|| std::env::var_os("CAI_BRIDGE_SYNC").is_none_or(|value| value != "0"))

@@ -1,4 +1,4 @@
-//! Which device an array is on: what its pointer says, and what `device=` may be.
+//! The device of an array: by its pointer, or by `device=`.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ use crate::py::streams::{Argument, current};
 use crate::py::text::{attribute, beginning, refused, shown};
 use crate::stream::Stream;
 
-/// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the pointer.
+/// Asks the driver where `ptr` is. Returns the device for consumers, and the place of the producer's streams.
 pub(super) fn locate(
     driver: &Handle,
     ptr: u64,
@@ -36,8 +36,8 @@ pub(super) fn locate(
     as_wanted(own_device(found), wanted).map(|device| (device, Place::owning(found)))
 }
 
-/// Where an array without items is: what the caller wants; or where its pointer is, though it needs none, or where the
-/// stream is that the caller names, or where its producer says; else where the thread works.
+/// The device of an array without items. In order: `device=`, the pointer's device, the GPU of a named
+/// stream, the producer's statement, the thread's current GPU.
 #[cold]
 pub(super) fn without_items(
     driver: &Handle,
@@ -65,8 +65,9 @@ pub(super) fn without_items(
     at(said()?.unwrap_or(Device::cuda(here.ordinal)))
 }
 
-/// What says where an array of `x` is, that has no pointer: its `__dlpack_device__`, unless that comes from here; its
-/// `device`, or that one's number; or the context of the stream that its dict names.
+/// The device that `x`, whose array has no pointer, states. In order: `__dlpack_device__`, the `device`
+/// attribute, the context of its dict's stream. If this thread is asking `x` already, `__dlpack_device__` is
+/// not called.
 #[cold]
 pub(super) fn said_device(
     x: &Bound<'_, PyAny>,
@@ -96,8 +97,8 @@ pub(super) fn said_device(
     Ok(Some(Device::cuda(place.ordinal)))
 }
 
-/// The number of a GPU, as libraries write it: an integer, text such as `cuda:1`, or an object with one as `index`,
-/// `id`, `device_id` or `ordinal`. Those of other accelerators and of the host have none.
+/// The number of a GPU, as libraries write it: an integer, text such as `cuda:1`, or an object with `index`,
+/// `id`, `device_id` or `ordinal`. `None` for the host and for other accelerators.
 fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = device.py();
     let number = |value: &Bound<'_, PyAny>| -> PyResult<Option<i32>> {
@@ -133,7 +134,7 @@ fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     Ok(None)
 }
 
-/// The device of memory that the driver knows so.
+/// The device of memory, as DLPack names it.
 const fn own_device(found: Pointer) -> Device {
     match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),
@@ -142,7 +143,7 @@ const fn own_device(found: Pointer) -> Device {
     }
 }
 
-/// Refuses a GPU that this machine does not have, as `field` names it by `got`.
+/// Refuses a GPU that this machine does not have. The message says `got` for `field`.
 pub(crate) fn check_exists(
     driver: &Handle,
     ordinal: i32,
@@ -158,12 +159,12 @@ pub(crate) fn check_exists(
     }
 }
 
-/// The device of memory that is on `own`, as the caller wants it handed out.
+/// The device that consumers see for memory on `own`. Refuses `wanted` if it does not fit the memory.
 pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     match wanted {
         None => Ok(own),
         Some(device) if device == own => Ok(own),
-        // Managed and pinned memory is reached by every device under unified addressing.
+        // Under unified addressing, every GPU reaches managed and pinned memory.
         Some(device) if device.kind == MemoryKind::Device && own.kind != MemoryKind::Device => {
             Ok(device)
         }
@@ -180,11 +181,11 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Refuses memory of which an unknown producer says where it is, if the driver does not know it, or knows it as a GPU's
-/// that was not named: what is said to be pinned or managed is read by the host.
+/// Checks an unknown producer's claim about its device against the driver. The host reads memory that is
+/// claimed as pinned or managed.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
-    // Without a driver an array is looked at all the same.
+    // Without a driver there is nothing to check.
     if array.ptr() == 0 || driver.get().is_err() {
         return Ok(());
     }
@@ -197,10 +198,10 @@ pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     Ok(())
 }
 
-/// The GPU that the calling thread works on.
+/// The calling thread's current GPU.
 pub(crate) fn current_ordinal(driver: &Handle) -> Result<i32> {
     let driver = driver.get()?;
-    // A thread without a context works on device 0, as CUDA's runtime has it.
+    // A thread without a context works on device 0, as in CUDA's runtime.
     if driver.current_context()?.is_none() { Ok(0) } else { driver.current_ordinal() }
 }
 

@@ -1,4 +1,4 @@
-//! Whose stream a dict's array is ready on, and what keeps that stream.
+//! The stream that a dict's array is ready on, and what keeps that stream alive.
 
 use pyo3::prelude::*;
 
@@ -14,24 +14,24 @@ use crate::py::streams::{StreamRef, Unnamed, WaitReason, current, ready_by, wait
 use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
-/// Whose stream a dict's array is ready on.
+/// What is needed to find the stream that a dict's array is ready on.
 pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
     pub(super) place: Place,
     pub(super) owner: &'a Bound<'py, PyAny>,
-    /// Whether it was read from the owner, which vouches for the stream that its own dict names.
+    /// Whether the dict was read from the owner, which then vouches for the stream.
     pub(super) exports: bool,
     /// The address of the array.
     pub(super) ptr: u64,
     pub(super) of_owner: &'a Facts,
-    /// The object of the stream that the array is ready on, where it was read.
+    /// The stream object that the array's attributes gave.
     pub(super) object: Option<&'a Bound<'py, PyAny>>,
-    /// Whether its library hands out dicts that it read before.
+    /// Whether the library hands out dicts that it read earlier.
     pub(super) stores: bool,
 }
 
 impl DictStream<'_, '_> {
-    /// The default stream that its array is ready on, where it does not move to another.
+    /// The array's stream, if it is a default stream and the array does not move to another.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
         let Claim::Stated(Ready::On(stream)) = claim else { return None };
@@ -41,7 +41,7 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// The stream that the dict names.
+    /// The stream that the dict names, with its keeper or a stand-in.
     pub(super) fn exported(
         &self,
         py: Python<'_>,
@@ -56,24 +56,24 @@ impl DictStream<'_, '_> {
         }
     }
 
-    /// Whether the stream of its arrays is that of the moment: CuPy's.
+    /// Whether the dict names the library's current stream (CuPy).
     const fn is_of_now(&self) -> bool {
         self.of_owner.has(Habit::NamesCurrentStream)
     }
 
-    /// Whether its dict may name another stream later. Each array of Numba's has an object for its own.
+    /// Whether the dict may name another stream later. A Numba array keeps its own stream object.
     const fn moves(&self) -> bool {
         !self.is_of_now() && !self.of_owner.has(Habit::KeepsStreamObject)
     }
 
-    /// Whether the dict that names `stream` was read of another array before, whose stream may be destroyed by now.
+    /// Whether the library read this dict from another array earlier. `stream` may be destroyed by now.
     pub(super) const fn is_stored(&self, stream: Stream) -> bool {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// The stream that such a dict names, if a library never destroys it. Else it is not touched: where it has to be
-    /// `ordered`, the host waits. Also if a library works there now: that stream may have the handle of one that was
-    /// destroyed.
+    /// The stream that a stored dict names, if its library never destroys streams. Otherwise the bridge does
+    /// not use the stream, and the host waits if `ordered`. A current stream with the same handle proves
+    /// nothing: CUDA may reuse handles.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
@@ -93,8 +93,8 @@ impl DictStream<'_, '_> {
         Ok((Ready::Nothing, None, None))
     }
 
-    /// Makes the stream `declared`, which the caller says that work is pending on, wait for the stream that the dict names.
-    /// Returns what keeps that one; nothing where both are the same.
+    /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names.
+    /// Returns what keeps the dict's stream; `None` if both are one stream.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,
@@ -106,7 +106,7 @@ impl DictStream<'_, '_> {
         }
         let kept = if self.is_stored(named) {
             let (_, pooled, _) = self.stored(py, named, (Request::Unspecified, true))?;
-            // Else the host has waited.
+            // Without a pooled stream the host has waited.
             if pooled.is_none() {
                 return Ok(None);
             }
@@ -118,8 +118,8 @@ impl DictStream<'_, '_> {
         Ok(kept)
     }
 
-    /// Makes the stream that a dict by itself names wait for the stream that its owner's own dict names for the same memory.
-    /// Returns what keeps that one; nothing where both are the same.
+    /// Makes the stream of a separate dict wait for the stream that the owner's own dict names for this
+    /// memory. Returns what keeps the owner's stream; `None` if both are one stream.
     #[cold]
     pub(super) fn order_owners(
         &self,
@@ -140,7 +140,7 @@ impl DictStream<'_, '_> {
         Ok(Some(kept))
     }
 
-    /// Makes `later` wait for the work on the stream `earlier` of this place.
+    /// Makes `later` wait for work on `earlier`, a stream of this place.
     fn order(
         &self,
         py: Python<'_>,
@@ -152,13 +152,13 @@ impl DictStream<'_, '_> {
         Ok(())
     }
 
-    /// The owner, as what keeps the stream that its dict names; `vouched` is who keeps it, too.
+    /// The owner, as the keeper of the stream that its dict names. `vouched` keeps the stream as well.
     fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
         let says = (self.moves(), vouched, self.of_owner.says_what_is_pending());
         StreamRef::exported(self.driver, named, (self.owner, self.ptr), says)
     }
 
-    /// The exporter of a dict that names no stream, which may name one later.
+    /// The exporter of a dict that names no stream now and may name one later.
     pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
         if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {
             return Ok(None);
@@ -167,12 +167,13 @@ impl DictStream<'_, '_> {
         Unnamed::new(self.driver, self.place, (self.owner, self.ptr), is_idle).map(Some)
     }
 
-    /// Whether a dict by itself, which says `ready`, is the owner's own.
+    /// Whether a separate dict, which says `ready`, matches the owner's own dict.
     fn is_of_owner(&self, ready: Ready) -> PyResult<bool> {
         Ok(!self.owner.is_instance_of::<View>() && ready_by(self.owner, self.ptr)? == Some(ready))
     }
 
-    /// What keeps the stream that the dict names, if something does: by the specification the exporter does; CuPy's arrays do not.
+    /// What keeps the dict's stream alive, if anything does. By the specification the exporter keeps it;
+    /// CuPy's arrays do not.
     pub(super) fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let (Some(object), Stream::Handle(_)) = (self.object, stream)
@@ -190,7 +191,7 @@ impl DictStream<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        // A dict by itself may be the owner's own.
+        // A separate dict may be the owner's own.
         if (self.exports && !of_now) || (moves && self.is_of_owner(Ready::On(stream))?) {
             return self.exporter(alive, vouched).map(Some);
         }

@@ -1,9 +1,9 @@
-//! Takes in an array that speaks DLPack: by the exchange API, by `__dlpack__`, or as a capsule.
+//! Imports an array by DLPack: by the exchange API, by `__dlpack__`, or as a capsule.
 //!
-//! Producers differ in what they take: JAX's `__dlpack__` fails on -1 and always returns a legacy
-//! capsule, torch refuses stream 2 and tensors that are not on the current device, Warp and others
-//! take no `max_version` (facts measured on torch 2.11 and JAX 0.11.2). So a refused argument is left
-//! out, and the capsule's name decides, never what was asked for.
+//! Producers accept different arguments. JAX's `__dlpack__` fails on -1 and always returns a legacy capsule.
+//! PyTorch refuses stream 2, and tensors that are not on the current device. Warp and others take no
+//! `max_version` (torch 2.11, JAX 0.11.2). So the bridge leaves a refused argument out, and the capsule's
+//! name tells its version.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::intern;
@@ -34,7 +34,7 @@ use crate::py::streams::{Argument, StreamRef, current};
 use crate::py::text::{an_object, refused};
 use crate::stream::{Alive, Ready, Request, Stream};
 
-/// By the exchange API. The tensor is ready on the library's current work stream.
+/// Imports by the exchange API. The tensor is ready on the library's current work stream.
 #[inline(always)]
 pub(crate) fn exchange(
     door: &'static str,
@@ -76,8 +76,8 @@ pub(crate) fn exchange(
     Ok(source)
 }
 
-/// By `__dlpack__`. `known` are the facts of the array that it is of; `consumer` is the stream that was said to be the consumer's, whatever is
-/// asked for.
+/// Imports by `__dlpack__`. `known` are the facts of the array that `x` stands for. `consumer` is the stream
+/// that the caller named as the consumer's; `argument` is the stream that is requested.
 pub(crate) fn protocol(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -92,8 +92,8 @@ pub(crate) fn protocol(
     let quick = quick.map_err(Refused::ByProducer)?;
     let device = if quick.is_none() { declared_device(x)? } else { None };
     guards::check(x, facts, None)?;
-    // If the library names its stream, its `__dlpack__` is asked for no order: the bridge orders the hand-over and the
-    // end. What our own views name is ordered only where their table exports them.
+    // If the library names its stream, `__dlpack__` is asked for no order: the bridge orders the hand-over
+    // and the end. The bridge's own views are left out: their `__dlpack__` makes the requested stream wait.
     let own = match device {
         Some(device)
             if known.producer == ProducerKind::Foreign
@@ -140,14 +140,14 @@ pub(crate) fn protocol(
     if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
         presume(py, door, known, (&driver, place), argument)?;
     }
-    // What it was asked for is ready there; the stream is the call's own.
+    // The array is ready on the requested stream. `argument` keeps that stream.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
     let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
     let (told, producer, kept) = of_work.unwrap_or_else(asked);
-    // The stream that its dict names is the producer's, and so is the one that it names at the end.
+    // The dict's stream is the producer's, now and at the end.
     let by_dict = (&driver, place, array.ptr());
     let (producer, unnamed) = match producer {
         None => (dict.kept(x, known, by_dict)?, dict.unnamed(x, known, by_dict)?),
@@ -158,16 +158,16 @@ pub(crate) fn protocol(
     source.set_place(place);
     source.produced(told, producer, kept);
     source.keep_unnamed(unnamed);
-    // It was asked for a stream in this call.
+    // This call requested a stream, so the stream of an earlier request is not needed.
     drop(source.find_home(py, context));
     hand_over(door, py, &mut source, To { ready_on: ready, also, ..To::of(argument) })?;
-    // Last: what fails before leaves the capsule as it was.
+    // Last: a failure before this leaves the capsule unconsumed.
     source.take(capsule::take(capsule)?);
     Ok(source)
 }
 
-/// Where it is not known what a library does with the stream that its `__dlpack__` is asked for, the consumer's waits for
-/// the legacy default stream, too, where work goes that names no stream.
+/// If the bridge does not know whether a library orders the requested stream, the consumer's stream also
+/// waits for the legacy default stream. Work that names no stream goes there.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -184,7 +184,7 @@ fn presume(
     Ok(())
 }
 
-/// Has a producer make its memory ready on the legacy default stream of `place`, by its `__dlpack__`.
+/// Calls `__dlpack__` to make the memory ready on the legacy default stream of `place`.
 pub(super) fn make_ready(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
@@ -196,9 +196,9 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// A bare capsule, ready on the legacy default stream, or one of ours, ready on the stream that it was made for. A capsule
-/// with a copy is taken: its holder has asked
-/// for the copy. The capsule owns its tensor until [`consume`].
+/// Imports a bare capsule. It is ready on the legacy default stream; one of the bridge's own, on the stream
+/// that it was made for. A capsule that is flagged as a copy is accepted: its holder requested the copy. The
+/// capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -209,7 +209,7 @@ pub(crate) fn capsule(
     let Held { array, context, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
-    // Without a driver a capsule is read all the same.
+    // Without a driver the capsule is read unchecked.
     if array.ptr() != 0 && driver.get().is_ok() {
         if array.device().kind == MemoryKind::Device {
             check_exists(&driver, place.ordinal, "device", format_args!("(2, {})", place.ordinal))?;
@@ -235,7 +235,7 @@ pub(crate) fn capsule(
     Ok(source)
 }
 
-/// Refuses a stream that is not of the GPU of a capsule's array, which stays as it is.
+/// Refuses a stream of another GPU than the capsule's array. The capsule stays unconsumed.
 pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -> PyResult<()> {
     let Held { array, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(x.py(), call))?;
@@ -243,7 +243,7 @@ pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -
     Ok(check_argument(&array, &driver, argument, place).map(drop)?)
 }
 
-/// Takes the tensor out of the capsule that `source` came as.
+/// Takes the tensor out of the capsule that `source` came from.
 pub(crate) fn consume(py: Python<'_>, source: &mut Holding) -> PyResult<()> {
     if source.by == By::Capsule
         && let Some(capsule) = source.object(py)
@@ -253,12 +253,12 @@ pub(crate) fn consume(py: Python<'_>, source: &mut Holding) -> PyResult<()> {
     Ok(())
 }
 
-/// The capsule that `source` came as, whose tensor is taken out when all is done that may be refused.
+/// The capsule that `source` came from. Its tensor is taken out after the last step that may refuse.
 pub(crate) fn consume_later(py: Python<'_>, source: &mut Holding) -> Option<Unconsumed> {
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
 
-/// Where the streams of `array` are, on a GPU that is open.
+/// The place of the streams of `array`. Opens its GPU.
 #[inline(always)]
 pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Result<Place> {
     let place = place_of(driver, array)?;
@@ -266,13 +266,13 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
     Ok(place)
 }
 
-/// The device that the producer names, refused before it is asked for a capsule where CUDA cannot
-/// reach it. A producer without `__dlpack_device__` is asked all the same.
+/// The device that the producer states. Refuses one that CUDA cannot reach, before a capsule is requested.
+/// `None` without `__dlpack_device__`.
 fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }
 
-/// Refuses a capsule of another GPU than the producer names.
+/// Refuses a capsule whose GPU differs from the GPU that the producer states.
 fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     let (Some(named), said) = (named, array.device()) else { return Ok(()) };
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
@@ -282,7 +282,7 @@ fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
 
-/// Whether the capsule of an array says that its memory is the CPU's.
+/// Whether the array's capsule states CPU memory.
 #[cold]
 pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some((answer, _)) = answered(x.py(), call(x, None))? else { return Ok(false) };
@@ -290,8 +290,8 @@ pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
-/// Calls `ask` with the GPU of `device` current: some producers export from the current one only. Pinned and
-/// managed memory says (kind, 0) wherever it was made, so that the caller's own GPU stays current.
+/// Calls `ask` with the GPU of `device` current: some producers export only from the current GPU. Pinned and
+/// managed memory always states device 0, so the caller's GPU stays current for it.
 fn on_device<R, E: From<Error>>(
     py: Python<'_>,
     driver: &Handle,

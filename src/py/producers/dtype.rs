@@ -1,7 +1,8 @@
-//! The names of element types: what `x.dtype` says, and what `dtype=` may be.
+//! The names of element types: from `x.dtype`, and from `dtype=`.
 //!
-//! A typestr may say no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in TensorRT-LLM's. So an
-//! object's own `dtype` counts where both have one size, and is refused where DLPack has no such type.
+//! A typestr may give no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in
+//! TensorRT-LLM's. So the object's own `dtype` counts if both have one size. The bridge refuses it if DLPack
+//! has no such type.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,7 +16,7 @@ use crate::py::interpreter::answered;
 use crate::py::numpy;
 use crate::py::text::{attribute, beginning, shown};
 
-/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or what it prints as
+/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or its printed form
 /// (`torch.bfloat16`).
 pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = dtype.py();
@@ -28,13 +29,13 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     } else {
         shown(dtype)?
     };
-    // Of `torch.bfloat16` the last; what no name is stays whole.
+    // Keeps the last part of `torch.bfloat16`. Text that is no name stays whole.
     let is_name = text.chars().all(|one| one.is_alphanumeric() || matches!(one, '_' | '.'));
     let last = if is_name { text.rsplit('.').next() } else { Some(&*text) };
     Ok(last.map(str::to_owned))
 }
 
-/// The name of the element type that `x.dtype` has.
+/// The name of the element type of `x.dtype`.
 pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     match answered(x.py(), x.getattr(intern!(x.py(), "dtype")))? {
         Some(dtype) => name_of(&dtype),
@@ -42,7 +43,7 @@ pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
 }
 
-/// The element type that `dtype` names, if both protocols have it, in the byte order of this machine.
+/// The element type that `dtype` names, if both protocols have it. `None` for the other byte order.
 pub(super) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     if is_swapped(dtype)? {
         return Ok(None);
@@ -54,7 +55,7 @@ fn is_swapped(dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(attribute(dtype, intern!(dtype.py(), "byteorder"))?.is_some_and(|order| order == ">"))
 }
 
-/// Refuses a `dtype=` that names a type of another size than `dtype`, or none.
+/// Refuses a `dtype=` that is unknown, or has another size than `dtype`.
 pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> PyResult<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let name =
@@ -66,8 +67,8 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
     Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
-/// The type of items that are `said` by a typestr, and by `x.dtype`, which counts if both have one size. Items of another
-/// size are several to an element, as those of Warp's vectors are.
+/// The element type of `x`, whose typestr says `said`. `x.dtype` counts if both have one size. With another
+/// size, several items make one element, as in Warp's vectors.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &Facts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),
@@ -84,15 +85,15 @@ fn agreed_with(own: &Bound<'_, PyAny>, said: Dtype) -> PyResult<Dtype> {
         }
         return Ok(if named.itemsize() == said.itemsize() { named } else { said });
     }
-    // Of another library's type that has no name here nothing is known.
+    // The bridge knows nothing about another library's type without a name here.
     if is_numpys && !said.is_opaque() && itemsize(own)? == Some(said.itemsize()) {
         return Err(differ(own, said.typestr())?);
     }
     Ok(said)
 }
 
-/// The `dtype` of `x`, an array of items that DLPack has no word for, of which its dict says `words`: NumPy's own, which
-/// has what a `descr` has not. Refused where it says something else.
+/// The NumPy `dtype` of `x`, whose items DLPack cannot express. It says more than `words`, the dict's
+/// entries: a `descr` is not complete. Refuses a `dtype` that contradicts them.
 pub(super) fn exact<'py>(
     x: &Bound<'py, PyAny>,
     facts: &Facts,
@@ -110,7 +111,7 @@ pub(super) fn exact<'py>(
     if itemsize(&own)? != itemsize(by_words.as_any())? {
         return Ok(None);
     }
-    // A typestr of bytes says nothing of what they are.
+    // A typestr of raw bytes does not say what the bytes are.
     let has_fields = words.contains(intern!(py, "descr"))?;
     let typestr = attribute(by_words.as_any(), intern!(py, "str"))?.unwrap_or_default();
     if has_fields || !typestr.contains('V') {

@@ -1,4 +1,5 @@
-//! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers differ in what they take: what one refuses is left out.
+//! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers accept different arguments: the bridge
+//! leaves a refused one out.
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::intern;
@@ -16,7 +17,7 @@ use crate::py::streams::argument::index;
 use crate::py::text::{refused, shown};
 use crate::stream::{Request, Stream};
 
-/// The same as [`ask`] where it can be had without the device that the array names, or its context.
+/// [`ask`] without the array's device or context; `None` if the library has no such way.
 pub(super) fn ask_quickly<'py>(
     x: &Bound<'py, PyAny>,
     facts: &Facts,
@@ -27,7 +28,7 @@ pub(super) fn ask_quickly<'py>(
     Ok(capsules.quickly(x, stream.handle())?.map(|capsule| (capsule, stream)))
 }
 
-/// Asks for a capsule, and says what its memory is ready on.
+/// Requests a capsule. Returns it with the stream that its memory is ready on.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
     facts: &Facts,
@@ -42,7 +43,7 @@ pub(super) fn ask<'py>(
         _ => call(x, stream),
     };
     match request {
-        // It has no word for none.
+        // These libraries' `__dlpack__` cannot be asked for no order.
         Request::NoOrder if facts.capsules.is_some() => Ok((call(x, Some(legacy))?.0, legacy)),
         _ if facts.has(Habit::TakesNoStream) => Ok((call_with(x, x.py().None())?.0, legacy)),
         Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),
@@ -52,7 +53,7 @@ pub(super) fn ask<'py>(
             Err(refused) => match call(x, Some(legacy)) {
                 Ok((capsule, _)) => Ok((capsule, legacy)),
                 Err(error) => {
-                    // A producer may keep one exception and raise it every time.
+                    // A producer may raise the same exception object every time.
                     if !error.value(x.py()).is(refused.value(x.py())) {
                         error.set_context(x.py(), Some(refused));
                     }
@@ -74,7 +75,7 @@ pub(super) fn ask<'py>(
     }
 }
 
-/// Asks an array on the host for a capsule. There is no stream.
+/// Requests a capsule from an array on the host, which has no stream.
 pub(super) fn ask_on_host<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     let newest = PyDict::new(py);
@@ -88,9 +89,9 @@ pub(super) fn ask_on_host<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
     })
 }
 
-/// Calls `__dlpack__` for a stream, or for none (-1), leaving out what a producer does not take; the flag
-/// says whether the stream was passed. A producer without that argument makes its memory ready on the legacy default stream,
-/// as the specification says for `None`.
+/// Calls `__dlpack__` for a stream, or for no order (-1). Leaves out arguments that the producer refuses. The
+/// flag tells whether the stream was passed. Without that argument, memory is ready on the legacy default
+/// stream, as the specification says for `None`.
 pub(super) fn call<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<Stream>,
@@ -112,7 +113,7 @@ fn call_with<'py>(
     asking(x, || call_without(x, &arguments))
 }
 
-/// Calls `__dlpack__` with the arguments, with the stream alone, or with none.
+/// Calls `__dlpack__` with all arguments, then with the stream alone, then with none.
 fn call_without<'py>(
     x: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyDict>,
@@ -134,7 +135,8 @@ fn call_without<'py>(
     }
 }
 
-/// The device that `__dlpack_device__` names, refused by the inner error; `None` of a producer without that method.
+/// The device that `__dlpack_device__` names; the inner error refuses it. `None` if the producer lacks the
+/// method.
 pub(crate) fn dlpack_device(x: &Bound<'_, PyAny>) -> Result<Option<Result<Device>>, Refused> {
     let py = x.py();
     let method = match x.getattr(intern!(py, "__dlpack_device__")) {

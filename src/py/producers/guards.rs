@@ -1,5 +1,5 @@
-//! What neither DLPack's exchange API nor a CAI dict says of a tensor, and would lose silently:
-//! gradients, lazy conjugation and negation, sparse layouts. Torch has them, and Paddle the first.
+//! Refuses tensors that DLPack's exchange API and CAI dicts would silently export wrong: gradients, lazy
+//! conjugation and negation, sparse layouts. Torch has all of them; Paddle has gradients.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,8 +15,8 @@ use crate::py::interpreter::{answered, is_interrupt};
 use crate::py::native::Question;
 use crate::py::text::{an_object, printed, type_name};
 
-/// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` spares
-/// the questions whose answer the type fixes; `None` asks all of them.
+/// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` saves the
+/// questions that a type answers; `None` asks all.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
     let bits = match &facts.lazy {
@@ -34,7 +34,7 @@ pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -
     found?.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// What is to be refused, as a tensor of torch's answers.
+/// The reason to refuse a torch tensor, by its own answers.
 #[inline(always)]
 fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
     let found = if dtype.is_none_or(Dtype::is_inexact) && bits.requires_grad.ask(x)? {
@@ -49,8 +49,8 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
     Ok(Some(Error::new(found.0, found.1)))
 }
 
-/// Refuses a tensor of another library that autograd follows, as its type or the object itself has it. What is neither
-/// True nor False, such as a method, says nothing.
+/// Refuses another library's tensor that autograd follows, by its type's or its own attribute. A value that
+/// is neither True nor False, such as a method, says nothing.
 #[inline(never)]
 fn followed(
     x: &Bound<'_, PyAny>,
@@ -78,8 +78,8 @@ fn followed(
     Ok(())
 }
 
-/// The same of a tensor that answered by `error`: classes of torch's that let nothing be done with their tensors but
-/// exporting them, as `ReadOnlyTensorWrapper`, refuse every question. The library itself answers for them.
+/// Asks again, through the library. Some of torch's classes, such as `ReadOnlyTensorWrapper`, refuse every
+/// question but the export.
 #[cold]
 fn behind_wrapper<R>(
     x: &Bound<'_, PyAny>,
@@ -99,7 +99,7 @@ fn behind_wrapper<R>(
     answered(py, asked)?.ok_or(error)
 }
 
-/// Refuses a masked array, as NumPy's are: its `__dlpack__` gives the values without the mask.
+/// Refuses a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask.
 pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
     match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
@@ -108,7 +108,7 @@ pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// A producer's own failure, and what it was about, where it was about the layout.
+/// Explains a producer's failure. If the tensor's layout has no strides, the error names the layout.
 #[cold]
 pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> Refused {
     if is_interrupt(x.py(), &error) {
@@ -125,8 +125,8 @@ pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> Refu
     }
 }
 
-/// What was wrong with a tensor: where it has no memory of its own, as PyTorch's distributed tensors and its other
-/// wrappers, who has it.
+/// Explains a null pointer. A wrapper, such as PyTorch's distributed tensors, has no memory of its own; the
+/// error names its class.
 #[cold]
 pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &Facts, error: Error) -> Refused {
     if error.kind() != Kind::NullData {
@@ -147,7 +147,7 @@ const fn has_bits(facts: &Facts) -> bool {
     matches!(facts.lazy, Some(Lazy::Bits(_)))
 }
 
-/// Refuses a layout that has no strides.
+/// Refuses a layout without strides.
 pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<()> {
     match unstrided(x, facts)? {
         Some(unstrided) => Err(unstrided.into()),
@@ -167,7 +167,7 @@ fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Error>> {
         Some(layout) if !layout.ends_with("strided") => {
             Some(Error::new(Kind::SparseLayout, layout))
         }
-        // One of tensors side by side says that it is strided.
+        // A nested tensor without jagged layout says that it is strided.
         _ => {
             let nested = answered(py, x.getattr_opt(intern!(py, "is_nested")))?.flatten();
             let is_nested = nested.map(|nested| flag::truth(&nested)).transpose()?.flatten();

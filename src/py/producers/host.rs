@@ -1,8 +1,8 @@
-//! Arrays in the host's memory, taken in by the same facts, guards and decoding as those of a GPU.
+//! Imports arrays in the host's memory, by the same facts, guards and decoding as a GPU's arrays.
 //!
-//! Where the object's `dtype` names an element type of as many bytes as that of its tensor, the name counts: Paddle's
-//! bfloat16 goes as `uint16`, Warp's too (Paddle 3.3, Warp 1.19). NumPy's DLPack has no word for the types of `ml_dtypes`;
-//! their arrays are asked for their bits. Refused is what is refused of an array of a GPU.
+//! The object's `dtype` counts if it has as many bytes as the tensor's type: Paddle and Warp export bfloat16
+//! as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express the types of `ml_dtypes`, so the bridge
+//! asks such an array for its bits. The refusals are those for a GPU's arrays.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
@@ -30,8 +30,8 @@ use crate::py::text::{an_object, refused};
 #[derive(Debug)]
 pub(crate) struct HostArray(pub(crate) HostTensor);
 
-/// Takes `x` in, which is on the host; for a copy it may be one of NumPy's own making, of what DLPack has no strides for.
-/// A capsule is consumed.
+/// Imports `x`, an array on the host. `for_copy` allows NumPy's copy of an array whose strides DLPack cannot
+/// express. A capsule is consumed.
 pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTensor> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         return HostTensor::take(capsule);
@@ -66,7 +66,7 @@ pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTens
     Ok(tensor)
 }
 
-/// The tensor of `x`, by the best way that its type has.
+/// The tensor of `x`, by the best way that its type offers.
 fn tensor(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<HostTensor> {
     if let Some(table) = facts.table
         && facts.has_still(table, x)?
@@ -80,8 +80,8 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// The tensor of NumPy's copy of `x`, which NumPy's DLPack has no strides for. What is left is refused with what is said of
-/// such an array of a GPU.
+/// The tensor of a NumPy copy of `x`, whose strides NumPy's DLPack cannot express. Otherwise the refusal for
+/// such an array on a GPU.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };
@@ -112,7 +112,7 @@ fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     Ok(own_name(x)?.as_deref().and_then(Dtype::from_name))
 }
 
-/// The same array of unsigned integers, where it is one of NumPy's of a type that NumPy's DLPack has no word for.
+/// A NumPy array as unsigned integers, if NumPy's DLPack cannot express its type.
 fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let Some(dtype) = named(x)?.filter(|named| named.is_opaque()) else { return Ok(None) };
@@ -122,8 +122,8 @@ fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     x.call_method1(intern!(py, "view"), (format!("u{}", dtype.itemsize()),)).map(Some)
 }
 
-/// Whether its element type may be one that other libraries have. Words, dates, objects, long doubles and the other byte
-/// order are NumPy's alone.
+/// Whether other libraries may have the element type. Only NumPy has text, dates, objects, long doubles and
+/// the other byte order.
 pub(crate) fn may_be_shared(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let Some(dtype) = x.getattr_opt(intern!(py, "dtype"))? else { return Ok(true) };
@@ -187,5 +187,5 @@ impl HostArray {
     }
 }
 
-/// DLPack's pair of the host's memory.
+/// DLPack's device pair for the host's memory.
 const CPU: (u32, i32) = (1, 0);

@@ -1,4 +1,4 @@
-//! The host's wait for producers that say nothing of streams, with a warning once for each type.
+//! Makes the host wait for producers that name no stream, with one warning for each type.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -13,8 +13,8 @@ use crate::py::interpreter::program_line;
 use crate::py::streams::{WaitReason, wait_for_all};
 use crate::py::text::type_name;
 
-/// The host waits for all that `owner`, which says nothing of streams, may have pending. `has_dict` tells whether
-/// `from_cai` takes it.
+/// Makes the host wait for all work that `owner`, which names no stream, may have pending. `has_dict` tells
+/// whether `from_cai` accepts `owner`.
 pub(super) fn wait(
     owner: &Bound<'_, PyAny>,
     has_dict: bool,
@@ -24,7 +24,7 @@ pub(super) fn wait(
     Ok(wait_for_all(owner.py(), "from_cai", driver, place, WaitReason::SilentDict)?)
 }
 
-/// More types without a stream than a program has.
+/// The most types to remember: more than a program has.
 const MOST: usize = 4096;
 
 fn warn_once(owner: &Bound<'_, PyAny>, has_dict: bool) -> PyResult<()> {
@@ -47,7 +47,7 @@ fn warn_once(owner: &Bound<'_, PyAny>, has_dict: bool) -> PyResult<()> {
     let text = CString::new(text).unwrap_or_default();
     let level = program_line(py)?.map_or(1, |line| line.level);
     PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, level)?;
-    // Only now: if warnings are errors, the next import is refused as well.
+    // Only now: if warnings are errors, the next import must be refused too.
     warned().get_or_insert_default().insert(name);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The dict of an object, or why it has none.
+//! Reads an object's CAI dict, or explains why it has none.
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
@@ -14,7 +14,7 @@ use crate::py::local::asking;
 use crate::py::streams::argument::pair;
 use crate::py::text::{an_object, printed, type_name};
 
-/// The dict.
+/// The dict of `x`; `x` itself, if it is a dict.
 pub(super) fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, PyDict>> {
     if facts.producer == ProducerKind::Dict {
         return Ok(x.cast::<PyDict>()?.clone());
@@ -35,7 +35,7 @@ pub(super) fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<B
     }
 }
 
-/// Why an object has no dict to read: it is on the CPU, or it speaks no CAI.
+/// Why an object has no dict: it is on the CPU, or it does not speak CAI.
 #[cold]
 fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();

@@ -1,4 +1,4 @@
-//! Taking an array in: what its type is known to do, and the ways that it can come.
+//! Imports an array: the facts of its type, and each way to import it.
 
 mod attributes;
 mod bases;

@@ -1,9 +1,9 @@
-//! Arrays that are read by their own attributes: what their dict says, at half its cost or less.
+//! Reads arrays by their attributes, for at most half the cost of their dict.
 //!
-//! The first array of a type is read both ways. Where the answers differ, or the attributes are others than
-//! those known here, arrays of that type are read by their dict.
+//! The bridge reads the first array of a type both ways. If the answers differ, or the attributes are not the
+//! known ones, it reads arrays of that type by their dict.
 //!
-//! Of one thing the attributes are right and a dict is not: the strides that [`super::strides`] adds to some dicts.
+//! Only strides may differ: [`super::strides`] adds strides to dicts that lack them.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -21,17 +21,18 @@ use crate::py::native;
 use crate::py::numpy;
 use crate::stream::{Ready, Stream, Thread};
 
-/// An array that was read, all but its layout and its stream.
+/// The address, element type and reach of an array.
 type Array = (u64, Dtype, Reach);
 
-/// What an array says.
+/// An array's description and what names its stream.
 pub(super) struct Attributes<'py> {
-    /// What its dict would say.
+    /// The content that the array's dict would have.
     pub(super) decoded: Decoded,
     pub(super) stream: Names<'py>,
 }
 
-/// The attributes of `kind`, the type of `x`, as `library` knows them; `None` where its arrays are read by their dict.
+/// How to read arrays of `kind`, the type of `x`, by attributes that `library` knows; `None` to read their
+/// dict.
 pub(super) fn parts(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,
@@ -39,7 +40,7 @@ pub(super) fn parts(
     library: Option<&'static dyn Library>,
 ) -> PyResult<Option<Parts>> {
     let py = x.py();
-    // A class that is derived of its own may say something else.
+    // A class that derives from the library's may say something else.
     let is_read = habits.has(Habit::NamesCurrentStream) || habits.has(Habit::KeepsStreamObject);
     let Some(library) = library.filter(|_| is_read) else { return Ok(None) };
     let found = answered(py, library.parts(x, kind))?.flatten();
@@ -57,7 +58,7 @@ pub(super) fn parts(
     Ok(None)
 }
 
-/// Whether the attributes of `x` say what its dict does.
+/// Whether the attributes of `x` agree with its dict.
 fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
@@ -70,7 +71,7 @@ fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> 
     Ok(!by_dict.readonly && (ptr, dtype) == (by_dict.ptr, by_dict.dtype) && same_layout)
 }
 
-/// What `x` says, whose layout is put into `layout`; `None` where its dict has to be asked.
+/// Reads `x`, and writes its layout to `layout`; `None` if its dict must be read.
 fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Option<Array>> {
     let Some(shape) = native::tuple(&parts.shape.answer(x)?) else { return Ok(None) };
     let strides = match &parts.contiguous {
@@ -83,11 +84,11 @@ fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Op
     let Some(dtype) = numpy::known(&parts.dtype.answer(x)?) else { return Ok(None) };
     let (shape, itemsize) = (shape.as_slice(), dtype.itemsize());
     let steps = strides.as_ref().map(Dims::as_slice);
-    // What is refused is so by the dict, or goes on as that has it.
+    // The dict decides what is refused.
     let Ok(mut reach) = layout.set_bytes(shape, steps, itemsize) else { return Ok(None) };
     let thin = || shape.iter().any(|&extent| extent < 2);
     if strides.is_some() && layout.is_contiguous() && thin() {
-        // Its dict has no strides then, whatever those of extents of 1 are.
+        // In this case the dict has no strides, whatever the strides of axes with extent 1 are.
         reach = layout.set_bytes(shape, None, itemsize)?;
     }
     if layout.size() == 0 {
@@ -96,7 +97,7 @@ fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Op
     Ok(parts.address.read(x)?.map(|ptr| (ptr, dtype, reach)))
 }
 
-/// What `x` says of itself, as [`cai_dict::decode`] has it; `None` where its dict has to be asked.
+/// Describes `x` as [`cai_dict::decode`] does; `None` if its dict must be read.
 pub(super) fn decode<'py>(
     parts: &Parts,
     x: &Bound<'py, PyAny>,
@@ -109,7 +110,7 @@ pub(super) fn decode<'py>(
     Ok(Some(Attributes { decoded, stream }))
 }
 
-/// The stream that a library works on at `place`, as a dict names it that is read there.
+/// The library's current stream at `place`, as a claim of the dict.
 pub(super) fn current(py: Python<'_>, current: &dyn Current, place: Place) -> PyResult<Claim> {
     let native = current.native(py, place.ordinal)?.unwrap_or_default();
     Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))

@@ -1,4 +1,4 @@
-//! Takes in one of our own views, which knows its array, its streams and its owner.
+//! Imports one of the bridge's own views, which knows its array, its streams and its owner.
 
 use pyo3::prelude::*;
 
@@ -12,8 +12,8 @@ use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
-/// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
-/// of the producer's besides the one that the memory came from, and waits for the consumer as well.
+/// Imports a view again, with the caller's arguments. A stream that the caller declares becomes one more
+/// stream of the producer. The consumer waits for it, too.
 pub(crate) fn adapt(
     py: Python<'_>,
     mut view: Box<Holding>,
@@ -54,7 +54,7 @@ fn declare(
     {
         order_for(options.door, py, view, alive)?;
     }
-    // What a reader is told has to be of the memory's GPU.
+    // A reader may only be told a stream of the memory's GPU.
     let is_there = alive.place().ordinal == view.home.place.ordinal;
     if is_there && view.home.is_producer(alive) && view.home.stays(py, &view.driver)? {
         view.ready = Ready::On(alive.stream());

@@ -1,4 +1,4 @@
-//! Whose stream an array is ready on: what keeps that stream alive, and what others are told.
+//! The stream that an array is ready on, its keeper, and the stream that others are told.
 
 use pyo3::prelude::*;
 
@@ -11,11 +11,11 @@ use crate::py::interpreter::detach;
 use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The stream that an array is ready on, as others are told; the producer's stream; and what stands in for it, if
-/// nothing keeps it.
+/// The stream that others are told; the producer's stream; and the stream that stands in for it, if nothing
+/// keeps it.
 pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 
-/// The stream that the library of an array of those `facts` works on now, as the driver names it, if it says so.
+/// The current stream of an array's library, by the array's `facts`; `None` if the library does not say.
 pub(super) fn work_stream(
     py: Python<'_>,
     facts: &Facts,
@@ -33,9 +33,9 @@ pub(super) fn work_stream(
     }
 }
 
-/// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
-/// default stream of its GPU, at `home`, waits for it now, and stands in for it; others are told the legacy one, since
-/// the handle may be dead when they read it.
+/// Finds what keeps the producer's stream. If nothing does and the array is `passed_on`, the legacy default
+/// stream at `home` waits for the producer's now, and stands in for it. Others are told the legacy stream:
+/// the producer's handle may be dead when they read it.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
@@ -63,7 +63,7 @@ pub(super) fn of_producer(
     Ok((Ready::On(Stream::Legacy), producer, Some(StreamRef::legacy(home))))
 }
 
-/// The stream `there` that the caller declares by `stream`, for memory whose own streams are at `home`.
+/// The stream that the caller declares by `stream`, at `there`. The memory's own streams are at `home`.
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,

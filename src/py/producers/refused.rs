@@ -1,4 +1,5 @@
-//! Who refuses an array: the bridge, or its producer, which may have another protocol that can say what this one cannot.
+//! Tells a refusal by the bridge from a producer's. A producer may have another protocol that can express the
+//! array.
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,17 +8,17 @@ use crate::error::Error;
 use crate::py::errors::is_driver_error;
 use crate::py::interpreter::is_interrupt;
 
-/// Why an array was not taken in.
+/// Why an array was not imported.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The bridge refuses it.
     Here(PyErr),
-    /// The producer's own code raised this, asked for its memory.
+    /// The producer's code raised this when it was asked for its memory.
     ByProducer(PyErr),
 }
 
 impl Refused {
-    /// The same with another exception.
+    /// Replaces the exception.
     pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
         match self {
             Self::Here(error) => Self::Here(change(error)),
@@ -25,13 +26,13 @@ impl Refused {
         }
     }
 
-    /// Whether the producer has refused in a way that says no more than that this protocol cannot have the array. It is
-    /// silent of what the driver failed with, and of what an interrupt stopped.
+    /// Whether the producer's refusal only means that this protocol cannot express the array. An error of the
+    /// driver and an interrupt mean more.
     pub(crate) fn is_of_protocol(&self, py: Python<'_>) -> bool {
         let Self::ByProducer(error) = self else { return false };
         let any_of = error.is_instance_of::<PyBufferError>(py)
             || error.is_instance_of::<PyValueError>(py)
-            // NotImplementedError is one.
+            // NotImplementedError is a RuntimeError.
             || error.is_instance_of::<PyRuntimeError>(py)
             || error.is_instance_of::<PyTypeError>(py);
         any_of && !is_interrupt(py, error) && !is_driver_error(py, error)

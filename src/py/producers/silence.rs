@@ -1,8 +1,8 @@
-//! Dicts that name no stream, as those of version 0 to 2: which stream the array is ready on.
+//! Finds the stream of an array whose dict names none, such as a dict of version 0 to 2.
 //!
-//! The bridge asks the library for its current stream. If that names none, it asks `__dlpack__`, which makes the memory
-//! ready on the legacy default stream. Without both the host waits, which is right and slow, with a warning once for each
-//! type.
+//! The bridge asks the library for its current stream. If the library does not say, `__dlpack__` makes the
+//! memory ready on the legacy default stream. Without both the host waits, which is correct and slow, with
+//! one warning for each type.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,8 +19,8 @@ use crate::py::local::is_asked;
 use crate::py::streams::current;
 use crate::stream::{Ready, Stream};
 
-/// The stream that an array of `owner` is ready on at `place`, for `door`, and whose it is: the producer's own, by its
-/// exchange API, or the stream that the bridge asked `__dlpack__` for.
+/// The stream that an array of `owner` is ready on at `place`, with its keeper: the library's current stream,
+/// or the stream requested from `__dlpack__`.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
@@ -38,7 +38,7 @@ pub(super) fn settle(
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, (alive, place), true);
     }
-    // Its `__dlpack__` may be made by the bridge, of the same dict.
+    // The bridge may provide this `__dlpack__`, from the same dict.
     let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok((Ready::On(Stream::Legacy), None, None));
@@ -49,7 +49,7 @@ pub(super) fn settle(
     Ok((Ready::Nothing, None, None))
 }
 
-/// Whether the dict is one of a library's that says nothing of streams, of version 3 though it is.
+/// Whether the dict comes from a library whose version 3 dicts never name a stream.
 pub(super) fn never_names_stream(of_owner: &Facts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     let is_none = of_owner.has(Habit::AlwaysNamesNone);
     if !is_none && !of_owner.has(Habit::NeverNamesStream) {

@@ -1,7 +1,8 @@
-//! Strides that a dict leaves out and its array has.
+//! Adds strides that a dict leaves out.
 //!
-//! Numba calls an array contiguous whose only other strides are 0, as a broadcast one's (`is_contiguous`, numba-cuda
-//! 0.30.4 and numba-cuda-mlir 0.6.0), so its dict has None for them, which means a contiguous array.
+//! Numba calls an array contiguous if its only other strides are 0, such as a broadcast array
+//! (`is_contiguous`, numba-cuda 0.30.4 and numba-cuda-mlir 0.6.0). Its dict then has None as strides, which
+//! means a contiguous array.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,7 +13,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// `dict`, with the strides of `owner` where it is the dict of that array and has none: a copy then.
+/// A copy of `dict` with the strides of `owner`, if `dict` is the owner's and lacks them; else `dict`.
 pub(super) fn completed<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,
@@ -32,7 +33,7 @@ pub(super) fn completed<'py>(
     }
 }
 
-/// The strides of `owner`, if `dict` is of that array and some of them are 0.
+/// The strides of `owner`, if `dict` describes the owner's array and some strides are 0.
 fn left_out<'py>(
     dict: &Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

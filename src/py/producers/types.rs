@@ -1,4 +1,4 @@
-//! What is known of a producer's type, found out once and kept.
+//! The facts of a producer's type, found once and kept.
 
 use std::rc::Rc;
 
@@ -20,28 +20,28 @@ use crate::py::library::{self, Capsules, Library, Parts, habits_of};
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
-/// How a producer speaks.
+/// The kind of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProducerKind {
-    /// One of our own `CaiView`s.
+    /// One of the bridge's own `CaiView`s.
     CaiView,
-    /// One of our own `DLPackView`s.
+    /// One of the bridge's own `DLPackView`s.
     DLPackView,
     /// A DLPack capsule.
     Capsule,
-    /// A dict, such as `__cuda_array_interface__` returns.
+    /// A CAI dict.
     Dict,
-    /// A class: no producer, but it may own a dict's memory.
+    /// A class. It produces nothing, but may own a dict's memory.
     Class,
-    /// Something else: whatever its attributes say.
+    /// Any other object. Its attributes tell.
     Foreign,
 }
 
-/// Which of a type's objects are arrays, or are refused in place of one.
+/// Which objects of a type are arrays, or are refused as arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrays {
     All,
-    /// Those that say so by themselves.
+    /// Objects with attributes of their own that say so.
     Some,
     None,
 }
@@ -49,7 +49,7 @@ pub(crate) enum Arrays {
 impl Arrays {
     fn of(producer: ProducerKind, speaks: &Speaks, kind: &Bound<'_, PyType>) -> PyResult<Self> {
         Ok(match producer {
-            // A class has what its objects have, and is none.
+            // A class has its objects' attributes, but is no array.
             ProducerKind::Class => Self::None,
             ProducerKind::CaiView | ProducerKind::DLPackView | ProducerKind::Capsule => Self::All,
             _ if speaks.any() => Self::All,
@@ -83,42 +83,42 @@ impl Speaks {
     }
 }
 
-/// What is known of a type.
+/// The facts of a type.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(crate) struct Facts {
-    /// Which kind of producer.
     pub(crate) producer: ProducerKind,
-    /// Which of its objects are arrays.
     pub(crate) arrays: Arrays,
-    /// Its exchange API.
+    /// The type's exchange API.
     pub(crate) table: Option<Table>,
-    /// What its tensors have that DLPack cannot say, and the exchange API does not check. Torch's and Paddle's do.
+    /// Properties that DLPack cannot express and the exchange API does not check. Torch's and Paddle's
+    /// tensors have them.
     pub(super) lazy: Option<Lazy>,
-    /// Where its objects may have more than it has.
+    /// Where an object may have attributes that the type lacks.
     pub(super) more: More,
-    /// Whether it has a `dtype`.
+    /// Whether the type has a `dtype`.
     has_dtype: bool,
-    /// The attributes that its arrays are read by.
+    /// The attributes by which arrays are read in place of their dict.
     pub(super) parts: Option<Parts>,
-    /// What its library is known to do.
+    /// The habits of the type's library.
     habits: Habits,
-    /// The library, if it is known.
+    /// The type's library, if it is known.
     pub(super) library: Option<&'static dyn Library>,
-    /// What it spoke when it was looked at.
+    /// The protocols that the type spoke when it was examined.
     speaks: Speaks,
-    /// Whether the type defines a `__dlpack__` to go by.
+    /// Whether the type defines a `__dlpack__` that the bridge may use.
     pub(crate) has_dlpack: bool,
     /// Whether the type defines `__cuda_array_interface__`.
     pub(crate) has_cai: bool,
-    /// Whether it does, and is derived from NumPy's array: objects without a dict are NumPy's own.
+    /// Whether the type has a CAI dict and takes its `__dlpack__` from NumPy's array. Its objects without a
+    /// dict are NumPy's own.
     pub(crate) is_numpys: bool,
-    /// How the capsules of its arrays are had by less than their `__dlpack__`.
+    /// A cheaper way to capsules than `__dlpack__`.
     pub(super) capsules: Option<&'static dyn Capsules>,
 }
 
 impl Facts {
-    /// Whether it is a type of arrays or views, rather than of containers of them.
+    /// Whether the type's objects are arrays or views, rather than containers of arrays.
     pub(crate) const fn is_array(&self) -> bool {
         match self.producer {
             ProducerKind::CaiView | ProducerKind::DLPackView => true,
@@ -127,14 +127,14 @@ impl Facts {
         }
     }
 
-    /// Whether a dict of version 3 that names no stream means it. From others it may be that work is pending where its
-    /// library works without naming a stream.
+    /// Whether a dict of version 3 without a stream means that nothing is pending. Other libraries' dicts may
+    /// hide pending work.
     pub(super) fn says_what_is_pending(&self) -> bool {
         let own = matches!(self.producer, ProducerKind::CaiView | ProducerKind::DLPackView);
         own || (self.has_cai && self.has(Habit::NoneIsNothing))
     }
 
-    /// The `dtype` of `x`, an object of the type.
+    /// The `dtype` of `x`, an object of this type.
     pub(super) fn dtype_of<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -147,18 +147,18 @@ impl Facts {
         }
     }
 
-    /// Whether the `dtype` of its objects may be another than `said`, which their typestr says: where something is known of
-    /// a library, another that typestrs have no letter for.
+    /// Whether an object's `dtype` may differ from `said`, its typestr's type. For a known library only types
+    /// without a letter for typestrs may differ.
     pub(super) fn may_say_more(&self, said: Dtype) -> bool {
         said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
     }
 
-    /// Whether something is known of the type's library.
+    /// Whether the bridge knows something about the type's library.
     pub(super) const fn is_known(&self) -> bool {
         self.parts.is_some() || self.habits.are_peculiar()
     }
 
-    /// Whether the type still has the table that it had. Those of known libraries have theirs for good.
+    /// Whether the type still has its `table`. A known library's type keeps its table for good.
     #[inline(always)]
     pub(crate) fn has_still(&self, table: Table, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.has(Habit::KeepsToDlpack) || Table::of(&x.get_type())? == Some(table))
@@ -180,8 +180,8 @@ pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
     FACTS.known(x, examine)
 }
 
-/// The facts of the type of `x` once more, if it does not speak any more what it spoke when `facts` were found out: a
-/// class may be changed, or have been made anew by a reload.
+/// The new facts of the type of `x`, if its protocols changed since `facts` were found. A program may change
+/// a class, or a reload may make it anew.
 #[cold]
 pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Rc<Facts>>> {
     if Speaks::of(&x.get_type())? == facts.speaks {
@@ -190,7 +190,7 @@ pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Rc
     FACTS.reexamine(x, examine).map(Some)
 }
 
-/// The error for a class in place of an array.
+/// The error for a class that was passed as an array.
 #[cold]
 pub(crate) fn a_class(x: &Bound<'_, PyAny>) -> PyErr {
     match x.cast::<PyType>().map_err(PyErr::from).and_then(class_name) {
@@ -220,7 +220,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { More::of_type(kind)? } else { More::Nothing };
     let has_cai = speaks.cai;
-    // NumPy's own `__dlpack__` says that the memory is the CPU's.
+    // NumPy's own `__dlpack__` states CPU memory.
     let is_numpys = has_cai && bases.is_numpys;
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(Facts {
@@ -241,12 +241,13 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     })
 }
 
-/// Whether it has the attribute. One that is None says that it has not, as with `__hash__`.
+/// Whether `x` has the attribute. None counts as missing, as with `__hash__`.
 pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<bool> {
     Ok(x.getattr_opt(name)?.is_some_and(|found| !found.is_none()))
 }
 
-/// The array whose `__dlpack__` an object has for its own, as flax's variables have: it says what the object cannot.
+/// The array whose bound `__dlpack__` the object `x` uses, as flax's variables do. The array tells what the
+/// object cannot.
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

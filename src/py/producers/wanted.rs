@@ -1,5 +1,5 @@
-//! The protocol that an array is taken in for. One that takes no part in a hand-over refuses nothing: what DLPack alone
-//! has words for goes from DLPack to DLPack as it came, and what the CUDA Array Interface alone has, from that to that.
+//! The protocol that an array is imported for. Only that protocol's limits count: an array that only DLPack
+//! can express passes from DLPack to DLPack. The same holds for the CUDA Array Interface.
 
 use pyo3::prelude::*;
 
@@ -8,12 +8,13 @@ use crate::error::Result;
 use crate::py::cai_dict;
 use crate::py::lease::Holding;
 
-/// Who has to have a word for an array.
+/// The consumers that must be able to express an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Consumers of the CUDA Array Interface.
     Cai,
-    /// NumPy, whose types those are. It gets a copy of the bytes, wherever they are.
+    /// NumPy, which has all types of the CUDA Array Interface. It gets a copy of the bytes, wherever they
+    /// are.
     Numpy,
     /// Consumers of DLPack.
     DLPack,
@@ -22,13 +23,13 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// Refuses a type of DLPack's that there is no word for.
+    /// Refuses an element type that the consumer cannot express.
     #[inline(always)]
     pub(crate) fn check_dtype(self, dtype: Dtype) -> Result<()> {
         if matches!(self, Self::Cai | Self::Numpy) { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Refuses an array that was taken in, and that there is no word for, or whose addresses a GPU cannot read as its type.
+    /// Refuses an imported array that the consumer cannot express, or that is misaligned for a GPU.
     #[inline(always)]
     pub(crate) fn check(self, py: Python<'_>, source: &Holding) -> PyResult<()> {
         let (array, dtype) = (&source.array, source.array.dtype());
