@@ -1,7 +1,7 @@
-//! What the bridge knows of a library: what its file in `libraries` says of it, and the slot that has all of them.
+//! What a library's file in `libraries` tells the bridge, and the slot for all libraries.
 //!
-//! This stands above streams and imports, which ask; the files stand below them. So they come by a slot, which is
-//! filled before the first array comes.
+//! Streams and imports use this module, and the files in `libraries` use streams and imports. So the
+//! libraries come through a slot, which is filled before the first array comes.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -14,27 +14,28 @@ use super::habits::{About, HabitRow, Habits, is_of};
 use super::native::Question;
 use crate::stream::{Ready, Stream};
 
-/// A library that the bridge knows. What it leaves out is as the protocols say.
+/// A library that the bridge knows. The defaults are what the protocols say.
 pub(super) trait Library: Sync + fmt::Debug {
-    /// What the names of its modules begin with.
+    /// The prefix of the library's module names.
     fn name(&self) -> &'static str;
 
-    /// What it does that its protocols do not say.
+    /// The habits that the protocols do not tell.
     fn habits(&self) -> &'static [HabitRow] {
         &[]
     }
 
-    /// The stream that it works on now, where it has one.
+    /// The library's current stream, if it has one.
     fn current(&self) -> Option<&dyn Current> {
         None
     }
 
-    /// The functions that give the streams that it works on now, where Python has them.
+    /// Python functions that give the library's current streams, if Python has them.
     fn functions(&self) -> Option<&dyn Functions> {
         None
     }
 
-    /// The streams that it works on now on a simulated GPU, by their objects, and whether it ignores those of dicts.
+    /// The library's current streams on a simulated GPU, as objects, and whether it ignores the streams of
+    /// dicts.
     fn simulated_streams<'py>(
         &self,
         _py: Python<'py>,
@@ -43,33 +44,33 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// The stream that its arrays are ready on now, as the driver names it, where they name none.
+    /// The stream that arrays are ready on now, if they name none, as the driver names it.
     fn ready_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
 
-    /// The streams that it never destroys.
+    /// The streams that the library never destroys.
     fn pool(&self) -> Option<&dyn Pool> {
         None
     }
 
-    /// Where an object of its streams has the handle, which its `__cuda_stream__` answers in newer releases.
+    /// The attribute of a stream object with the handle. Newer releases have `__cuda_stream__`.
     fn handle_attribute(&self) -> Option<&'static str> {
         None
     }
 
-    /// The handle of one of its streams, of a release that is older than `__cuda_stream__`.
+    /// The handle of a stream object from a release before `__cuda_stream__`.
     fn older_handle(&self, stream: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         let Some(name) = self.handle_attribute() else { return Ok(None) };
         stream.getattr_opt(name)?.map(|handle| handle.extract()).transpose()
     }
 
-    /// Its default stream, which its dicts do not name.
+    /// The library's default stream, which its dicts leave unnamed.
     fn default_stream(&self, _py: Python<'_>) -> PyResult<Stream> {
         Ok(Stream::Legacy)
     }
 
-    /// The attributes that arrays of `kind`, the type of `x`, are read by in place of their dict.
+    /// The attributes by which arrays of `kind`, the type of `x`, are read in place of their dict.
     fn parts(
         &'static self,
         _x: &Bound<'_, PyAny>,
@@ -78,7 +79,7 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// How the capsules of arrays of `kind` are had by less than their `__dlpack__`.
+    /// A cheaper way than `__dlpack__` to capsules of arrays of `kind`.
     fn capsules(
         &'static self,
         _kind: &Bound<'_, PyType>,
@@ -86,28 +87,28 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// What lets its arrays be asked whose classes refuse every question: a context manager.
+    /// A context manager in which arrays answer even if their class refuses every question.
     fn unwrapping<'py>(&self, _py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
     }
 
-    /// What is in the names of its files that run between a line of the program and the bridge.
+    /// A part of the paths of the library's files that run between a program's line and the bridge.
     fn frames(&self) -> Option<&'static str> {
         None
     }
 
-    /// How its arrays are made without Python, where `make`, of the library as `convert` has it, is that.
+    /// How to make the library's arrays without Python, if `make` is the library's function in `convert`.
     fn makes(&self, _make: &Bound<'_, PyAny>) -> Option<Box<dyn Makes>> {
         None
     }
 }
 
-/// The stream that a library works on now.
+/// A library's current stream.
 pub(super) trait Current: Sync + fmt::Debug {
-    /// It, as the driver names it; `None` where the library is not imported, or does not say.
+    /// The stream, as the driver names it; `None` if the library is not imported or does not say.
     fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>>;
 
-    /// Its object, where it has one.
+    /// The stream's object, if it has one.
     fn object<'py>(&self, _py: Python<'py>, _ordinal: i32) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
     }
@@ -118,47 +119,53 @@ pub(super) trait Current: Sync + fmt::Debug {
     }
 }
 
-/// Functions of Python's that give the stream that a library works on now. They are asked where nobody named the user of
-/// memory, and each costs more than a [`Current`].
+/// Python functions that give a library's current stream. The bridge asks them if nobody named the user of
+/// memory. Each costs more than a [`Current`].
 pub(super) trait Functions: Sync + fmt::Debug {
-    /// The module that is imported where there is one to ask; `None` for those that [`set_registered`] tells of.
+    /// The module that a program imports to use the library; `None` for libraries that [`set_registered`]
+    /// reports.
     fn module(&self) -> Option<&'static str>;
 
-    /// All of them. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
+    /// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
     fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>>;
 
-    /// Whether their libraries ignore the streams that dicts name.
+    /// Whether the functions' libraries ignore the streams that dicts name.
     fn ignore_dicts(&self) -> bool {
         false
     }
 }
 
-/// Streams that a library never destroys. It hands them out in turn.
+/// Streams that a library never destroys, and hands out in turn.
 pub(super) trait Pool: Sync + fmt::Debug {
-    /// Their handles on a GPU; `None` where the library does not use that yet: to ask would make it begin.
+    /// The streams' handles on a GPU; `None` if the library does not use that GPU yet, as asking would
+    /// initialise it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
-    /// Whether the library computes on another stream, which waits for the one of the pool that others are ready on.
+    /// Whether the library computes on another stream, which waits for the pool's stream that arrays are
+    /// ready on.
     fn is_apart(&self) -> bool {
         false
     }
 
-    /// That stream, as the driver names it; `None` where the library does not say. It is never destroyed.
+    /// The stream that the library computes on, as the driver names it; `None` if the library does not say.
+    /// The library never destroys it.
     fn computes_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
 }
 
-/// Gives capsules of a type of arrays whose `__dlpack__` has no word for no stream.
+/// Gives capsules of arrays whose `__dlpack__` cannot be asked for no order.
 pub(super) trait Capsules: Sync + fmt::Debug {
-    /// That of `x` for a stream, by the quick way; `None` where that is not known to be right, or does not have it.
+    /// The capsule of `x` for a stream, by the quick route; `None` if that route is not yet known to be
+    /// right, or cannot export `x`.
     fn quickly<'py>(
         &self,
         x: &Bound<'py, PyAny>,
         stream: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 
-    /// That which `public` gives, by `__dlpack__`; the first time compared with the quick way's.
+    /// The capsule of `public`, which calls `__dlpack__`. The first time it is compared with the quick
+    /// route's capsule.
     fn compared<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -169,7 +176,7 @@ pub(super) trait Capsules: Sync + fmt::Debug {
 
 /// Makes arrays of views.
 pub(super) trait Makes: Send + Sync {
-    /// The array of `view`, which is made of those parts.
+    /// The array of `view`, made of `parts`.
     fn make<'py>(
         &self,
         view: &Bound<'py, PyAny>,
@@ -177,7 +184,7 @@ pub(super) trait Makes: Send + Sync {
     ) -> PyResult<Bound<'py, PyAny>>;
 }
 
-/// What an array is made of.
+/// The parts that an array is made of.
 #[derive(Debug)]
 pub(crate) struct ArrayParts<'py> {
     /// The address of the first item; 0 if there is none.
@@ -188,40 +195,40 @@ pub(crate) struct ArrayParts<'py> {
     pub(super) device: i32,
     pub(super) shape: Bound<'py, PyTuple>,
     pub(super) dtype: Bound<'py, PyAny>,
-    /// In bytes, where it is not C-contiguous.
+    /// The strides in bytes; `None` if the array is C-contiguous.
     pub(super) strides: Option<Bound<'py, PyTuple>>,
 }
 
-/// The attributes of a type of arrays.
+/// The attributes by which arrays of a type are read.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) shape: Question,
-    /// Whether the elements lie in C order without gaps, which saves the strides.
+    /// Whether the elements lie in C order without gaps. If so, the strides need not be read.
     pub(super) contiguous: Option<Question>,
     pub(super) strides: Question,
     pub(super) dtype: Question,
     pub(super) address: Box<dyn Address>,
 }
 
-/// Where an array has the address of its first element, and what names the stream that it is ready on.
+/// How to read an array's address, and what names the stream that it is ready on.
 pub(super) trait Address: Send + Sync + fmt::Debug {
-    /// The address; `None` where the array's dict has to be asked.
+    /// The address; `None` if the array's dict must be read.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
 
-    /// The stream; `None` where the dict has to be asked.
+    /// The stream; `None` if the array's dict must be read.
     fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>>;
 }
 
 /// What names the stream that an array is ready on.
 #[derive(Debug)]
 pub(super) enum Names<'py> {
-    /// Its library, by its current stream, which depends on where the array is.
+    /// The library, by its current stream on the array's GPU.
     Library(&'static dyn Current),
-    /// The array itself, which may have that stream's object.
+    /// The array itself, with its stream's object if it has one.
     Array(Option<Bound<'py, PyAny>>),
 }
 
-/// The libraries.
+/// The known libraries, by what they provide.
 struct Known {
     all: &'static [&'static dyn Library],
     current: Vec<&'static dyn Current>,
@@ -231,7 +238,7 @@ struct Known {
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
-/// Has these be known.
+/// Registers the libraries. Only the first call counts.
 pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
     let with_module = |functions: &'static dyn Functions| {
         let name = functions.module().map(|name| PyString::intern(py, name).unbind());
@@ -245,17 +252,17 @@ pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
     });
 }
 
-/// All of them, in the order in which they are asked.
+/// All libraries, in the order in which they are asked.
 pub(super) fn all() -> &'static [&'static dyn Library] {
     KNOWN.get().map_or(&[], |known| known.all)
 }
 
-/// The one that a module of that name is of.
+/// The library that has a module of this name.
 pub(super) fn of_module(module: &str) -> Option<&'static dyn Library> {
     all().iter().copied().find(|library| is_of(module, library.name()))
 }
 
-/// How the capsules of arrays of `kind` are had by less than their `__dlpack__`.
+/// A cheaper way than `__dlpack__` to capsules of arrays of `kind`.
 pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn Capsules>> {
     for library in all() {
         let found = library.capsules(kind)?;
@@ -266,43 +273,43 @@ pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn
     Ok(None)
 }
 
-/// The current streams of those that have one.
+/// The current streams of the libraries that have one.
 #[inline]
 pub(super) fn current() -> &'static [&'static dyn Current] {
     KNOWN.get().map_or(&[], |known| &known.current)
 }
 
-/// Whether programs registered libraries, which is asked each time.
+/// Whether programs registered libraries. This is asked at each call.
 static ARE_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Has their functions be asked, or not.
+/// Sets whether registered libraries are asked.
 pub(super) fn set_registered(are: bool) {
     ARE_REGISTERED.store(are, Ordering::Release);
 }
 
-/// Whether they have to be.
+/// Whether registered libraries must be asked.
 #[inline]
 pub(super) fn are_registered() -> bool {
     ARE_REGISTERED.load(Ordering::Acquire)
 }
 
-/// The functions of those that have one, with the name of the module that is imported where there is one to ask.
+/// The functions of the libraries that have any, each with the name of the module that a program imports.
 #[inline]
 pub(super) fn functions() -> &'static [(Option<Py<PyString>>, &'static dyn Functions)] {
     KNOWN.get().map_or(&[], |known| &known.functions)
 }
 
-/// The pools of those that have one.
+/// The pools of the libraries that have one.
 pub(super) fn pools() -> &'static [&'static dyn Pool] {
     KNOWN.get().map_or(&[], |known| &known.pools)
 }
 
-/// All habits.
+/// All habits of all libraries.
 pub(super) fn rows() -> impl Iterator<Item = &'static HabitRow> {
     all().iter().flat_map(|library| library.habits())
 }
 
-/// Whether nothing is known of any.
+/// Whether the bridge acts as if it knew no library.
 static FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
 /// Makes every library an unknown one, for the tests that what is promised holds without what is known. Types that were
@@ -320,8 +327,8 @@ pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
     rows().map(row).collect()
 }
 
-/// The habits of a class, where `are_of` tells whether what one is about is of a library; and the first library that has
-/// one of them.
+/// The habits of a class, and the first library that has one of them. `are_of` tells whether the class has a
+/// library's own definition of what a habit is about.
 pub(super) fn habits_of(
     are_of: impl Fn(About, &str) -> bool,
 ) -> (Habits, Option<&'static dyn Library>) {
@@ -329,7 +336,7 @@ pub(super) fn habits_of(
         return (Habits::NONE, None);
     }
     let has = |row: &HabitRow| are_of(row.habit.about(), row.library);
-    // A library inside another, as JAX's buffers of a callback, has its own rows alone.
+    // A library inside another, such as JAX's buffers of a callback, has only its own rows.
     let is_inner =
         |row: &HabitRow, outer: &str| row.library != outer && is_of(row.library, outer) && has(row);
     let known = rows().filter(|row| has(row) && !rows().any(|other| is_inner(other, row.library)));

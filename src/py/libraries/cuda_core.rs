@@ -1,4 +1,4 @@
-//! cuda.core: its `__dlpack__` orders nothing.
+//! cuda.core: its `__dlpack__` makes no stream wait.
 
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};

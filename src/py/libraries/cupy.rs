@@ -1,5 +1,5 @@
-//! CuPy: each GPU has a current stream, an object, which its arrays do not keep. Arrays are read by their attributes and
-//! made of CuPy's own parts.
+//! CuPy: each GPU has a current stream object, which arrays do not keep. The bridge reads arrays by their
+//! attributes, and makes arrays from CuPy's own parts.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -55,7 +55,7 @@ impl Library for Cupy {
         let of = |kind, name| {
             Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))
         };
-        // A type that says something else by its dict has one of its own.
+        // A derived type whose dict says something else defines its own property.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
         if own.is_none() || self.native(py, 0)?.is_none() {
             return Ok(None);
@@ -82,11 +82,11 @@ impl Library for Cupy {
     }
 }
 
-/// How CuPy is asked for its current stream.
+/// How to ask CuPy for its current stream.
 enum Asked {
     /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
     Native(unsafe extern "C" fn(c_int) -> isize),
-    /// By [`object`]: before 14.
+    /// CuPy before 14: by [`object`].
     Python(Py<PyAny>),
 }
 
@@ -105,7 +105,8 @@ impl Current for Cupy {
         };
         match asked {
             Asked::Native(function) => {
-                // SAFETY: the capsule says that this is the function's type, and the lock is held.
+                // SAFETY: the capsule's name says that the function has this type, and this thread holds the
+                // lock.
                 let native = unsafe { function(ordinal) };
                 if PyErr::occurred(py)
                     && let Some(error) = PyErr::take(py)
@@ -128,8 +129,8 @@ impl Current for Cupy {
     }
 }
 
-/// The object of the stream that CuPy works on now: `cupy.cuda.get_current_stream(device)`, which before 13 takes none
-/// and is of the current one.
+/// CuPy's current stream object, by `cupy.cuda.get_current_stream(device)`. Before 13 the function takes no
+/// device and answers for the current one.
 fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, PyAny>> {
     let py = cupy.py();
     let cuda = cupy.getattr(intern!(py, "cuda"))?;
@@ -146,7 +147,7 @@ fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, Py
     }
 }
 
-/// CuPy's own entry point, which Cython keeps in a capsule whose name is the function's type.
+/// CuPy's own C function. Cython keeps it in a capsule whose name is the function's type.
 fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";
     let name = intern!(py, "cupy_backends.cuda.stream");
@@ -154,14 +155,15 @@ fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) ->
     let functions = module.getattr(intern!(py, "__pyx_capi__"))?;
     let capsule = functions.get_item(intern!(py, "get_stream_ptr"))?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(SIGNATURE))?;
-    // SAFETY: Cython names the capsule of a C function by its type, which was just compared; the module, and
-    // so the function, stays loaded.
+    // SAFETY: Cython names a C function's capsule by the function's type, which was just compared. The
+    // module, and so the function, stays loaded.
     Ok(Some(unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> isize>(pointer.as_ptr())
     }))
 }
 
-/// The address of an array: `data`, an object of that type, and its `ptr`. Its stream is the current one.
+/// Reads an array's address: `data`, an object of this type, and its `ptr`. The array's stream is the current
+/// one.
 #[derive(Debug)]
 struct Pointer {
     memory: Question,
@@ -191,8 +193,8 @@ impl Address for Pointer {
 pub(super) struct Ndarrays {
     /// `cupy.ndarray`.
     ndarray: Py<PyAny>,
-    /// What its `__new__` calls, if it is made so: its base's `__new__` and `_init`. To call the type calls an `__init__` as
-    /// well, which does nothing, and takes twice as long.
+    /// The base's `__new__` and `_init`, which CuPy's `__new__` calls. Calling the type also calls an
+    /// `__init__` that does nothing, and takes twice as long.
     halves: Option<(Py<PyAny>, Py<PyAny>)>,
     /// `cupy.cuda.MemoryPointer`.
     pointer: Py<PyAny>,

@@ -1,7 +1,8 @@
-//! JAX: its arrays never change. It asks others to be ready on streams of a pool, and computes on a stream of its own, which
-//! waits for those. It names that to no one; but XLA tells it to whatever is called by its foreign function interface.
+//! JAX: its arrays never change. It requests arrays on streams of a pool. It computes on a stream of its own,
+//! which waits for the pool's. JAX names that stream to nobody, but XLA passes it to each function of the
+//! foreign function interface.
 //!
-//! Read for this: `xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`.
+//! Source: `xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -62,7 +63,7 @@ impl Library for Jax {
     }
 }
 
-/// Four for each device (0.11.2, one H200, 2026-11).
+/// Four streams for each device (0.11.2, one H200, 2026-11).
 impl Pool for Jax {
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
         let Some(jax) = imported(py, intern!(py, "jax"))? else { return Ok(None) };
@@ -103,16 +104,17 @@ impl Pool for Jax {
     }
 }
 
-/// The entry, where its capsules were those of `__dlpack__`.
+/// jaxlib's entry; `None` if its capsules differed from those of `__dlpack__`.
 static ENTRY: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
 
-/// jaxlib's own entry below the `__dlpack__` of JAX's arrays, which is written in Python and takes fifteen times as
-/// long (JAX 0.10.2: 5.9 µs and 0.4).
+/// jaxlib's own entry below the `__dlpack__` of JAX's arrays. `__dlpack__` is written in Python, and takes
+/// fifteen times as long (JAX 0.10.2: 5.9 µs and 0.4 µs).
 ///
-/// It asks less: of an array on several devices it gives the part on one of them. So it is for arrays that JAX has on
-/// one device; the others, and those that it refuses, go the public way, which says what is wrong. At first use
-/// both are asked, and the entry is never asked again if the capsules differ. Its capsules refer to the array itself,
-/// and those of `__dlpack__` to another object over its buffer: JAX drops either, given back, at its next call.
+/// The entry checks less: of an array on several devices it exports one device's part. So the bridge uses it
+/// only for arrays on one device. Other arrays, and those that the entry refuses, go through `__dlpack__`,
+/// which says what is wrong. At first use the bridge asks both, and drops the entry if the capsules differ.
+/// The entry's capsules refer to the array itself; those of `__dlpack__` refer to another object over the
+/// array's buffer. JAX drops either at its next call after it came back.
 impl Capsules for Jax {
     fn quickly<'py>(
         &self,
@@ -149,13 +151,13 @@ impl Capsules for Jax {
     }
 }
 
-/// The entry and what it answers, where the array is on one device.
+/// The entry and its capsule; `None` if the array is not on one device.
 fn quick<'py>(
     x: &Bound<'py, PyAny>,
     stream: u64,
 ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let py = x.py();
-    // What `sharding`, a property in Python, answers with: twice as quick.
+    // The value behind `sharding`, a property in Python: reading it is twice as fast.
     let sharding = x.getattr(intern!(py, "_sharding"))?;
     if ENTRY.get(py).is_none() && !x.getattr(intern!(py, "sharding"))?.is(&sharding) {
         return Err(PyTypeError::new_err("_sharding: another than sharding"));
@@ -173,7 +175,7 @@ fn quick<'py>(
     Ok(Some((entry, capsule)))
 }
 
-/// Whether it is the type of a sharding over one device.
+/// Whether `kind` is the type of a sharding over one device.
 fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Some(known) = TYPE.get(kind.py()) {
@@ -186,8 +188,8 @@ fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(found)
 }
 
-/// Has the entry be asked from now on, or never, by what it answered beside `public`. Two arrays of nothing have
-/// little to be compared by.
+/// Decides, by comparing its capsule with `public`, whether to use the entry from now on. Empty arrays are
+/// too alike to decide.
 #[cold]
 fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>) {
     let read = |capsule: &Bound<'py, PyAny>| {
@@ -210,7 +212,7 @@ struct ApiVersion {
     minor: c_int,
 }
 
-/// The functions of the interface, as far as they are used.
+/// The interface's functions, up to the last one that is used.
 #[repr(C)]
 struct Api {
     size: usize,
@@ -239,7 +241,7 @@ struct GetStream {
     stream: *mut c_void,
 }
 
-/// A call, as far as it is read.
+/// A call frame, up to the last field that is read.
 #[repr(C)]
 struct CallFrame {
     size: usize,
@@ -249,7 +251,7 @@ struct CallFrame {
     stage: c_int,
 }
 
-/// What XLA asks a function about itself, at its registration.
+/// The questions that XLA asks a function when it is registered.
 #[repr(C)]
 struct Extension {
     size: usize,
@@ -268,20 +270,20 @@ struct Metadata {
 const METADATA: c_int = 1;
 const EXECUTE: c_int = 3;
 
-/// The stream of the last call; 0 where there was none.
+/// The stream of the last call; 0 if there was none.
 static SAID: AtomicU64 = AtomicU64::new(0);
 
-/// What XLA calls, with the stream that it runs on.
+/// The function that XLA calls. It stores the stream that XLA runs on.
 unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
-    // SAFETY: XLA calls with a call frame, whose first fields are these; all that they point to is there for the call
-    // ("FFI handler"). `extension` is NULL, or begins with its kind.
+    // SAFETY: XLA passes a call frame, which begins with these fields. All that they point to lives during
+    // the call ("FFI handler"). `extension` is NULL, or begins with its kind.
     unsafe {
         let frame = &*frame;
         let api = frame.api.as_ref();
         if let Some(extension) = frame.extension.as_ref()
             && extension.kind == METADATA
         {
-            // Of the version of the caller: the fields above are those of every one so far.
+            // Answers the caller's version: every version so far has the fields above.
             let metadata = &mut *extension.metadata;
             let (major, minor) = api.map_or((0, 1), |api| (api.version.major, api.version.minor));
             (metadata.version.major, metadata.version.minor) = (major, minor);
@@ -311,7 +313,7 @@ unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
 #[pyfunction]
 pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
     entry(py, || {
-        // SAFETY: a function is somewhere, and stays there; there is nothing to let go of.
+        // SAFETY: a function's address is not null, and stays valid; the capsule frees nothing.
         unsafe {
             let function = ptr::NonNull::new_unchecked(note as *mut c_void);
             PyCapsule::new_with_pointer(py, function, c"xla")

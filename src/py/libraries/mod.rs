@@ -1,4 +1,4 @@
-//! The libraries that the bridge knows, a file each. Nothing else names one.
+//! The libraries that the bridge knows, one file each. Nothing else names a library.
 
 mod cuda_core;
 mod cupy;
@@ -19,7 +19,7 @@ use super::interpreter::{Answer, entry};
 use super::library::{self, Current, Library};
 use crate::stream::{Stream, Thread};
 
-/// All of them, in the order in which they are asked.
+/// All libraries, in the order in which they are asked.
 static ALL: &[&dyn Library] = &[
     &torch::Torch,
     &jax::Jax,
@@ -34,12 +34,12 @@ static ALL: &[&dyn Library] = &[
     &peculiar::PECULIAR,
 ];
 
-/// Has them be known, before the first array comes.
+/// Registers the libraries, before the first array comes.
 pub(crate) fn know(py: Python<'_>) {
     library::know(py, ALL);
 }
 
-/// What Python has of them.
+/// Adds the libraries' classes and functions to the Python module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CurrentStream>()?;
     module.add_class::<cupy::Ndarrays>()?;
@@ -76,7 +76,7 @@ impl CurrentStream {
 }
 
 impl CurrentStream {
-    /// The same, as the driver names it.
+    /// The library's current stream, as the driver names it.
     pub(crate) fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<u64> {
         Ok(self.current.native(py, ordinal)?.unwrap_or_default())
     }

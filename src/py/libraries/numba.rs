@@ -1,5 +1,5 @@
-//! Numba and numba-cuda-mlir: each array has the object of its stream, or none for the default stream, which is by a setting.
-//! Arrays are read by their attributes.
+//! Numba and numba-cuda-mlir: each array has its stream object, or none for the default stream, which a
+//! setting chooses. The bridge reads arrays by their attributes.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,12 +14,12 @@ use crate::py::numpy;
 use crate::py::streams::handle_of;
 use crate::stream::{Ready, Stream, Thread};
 
-/// One of the two.
+/// Numba or numba-cuda-mlir.
 #[derive(Debug)]
 pub(super) struct Numba {
     name: &'static str,
     habits: &'static [HabitRow],
-    /// The module that has its settings.
+    /// The module with the library's settings.
     settings: for<'py> fn(Python<'py>) -> &'py Bound<'py, PyString>,
 }
 
@@ -56,7 +56,7 @@ impl Library for Numba {
         self.habits
     }
 
-    /// The legacy one or, by its setting, the per-thread one.
+    /// The legacy default stream or, by the library's setting, the per-thread one.
     fn default_stream(&self, py: Python<'_>) -> PyResult<Stream> {
         let Some(cuda) = imported(py, (self.settings)(py))? else { return Ok(Stream::Legacy) };
         let per_thread = cuda
@@ -73,7 +73,7 @@ impl Library for Numba {
         stream.call_method0(intern!(stream.py(), "__int__"))?.extract().map(Some)
     }
 
-    /// Each array has the attributes in its own dict, and the library's own property makes a CAI dict of them.
+    /// Arrays keep the attributes in their own dict. The library's property makes the CAI dict from them.
     fn parts(
         &'static self,
         _x: &Bound<'_, PyAny>,
@@ -96,7 +96,7 @@ impl Library for Numba {
     }
 }
 
-/// The address of an array: `gpu_data.device_ctypes_pointer.value`.
+/// Reads an array's address: `gpu_data.device_ctypes_pointer.value`.
 #[derive(Debug)]
 struct Ctypes(&'static Numba);
 
@@ -110,7 +110,7 @@ impl Address for Ctypes {
         let pointer = memory.getattr(intern!(py, "device_ctypes_pointer"))?;
         let address = match pointer.getattr_opt(intern!(py, "value"))? {
             Some(address) => address,
-            // Of NVIDIA's binding, in Numba's own CUDA target (0.61).
+            // NVIDIA's binding, in Numba's own CUDA target (0.61).
             None => pointer.call_method0(intern!(py, "__int__"))?,
         };
         Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))

@@ -1,4 +1,4 @@
-//! A library of which a few words say all: the shape of most of them.
+//! A library that a few settings describe, as most libraries.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,26 +16,26 @@ pub(super) struct Ordinary {
 }
 
 impl Ordinary {
-    /// One with those habits.
+    /// A library with these habits.
     pub(super) const fn new(name: &'static str, habits: &'static [HabitRow]) -> Self {
         let (handle_attribute, is_asked, ignores_dicts) = (None, false, false);
         Self { name, habits, handle_attribute, is_asked, ignores_dicts }
     }
 
-    /// Its streams have their handles in that attribute, in releases that are older than `__cuda_stream__`.
+    /// Reads a stream's handle from `attribute`, in releases before `__cuda_stream__`.
     pub(super) const fn with_handles_in(mut self, attribute: &'static str) -> Self {
         self.handle_attribute = Some(attribute);
         self
     }
 
-    /// It works on a current stream: `_stream_in_use` of its class in `cai_bridge._libraries` gives it, where nobody named
-    /// the user of memory.
+    /// The library works on a current stream. If nobody named the user of memory, `_stream_in_use` of its
+    /// class in `cai_bridge._libraries` gives that stream.
     pub(super) const fn with_current_stream(mut self) -> Self {
         self.is_asked = true;
         self
     }
 
-    /// It works there whatever stream a dict names.
+    /// The library ignores the streams of dicts.
     pub(super) const fn ignoring_dicts(mut self) -> Self {
         self.ignores_dicts = true;
         self

@@ -1,4 +1,4 @@
-//! Libraries of which habits are all that has to be known, and that `convert` does not make arrays of.
+//! Libraries of which the bridge needs only the habits. `convert` makes no arrays of theirs.
 
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};

@@ -1,4 +1,4 @@
-//! Libraries that programs register: each says by its `current_stream` which stream it works on.
+//! Libraries that programs register. Each gives its current stream by its `current_stream`.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,14 +26,14 @@ pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> An
             set_registered(!registered.is_empty());
             mem::replace(&mut *functions, registered)
         };
-        // After the mutex: to drop a function may run anything.
+        // After the mutex is released: dropping a function may run any code.
         drop(before);
         Ok(())
     })
 }
 
 impl Library for Registered {
-    // No module has it.
+    // No module has this name.
     fn name(&self) -> &'static str {
         "<registered>"
     }

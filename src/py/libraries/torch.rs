@@ -1,4 +1,5 @@
-//! PyTorch: each GPU has a current stream, of pools that it never destroys. It ignores the streams of dicts.
+//! PyTorch: each GPU has a current stream, from pools that are never destroyed. PyTorch ignores the streams
+//! of dicts.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -58,16 +59,16 @@ impl Library for Torch {
     }
 }
 
-/// How PyTorch is asked for its current stream.
+/// How to ask PyTorch for its current stream.
 enum Asked {
-    /// By its exchange API.
+    /// PyTorch's exchange API.
     Table(Table),
-    /// `torch._C._cuda_getCurrentRawStream(device)`: before 2.10 it has no exchange API.
+    /// `torch._C._cuda_getCurrentRawStream(device)`: PyTorch before 2.10 has no exchange API.
     Python(Py<PyAny>),
 }
 
 impl Asked {
-    /// `None` where it is built without CUDA.
+    /// `None` if PyTorch was built without CUDA.
     fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = torch.py();
         if let Some(table) = answered(py, Table::of(tensor))?.flatten() {
@@ -106,13 +107,13 @@ impl Current for Torch {
         }
     }
 
-    // Seen on 2.11 (`tests/gpu/test_races.py`).
+    // Seen on PyTorch 2.11 (`tests/gpu/test_races.py`).
     fn ignores_dicts(&self) -> bool {
         true
     }
 }
 
-/// 32 for each priority and device (2.11, one H200, 2026-11).
+/// 32 streams for each priority and device (2.11, one H200, 2026-11).
 impl Pool for Torch {
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
         let Some(torch) = imported(py, intern!(py, "torch"))? else { return Ok(None) };

@@ -1,4 +1,5 @@
-//! tvm-ffi: its environment has a stream, which functions that are called through it work on. Its `__dlpack__` orders nothing.
+//! tvm-ffi: its environment sets a stream, and functions that are called through tvm-ffi work there. Its
+//! `__dlpack__` makes no stream wait.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! Warp: each GPU has a current stream. It ignores the streams of dicts.
+//! Warp: each GPU has a current stream. Warp ignores the streams of dicts.
 
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, known};
