@@ -1,12 +1,12 @@
-//! The hand-over: an array that was taken in becomes usable where its consumer works, one or several at once.
+//! The hand-over: makes imported arrays usable on their consumers' streams, one or several at once.
 //!
 //! ```text
 //! no stream is named   the consumer is told the stream that the array is ready on
-//! in place             the consumer works on the default stream that the producer works on: nothing waits
-//! otherwise            the consumer's stream waits for what the array is ready on
+//! in place             consumer and producer work on the same default stream: nothing waits
+//! otherwise            the consumer's stream waits for the stream that the array is ready on
 //! ```
 //!
-//! From then on the memory is the consumer's. [`order_for`] orders work that does not make it anyone's.
+//! After a hand-over the memory is the consumer's. [`order_for`] orders work without a hand-over.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -26,25 +26,25 @@ use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 /// The consumer of an array.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct To<'a, 'py> {
-    /// What it asks for.
+    /// The consumer's request.
     pub(crate) argument: &'a Argument<'a, 'py>,
-    /// The array as the consumer gets it, where that is not the array that was taken in.
+    /// The array as the consumer gets it, if it differs from the imported array.
     pub(crate) array: Option<&'a Descriptor>,
-    /// The stream that the array is ready on, where the producer has just named it.
+    /// The stream that the array is ready on, if the producer has just named it.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// Another stream that work may be pending on, which the array's dict names.
+    /// Another stream with pending work, which the array's dict names.
     pub(crate) also: Option<Alive<'a>>,
 }
 
 impl<'a, 'py> To<'a, 'py> {
-    /// A consumer of the array that was taken in.
+    /// A consumer of the imported array.
     #[inline]
     pub(crate) const fn of(argument: &'a Argument<'a, 'py>) -> Self {
         Self { argument, array: None, ready_on: None, also: None }
     }
 }
 
-/// Makes an array usable where its consumer works.
+/// Makes an array usable on its consumer's stream.
 #[inline]
 pub(crate) fn hand_over<'a, 'py: 'a>(
     door: &'static str,
@@ -71,8 +71,8 @@ fn hand_over_by_order<'a, 'py: 'a>(
     finish(py, source, to, at)
 }
 
-/// Makes several arrays usable, each where the consumer of its number works. One event orders all that are ready on the
-/// same stream. So every array's producer is asked before the first event: a producer that is asked may queue work.
+/// Makes several arrays usable, each on its consumer's stream. One event orders all arrays that are ready on
+/// one stream. Every producer is asked before the first event: a question may make a producer queue work.
 pub(crate) fn hand_over_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -96,7 +96,7 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Orders the arrays of the numbers `moved`. Answers where the consumer of each works.
+/// Orders the arrays with the indices `moved`. Returns the place of each array's consumer.
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -105,7 +105,8 @@ fn order_all<'a, 'py: 'a>(
     consumer: &impl Fn(usize) -> To<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
-    // Arrays whose stream can be closed come last: no other code of Python's runs between that question and the order.
+    // Arrays whose stream may be closed come last: no other Python code runs between that question and the
+    // order.
     for closes in [false, true] {
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
@@ -132,7 +133,7 @@ fn order_all<'a, 'py: 'a>(
     Ok(steps.iter().map(|(item, step)| (*item, step.at)).collect())
 }
 
-/// Makes `to` wait for what an array is ready on, for work that does not make the array its own.
+/// Makes `to` wait for the stream that an array is ready on. The array is not handed over.
 pub(crate) fn order_for(
     door: &'static str,
     py: Python<'_>,
@@ -153,8 +154,8 @@ pub(crate) fn order_for(
     Ok(())
 }
 
-/// Hands over an array that nothing has to wait for: its consumer named no stream, or is on the default stream that the
-/// producer works on. Answers whether that was so.
+/// Hands over an array without a wait, if its consumer named no stream or works on the producer's default
+/// stream. Returns whether it did.
 #[inline(always)]
 fn stays(
     door: &'static str,
@@ -186,7 +187,7 @@ fn stays(
     Ok(stays)
 }
 
-/// Makes the stream that a consumer is told come after `also`. What the array is ready on comes after `ready_on` already.
+/// Makes the stream that a consumer is told wait for `also`. The stream already waits for `ready_on`.
 #[cold]
 fn follow(
     door: &'static str,
@@ -207,13 +208,13 @@ fn follow(
     order::connect(purpose, &source.driver, (also, told), |call| detach(py, call))
 }
 
-/// The array is the consumer's from here on. The consumer works at `at`.
+/// Records that the array is the consumer's, who works at `at`.
 #[inline(always)]
 fn finish(py: Python<'_>, source: &mut Holding, to: &To<'_, '_>, at: Place) -> PyResult<()> {
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.hand_to(py, to.argument, at)?;
     }
-    // One that leaves with an array of its own has no further consumer here.
+    // A consumer that gets another array has no next consumer here.
     if to.array.is_none() {
         source.ready = Ready::Nothing;
         if let Request::On(stream) = to.argument.request() {
@@ -224,7 +225,7 @@ fn finish(py: Python<'_>, source: &mut Holding, to: &To<'_, '_>, at: Place) -> P
     Ok(())
 }
 
-/// What is to be done for a consumer.
+/// The order for one consumer.
 struct Step<'h> {
     /// Where the consumer works.
     at: Place,
@@ -234,19 +235,19 @@ struct Step<'h> {
 }
 
 enum Order<'h> {
-    /// The consumer's stream waits for what the array is ready on.
+    /// The consumer's stream waits for the streams that the array is ready on.
     Wait(Both<'h>, Alive<'h>),
     Elided(Elided),
-    /// Nothing is pending any more: the host has waited, or the producer says so now.
+    /// Nothing is pending: the host has waited, or the producer has just said so.
     Over,
 }
 
-/// The streams that events are recorded on and whether they stand in for others, where the consumer works, and whether the
-/// producer named a stream. One event serves all arrays of which this is equal.
+/// The streams that one event is recorded on, each with whether it stands in for another; the consumer's
+/// place; and whether the producer named a stream. One event serves all arrays with an equal pair.
 type Pair = (Source, Option<Source>, Place, bool);
 type Source = (Stream, bool, Place);
 
-/// Asks which stream `source` is ready on, and decides what its consumer waits for.
+/// Finds the stream that `source` is ready on, and decides what the consumer waits for.
 #[inline(always)]
 fn decide<'h, 'py: 'h>(
     door: &'static str,
@@ -274,7 +275,7 @@ fn decide<'h, 'py: 'h>(
     Ok(Step { at, named: request.stream(), order })
 }
 
-/// Refuses, before the first order is made, an order that a capture forbids.
+/// Refuses a forbidden order inside a graph capture, before the first order is made.
 fn check(
     door: &'static str,
     sources: &[Box<Holding>],
@@ -296,8 +297,8 @@ fn check(
 }
 
 impl Step<'_> {
-    /// What one event serves. It is the stream that is waited for, not the one that was named: the legacy stream may stand
-    /// in for that one.
+    /// The key of the event. It has the stream that is waited for, not the stream that was named: the legacy
+    /// stream may stand in.
     fn pair(&self, ready: Ready) -> Option<Pair> {
         let source_of = |from: Alive<'_>| (from.stream(), from.stands_in(), from.place());
         match self.order {
