@@ -1,25 +1,26 @@
-//! The plan of an end: which streams wait for which before memory goes back. Pure: it calls neither Python nor a driver.
+//! The plan of an end: which streams wait for which before memory goes back. Pure: it calls neither Python
+//! nor a driver.
 //!
-//! [`next`] is called again and again, with the answers so far, until it says what to do:
+//! The caller repeats [`next`], with the answers so far, until it returns a plan:
 //!
 //! ```text
 //! nothing is asked    no consumer, or only the producer's own stream      -> nothing
 //! one question        the producer stays, all libraries are on the legacy -> nothing
 //!                     stream, or both streams are alive                      or one order, or one mark
-//! the streams         each with its role and what is found of it: alive, or lost (nothing keeps it)
+//! the streams         each with its role and its state: alive, or lost (nothing keeps it)
 //!                     no consumer worked on the memory                    -> nothing
-//!                     a stream is not known, or lost                      -> ask the libraries where they work now
-//!                     users     = those alive, and where one is not known: the legacy stream, and the libraries'
-//!                     producers = those alive (none: the legacy stream stands in, and the memory is kept until done),
-//!                                 and those upstream
+//!                     a stream is not known, or lost                      -> ask for the libraries' current streams
+//!                     users     = the live ones; for an unknown one: the legacy stream, and the libraries'
+//!                     producers = the live ones (none: the legacy stream stands in, and the memory is kept
+//!                                 until done), and the ones upstream
 //!                     a lost stream is left, or the owner is garbage      -> the host waits
 //!                     all of them are one stream                          -> nothing
 //!                     else                                                -> each producer waits for each user
 //! ```
 //!
-//! Whoever asks carries the plan out: makes the edges ([`crate::capture::route`] says how), marks the users' work, or waits.
-//! `tests/data/end.toml` has the rows, and `tests/rust/end.rs` goes through every combination with a model of what
-//! comes before what.
+//! The caller carries the plan out: it makes the edges ([`crate::capture::route`] says how), marks the users'
+//! work, or waits. `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination with a
+//! model of the order of work.
 
 use super::decide::{Facts, decide};
 pub use super::decide::{Found, Lost, Plan, Role};
@@ -27,106 +28,108 @@ use super::parties::Parties;
 use crate::device::Place;
 use crate::stream::{Alive, Elided};
 
-/// A stream as the holder of memory knows it.
+/// A stream, as the holder of memory knows it.
 pub trait Known {
-    /// Whether something keeps it alive, or the legacy default stream stands in for it.
+    /// Whether something keeps the stream alive, or the legacy default stream stands in for it.
     fn is_kept(&self) -> bool;
 }
 
-/// Who works on memory, as far as the bridge was told.
+/// The consumer of memory, as far as the bridge was told.
 #[derive(Debug, Clone)]
 pub enum Consumer<K> {
-    /// No consumer: it is only passed on.
+    /// No consumer: the memory is only passed on.
     Nobody,
     /// A reader of the dict that has not read it yet.
     Unread,
     /// A consumer that wants no order (-1).
     Declined,
-    /// A consumer on the producer's own stream; and that stream, where it may be closed, or the producer move.
+    /// A consumer on the producer's own stream. The stream is given if it may be closed, or if the producer
+    /// may move.
     OnProducer(Option<K>),
-    /// A reader that named no stream: it works on any blocking one of its place, or where the libraries do. These are the
-    /// streams that libraries worked on when it read.
+    /// A reader that named no stream. It works on any blocking stream of its place, or on a library's current
+    /// stream. These are the libraries' current streams when it read.
     Unnamed(Vec<K>),
-    /// A consumer on that stream.
+    /// A consumer on this stream.
     On(K),
 }
 
-/// What is known of an end before a library or the driver is asked.
+/// The facts of an end before a library or the driver is asked.
 pub trait Outline {
-    /// Its streams.
+    /// The holder's stream type.
     type Stream: Known;
-    /// Who works on the memory.
+    /// The consumer of the memory.
     fn consumer(&self) -> &Consumer<Self::Stream>;
-    /// Where a consumer works that named no stream.
+    /// The place of a consumer that named no stream.
     fn at(&self) -> Place;
-    /// Whether others than the consumer work on the memory.
+    /// Whether earlier users, too, work on the memory.
     fn has_others(&self) -> bool;
     /// Whether a stream upstream waits as well.
     fn has_upstream(&self) -> bool;
-    /// Where the memory was lent to users of the legacy default stream.
+    /// The place where the memory was lent to users of the legacy default stream.
     fn lent(&self) -> Option<Place>;
     /// Whether the producer's own stream is known.
     fn has_producer(&self) -> bool;
-    /// Whether it is this one.
+    /// Whether `stream` is the producer's own.
     fn is_producer(&self, stream: Alive<'_>) -> bool;
-    /// Whether it may be closed, or the producer move to another.
+    /// Whether the producer's stream may be closed, or the producer may move to another.
     fn may_change(&self) -> bool;
-    /// Whether the producer may move to another.
+    /// Whether the producer may move to another stream.
     fn may_move(&self) -> bool;
-    /// Whether the end is that of a call, after which the memory may go to another stream at once.
+    /// Whether the memory was lent for one call. After the call it may go to another stream at once.
     fn in_call(&self) -> bool;
-    /// Where the producer works.
+    /// The producer's place.
     fn home(&self) -> Place;
-    /// Whether the garbage collector takes the owner apart as well.
+    /// Whether the garbage collector clears the owner as well.
     fn is_collected(&self) -> bool;
 }
 
-/// What [`next`] has to know.
+/// A question that [`next`] asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the producer is on the stream that it named first: then no stream waits.
+    /// Whether the producer is still on the stream that it named first. If so, no stream waits.
     ProducerStays,
-    /// Whether the imported libraries all work on the legacy default stream: then no stream waits.
+    /// Whether all imported libraries work on the legacy default stream. If so, no stream waits.
     AllOnLegacy,
-    /// Whether they do, where the producer is not known: then the memory is kept until the legacy default stream, which
-    /// stands in for its stream and the consumer's, has done what is queued there now.
+    /// The same question for an unknown producer. If so, the legacy default stream stands in for both
+    /// streams, and the memory is kept until its queued work is done.
     OneMarkDoes,
-    /// Whether the consumer's stream and the producer's are alive: then the one waits for the other.
+    /// Whether the consumer's and the producer's streams are alive. If so, the producer's waits for the
+    /// consumer's.
     BothLive,
-    /// What is found of each stream.
+    /// The role and the state of each stream.
     Streams,
-    /// Where the imported libraries work now.
+    /// The imported libraries' current streams.
     Libraries,
 }
 
-/// What was answered so far.
+/// The answers so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answers<'f, 'a> {
     /// See [`Question::ProducerStays`].
     pub producer_stays: Option<bool>,
     /// See [`Question::AllOnLegacy`] and [`Question::OneMarkDoes`].
     pub all_on_legacy: Option<bool>,
-    /// See [`Question::BothLive`]: the consumer's stream and the producer's, where both are.
+    /// See [`Question::BothLive`]: the consumer's stream and the producer's, if both are alive.
     pub both_live: Option<Option<(Alive<'a>, Alive<'a>)>>,
     /// See [`Question::Streams`]. A stream may have several roles.
     pub streams: Option<&'f [(Role, Found<'a>)]>,
-    /// Whether the garbage collector takes the owner apart, as the producer's stream tells.
+    /// Whether the garbage collector clears the owner, as the producer's stream tells.
     pub collected: bool,
     /// See [`Question::Libraries`].
     pub libraries: Option<&'f [Alive<'a>]>,
 }
 
-/// What comes next at an end.
+/// The next step of an end.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum Next<'a> {
-    /// This is to be asked.
+    /// The caller answers this question.
     Ask(Question),
-    /// This is to be done.
+    /// The caller carries this plan out.
     Do(Plan<'a>),
 }
 
-/// Tells what comes next at an end: most need one question or none.
+/// Returns the next step of an end. Most ends need one question or none.
 #[inline(always)]
 pub fn next<'a>(known: &impl Outline, answers: &Answers<'_, 'a>) -> Next<'a> {
     if let Some(streams) = answers.streams {
@@ -191,8 +194,9 @@ fn first(known: &impl Outline) -> Result<Question, Elided> {
         Consumer::On(stream) if stream.is_kept() && known.has_producer() && !known.may_move() => {
             Ok(Question::BothLive)
         }
-        // Its own: the legacy stream may stand in for another producer's. What a call gave to a function is ordered all the
-        // same: the next call may be on another stream that follows the legacy one.
+        // The producer's own stream is required: the legacy stream may also stand in for another producer's.
+        // A call's end makes an order all the same: the next call may use another stream that follows the
+        // legacy one.
         Consumer::Unnamed(seen)
             if seen.is_empty()
                 && !known.in_call()
