@@ -1,4 +1,5 @@
-//! A library that lacks a symbol does not link: the loader would say so in every program that it is preloaded into.
+//! Makes a missing symbol a link error. Otherwise the loader would report it in every program that preloads
+//! the library.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,defs");

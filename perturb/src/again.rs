@@ -1,4 +1,4 @@
-//! A launch, looked at: what it changes, and what it reads when it is made again.
+//! Looks at a launch: what it changes and, by repeating it, what it reads.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -11,35 +11,35 @@ use crate::record::{Kind, LOG};
 use crate::run::PATIENCE;
 use crate::sys::{Locked, now};
 
-/// Of so many bytes of it so many stretches that changed are written down.
+/// Of each part of this many bytes, only the first changed stretches are recorded.
 const PART: usize = 1 << 11;
 const STRETCHES: usize = 2;
-/// So many bytes at an address are others when a launch is made again.
+/// The number of bytes at an address to change before a repeat.
 const OTHER: usize = 8;
-/// What is done to them: a float that the one makes larger, the other makes smaller.
+/// The bits to flip: one pattern makes a float larger, the other smaller.
 const FLIPPED: [u8; 2] = [0x5a, 0x25];
-/// So often a launch that seemed to read something is made again as it was.
+/// If a launch seems to read something, it is repeated unchanged this many times.
 const AGAIN: usize = 2;
-/// Memory of the device for what is put back: where, and how much.
+/// Device memory for the kept copies: address and size.
 static SCRATCH: Locked<(u64, u64)> = Locked::new((0, 0));
 
-/// A launch that is looked at.
+/// A launch to look at.
 #[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) stream: u64,
-    /// The addresses that it was given.
+    /// The launch's own addresses.
     pub(crate) own: Vec<u64>,
-    /// What is there, from where on.
+    /// The windows of memory to compare: address and bytes.
     pub(crate) windows: Vec<(u64, Vec<u8>)>,
-    /// The memory that is put back if it is made again; empty if it is not.
+    /// The memory to restore after a repeat; empty: no repeat.
     pub(crate) kept: Vec<Range>,
 }
 
 impl Looked {
-    /// Takes what is in the windows now. False: the driver did not give it.
+    /// Reads the windows' bytes from the device. Returns false if the driver fails.
     pub(crate) fn look(&mut self) -> bool {
         self.windows.iter_mut().all(|(low, bytes)| {
-            // SAFETY: so many bytes are there, and the memory is the device's.
+            // SAFETY: the window lies in allocated device memory.
             unsafe { driver::cuMemcpyDtoH_v2(bytes.as_mut_ptr(), *low, bytes.len()) == 0 }
         })
     }
@@ -48,7 +48,7 @@ impl Looked {
         self.kept.iter().map(|one| one.size.next_multiple_of(256)).sum()
     }
 
-    /// Keeps the memory in one of the two copies of it.
+    /// Saves the memory to one of the two copies.
     pub(crate) fn keep(&mut self, copy: u64) {
         let size = self.size();
         if size == 0 {
@@ -56,7 +56,7 @@ impl Looked {
         }
         let mut scratch = SCRATCH.lock();
         if scratch.1 < 2 * size {
-            // SAFETY: it is this module's, or none; nothing uses it now.
+            // SAFETY: the scratch memory is this module's, or null; nothing uses it now.
             unsafe {
                 if scratch.0 != 0 {
                     driver::cuMemFree_v2(scratch.0);
@@ -75,7 +75,7 @@ impl Looked {
         }
     }
 
-    /// Puts the memory back as one of the two copies has it.
+    /// Restores the memory from one of the two copies.
     fn put_back(&self, copy: u64) -> bool {
         Self::copied(&self.kept, SCRATCH.lock().0 + copy * self.size(), false)
     }
@@ -84,18 +84,18 @@ impl Looked {
         for one in kept {
             let size = usize::try_from(one.size).unwrap_or(0);
             let (to_, from) = if out { (to, one.low) } else { (one.low, to) };
-            // SAFETY: the program's memory is so large, and the scratch has room for all of it.
+            // SAFETY: the program's memory has this size, and the scratch has room for all of it.
             if unsafe { driver::cuMemcpyDtoD_v2(to_, from, size) } != 0 {
                 return false;
             }
             to += one.size.next_multiple_of(256);
         }
-        // SAFETY: no capture is going on, and nothing else runs.
+        // SAFETY: no capture is active, and no other work runs.
         unsafe { driver::cuCtxSynchronize() == 0 }
     }
 
-    /// Makes the launch again from what was there before it, with some bytes at an address others. Some: whether it
-    /// leaves something else than it did, elsewhere.
+    /// Repeats the launch from the memory before it, with some bytes at one address changed. Returns whether
+    /// the result differs from the program's elsewhere; None on failure.
     fn differs(
         &self,
         call: (Row, &[u64]),
@@ -108,7 +108,7 @@ impl Looked {
         if let Some((address, first, count, flipped)) = other {
             let mut bytes = self.bytes(address)?;
             bytes.iter_mut().skip(first).take(count).for_each(|byte| *byte ^= flipped);
-            // SAFETY: so many bytes of the program's are there.
+            // SAFETY: the program's memory has these bytes.
             if unsafe { driver::cuMemcpyHtoD_v2(address, bytes.as_ptr(), bytes.len()) } != 0 {
                 return None;
             }
@@ -134,7 +134,7 @@ impl Looked {
         }))
     }
 
-    /// The first bytes at an address, as they were before the launch.
+    /// The first bytes at an address, from before the launch.
     fn bytes(&self, address: u64) -> Option<Vec<u8>> {
         let has = |one: &&(u64, Vec<u8>)| address >= one.0 && address - one.0 < one.1.len() as u64;
         let (low, bytes) = self.windows.iter().find(has)?;
@@ -142,7 +142,7 @@ impl Looked {
         Some(bytes.iter().skip(at).take(OTHER).copied().collect())
     }
 
-    /// Waits until the stream is done, as long as the host has patience.
+    /// Waits until the stream is idle. Returns false if the host's patience ends first.
     fn is_over(&self) -> bool {
         let begun = now();
         // SAFETY: the program has just used the stream.
@@ -151,11 +151,11 @@ impl Looked {
                 return false;
             }
         }
-        // SAFETY: no capture is going on.
+        // SAFETY: no capture is active.
         unsafe { driver::cuCtxSynchronize() == 0 }
     }
 
-    /// What is said of the launch: the flags, what changed, and which bytes it reads.
+    /// The findings about the launch: flags, changed stretches and read bytes.
     pub(crate) fn said(&mut self, call: (Row, &[u64]), launch: (u64, u64)) -> Option<Said> {
         let before = core::mem::take(&mut self.windows);
         self.windows = before.iter().map(|one| (one.0, alloc::vec![0; one.1.len()])).collect();
@@ -169,7 +169,7 @@ impl Looked {
         }
         self.keep(1);
         if !self.kept.is_empty() {
-            // If this ends the process, what was found so far is in the file, and what ended it.
+            // Written first: if the repeat kills the process, the record tells which launch did it.
             let mut log = LOG.lock();
             log.put(Kind::Trying, &[launch.0, launch.1, 1]);
             log.flush();
@@ -183,7 +183,7 @@ impl Looked {
         Some(said)
     }
 
-    /// Looks at what it reads. None: it could not be made again.
+    /// Finds the bytes that the launch reads. None: it could not be repeated.
     fn made_again(
         &self,
         call: (Row, &[u64]),
@@ -226,14 +226,14 @@ impl Looked {
     }
 }
 
-/// What was found of a launch.
+/// The findings about a launch.
 pub(crate) struct Said {
     pub(crate) flags: u64,
     pub(crate) changed: Vec<(u64, u64)>,
     pub(crate) reads: Vec<u64>,
 }
 
-/// Adds the stretches of bytes that are others: all, or some of each part where there are many.
+/// Adds the stretches of changed bytes; if there are many, only the first ones of each part.
 fn stretches(low: u64, was: &[u8], now: &[u8], to: &mut Vec<(u64, u64)>) {
     let (mut part, mut count) = (usize::MAX, 0);
     let mut begun: Option<usize> = None;
@@ -261,12 +261,12 @@ fn stretches(low: u64, was: &[u8], now: &[u8], to: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Makes a call once more.
+/// Repeats a call.
 fn again((row, arguments): (Row, &[u64])) -> bool {
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
     #[allow(clippy::cast_possible_truncation)] // unsigned ints, as the program gave them
     let number = |at: usize| argument(at) as u32;
-    // SAFETY: the call is the program's, with what it gave; it is not back from it.
+    // SAFETY: the program made this call with these arguments, and has not returned from it.
     let code = unsafe {
         match row {
             Row::cuGraphLaunch => driver::cuGraphLaunch(argument(0), argument(1)),
@@ -301,7 +301,7 @@ mod tests {
         let mut to = Vec::new();
         stretches(100, &[0, 1, 2, 3, 4], &[0, 9, 9, 3, 9], &mut to);
         assert_eq!(to, [(101, 103), (104, 105)]);
-        // Every other byte: some of each part, and each of them changed.
+        // Every other byte changed: each part has only its first stretches.
         let (was, mut now) = (alloc::vec![0_u8; 2 * PART], alloc::vec![0_u8; 2 * PART]);
         now.iter_mut().step_by(2).for_each(|byte| *byte = 1);
         to.clear();

@@ -1,10 +1,11 @@
-//! Which bytes a launch changes, and which it reads.
+//! Finds the bytes that a launch changes and reads.
 //!
-//! In the serial mode nothing else runs beside an operation. Around some launches the memory at the addresses that
-//! they were given is compared: what is another value was written, whatever the kernel is called and however large its
-//! arrays are. Then the launch is made again from the same bytes, with the first ones at an address changed. If it
-//! leaves something else elsewhere, it has read them. That says nothing of a kernel that leaves something else when it
-//! is made again as it was, so this is tried first. All is put back as the program's own launch left it.
+//! In the serial mode no other work runs during an operation. Around some launches, the library compares the
+//! memory at the launch's addresses. A byte with another value was written, whatever the kernel's name and
+//! its arrays' sizes. Then it repeats the launch from the same memory, but with the first bytes at one
+//! address changed. If the result differs elsewhere, the launch has read those bytes. This proves nothing for
+//! a kernel whose repeated launch differs anyway, so that is tried first. At the end all memory is as the
+//! program's own launch left it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -21,30 +22,31 @@ use crate::run::{PATIENCE, STATE};
 use crate::settings::Settings;
 use crate::sys::{self, Locked, now};
 
-/// So many bytes from an address on are compared.
+/// The number of bytes to compare from an address on.
 const WINDOW: u64 = 1 << 16;
-/// So many addresses of a launch are looked at.
+/// The most addresses of a launch to look at.
 const ADDRESSES: usize = 64;
-/// A launch whose memory is more than that is not made again.
+/// A launch with more memory, in bytes, is not repeated.
 const BUDGET: u64 = 256 << 20;
 
-/// What is said of a launch, as bits.
+/// Flags of a launch. This one: its memory was compared.
 pub(crate) const COMPARED: u64 = 1;
-/// It left something else when it was made again as it was.
+/// The repeated launch left other bytes.
 pub(crate) const VARIES: u64 = 2;
-/// The host's patience has ended: it waits for other work, perhaps.
+/// The host's patience ended: the launch may wait for other work.
 pub(crate) const LOST: u64 = 4;
 
-/// The launches to look at: by the hash of the kernel's name and which one it is of that, the memory and the offset of
-/// what else is compared.
+/// The launches to look at, by the hash of the kernel's name and the launch's number. Each has more places to
+/// compare: memory and offset.
 type Wanted = BTreeMap<(u64, u64), Vec<(u64, u64)>>;
 
 static WANTED: Locked<Option<Wanted>> = Locked::new(None);
-/// The thread that queues work now; 0 is none. The others wait for it, as long as the host has patience.
+/// The thread whose turn it is to queue work; 0: none. Other threads wait for it, as long as the host has
+/// patience.
 static TURN: AtomicU64 = AtomicU64::new(0);
-/// How often one did not wait any longer.
+/// How often a thread's patience ended while it waited for its turn.
 static DISTURBED: AtomicU64 = AtomicU64::new(0);
-/// Reads the file: a launch and a place in a line.
+/// Reads the file of launches: each line has a launch, and may have a place.
 fn read(text: &[u8]) -> Wanted {
     let mut found = Wanted::new();
     for line in text.split(|byte| *byte == b'\n') {
@@ -60,17 +62,17 @@ fn read(text: &[u8]) -> Wanted {
     found
 }
 
-/// An operation that is being queued in a run that compares.
+/// An operation in a run that compares bytes.
 #[derive(Debug)]
 pub(crate) struct Comparing {
     has_turn: bool,
     disturbed: u64,
-    /// The name and the number of a launch.
+    /// The launch's name and number.
     launch: Option<(u64, u64)>,
     looked: Option<Looked>,
 }
 
-/// Work is about to be queued.
+/// Runs before an operation is queued.
 pub(crate) fn begin(row: Row, per_thread: bool, arguments: &[u64]) -> Option<Comparing> {
     let file = Settings::get().compared?;
     let is_operation = ENTRIES.get(row as usize)?.kind.is_operation();
@@ -115,7 +117,7 @@ fn take_turn() -> bool {
     true
 }
 
-/// A launch, as the program asks for it.
+/// A launch, as the program requested it.
 struct Asked {
     name: u64,
     stream: u64,
@@ -140,7 +142,7 @@ impl Asked {
             recording::launch(row, arguments)?;
         let kernel = log.kernel(function);
         let mut addresses = Vec::new();
-        // SAFETY: the program is about to launch the kernel with them.
+        // SAFETY: the program is about to launch the kernel with these arguments.
         unsafe { log.addresses(&kernel, values, extra, |_, word| addresses.push(word)) };
         Some(Self {
             name: kernel.name,
@@ -187,7 +189,7 @@ impl Asked {
     }
 }
 
-/// Ranges in order of which none overlaps the next one.
+/// Joins sorted ranges that overlap or touch.
 fn joined(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for (low, high) in ranges {
@@ -199,9 +201,9 @@ fn joined(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     found
 }
 
-/// Whether a launch has no other attributes than ones that do not change when it runs, and beside what.
+/// Whether a launch can be repeated: its attributes change neither when it runs nor beside which work.
 fn is_plain(row: Row, arguments: &[u64]) -> bool {
-    // Nothing; policy of accesses; priority; domains of synchronization; shared memory.
+    // Ignored; access policy; priority; memory synchronization domain map and domain; shared memory carveout.
     const HARMLESS: [u32; 6] = [0, 1, 8, 9, 10, 14];
     const WORDS: usize = 9;
     if row != Row::cuLaunchKernelEx {
@@ -211,7 +213,8 @@ fn is_plain(row: Row, arguments: &[u64]) -> bool {
     if config.is_null() {
         return false;
     }
-    // SAFETY: a `CUlaunchConfig`: behind the stream are the attributes, of nine words each, and how many there are.
+    // SAFETY: in a `CUlaunchConfig` the stream is followed by the address of the attributes, nine words each,
+    // and their number.
     unsafe {
         let attributes = config.add(5).read() as *const u64;
         let count = config.add(6).cast::<u32>().read();
@@ -223,9 +226,10 @@ fn is_plain(row: Row, arguments: &[u64]) -> bool {
 }
 
 impl Comparing {
-    /// The work was queued, and is over if the host had the patience. Returns what is written down of it.
+    /// Runs after the operation was queued. It is done, unless the host's patience ended. Returns the words
+    /// for the record.
     pub(crate) fn end(mut self, row: Row, arguments: &[u64], code: u32) -> Option<Vec<u64>> {
-        // Beside a capture the host does not wait, and nothing is looked at.
+        // During a capture the host does not wait, and nothing is compared.
         let (is_over, is_beside) = {
             let state = STATE.lock();
             (state.last.is_none(), state.captures > 0)

@@ -1,14 +1,15 @@
-//! The bytes that copies and sets of several rows touch. Pure.
+//! The bytes that multi-row copies and sets touch. Pure.
 
 use alloc::vec::Vec;
 
-/// Of more rows than this nothing is said.
+/// A copy of more rows than this is ignored.
 const MOST: u64 = 4096;
-/// `CU_MEMORYTYPE_HOST`, and `CU_MEMORYTYPE_ARRAY`, which has no addresses.
+/// `CU_MEMORYTYPE_HOST`, and `CU_MEMORYTYPE_ARRAY`: arrays have no addresses.
 const HOST: u64 = 1;
 const ARRAY: u64 = 3;
 
-/// So many rows of so many bytes, each a pitch behind the one before: [low, high) of each, or of all in one.
+/// The byte ranges [low, high) of `count` rows of `size` bytes, `pitch` apart. Adjacent rows become one
+/// range.
 pub(crate) fn rows(from: u64, pitch: u64, size: u64, count: u64) -> Vec<(u64, u64)> {
     if size == 0 || count == 0 || count > MOST {
         return Vec::new();
@@ -20,7 +21,7 @@ pub(crate) fn rows(from: u64, pitch: u64, size: u64, count: u64) -> Vec<(u64, u6
     (0..count).map(|row| (low(row), low(row).saturating_add(size))).collect()
 }
 
-/// What one side of a copy says: where it begins, and how its rows and its slices lie.
+/// One side of a copy: its start, and the layout of its rows and slices.
 struct Side {
     kind: u64,
     host: u64,
@@ -62,7 +63,7 @@ fn both(sides: &[Side; 2], size: [u64; 3]) -> Vec<(u64, u64, bool)> {
     found
 }
 
-/// What a copy by `CUDA_MEMCPY2D` touches: low, high, and whether it writes there.
+/// The byte ranges that a `CUDA_MEMCPY2D` copy touches: low, high, and whether it writes.
 pub(crate) fn plane_of(words: &[u64]) -> Vec<(u64, u64, bool)> {
     let w = |at: usize| words.get(at).copied().unwrap_or(0);
     let side = |at: usize| Side {
@@ -78,7 +79,7 @@ pub(crate) fn plane_of(words: &[u64]) -> Vec<(u64, u64, bool)> {
     both(&[side(0), side(7)], [w(14), w(15), 1])
 }
 
-/// What a copy by `CUDA_MEMCPY3D` touches, or by its form for two contexts.
+/// The byte ranges that a `CUDA_MEMCPY3D` copy touches, or a `CUDA_MEMCPY3D_PEER` copy.
 pub(crate) fn box_of(words: &[u64]) -> Vec<(u64, u64, bool)> {
     let w = |at: usize| words.get(at).copied().unwrap_or(0);
     let side = |at: usize| Side {
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_plane_begins_at_its_offsets_and_an_array_has_no_addresses() {
-        // From a host's, at (4, 1) with a pitch of 32, to a device's.
+        // From host memory at (4, 1) with a pitch of 32, to device memory.
         let words = [4, 1, 1, 1000, 5, 0, 32, 0, 0, 2, 6, 2000, 0, 64, 8, 2];
         let found = plane_of(&words);
         let from = [(1036, 1044, false), (1068, 1076, false)];

@@ -1,14 +1,14 @@
-//! Which streams are late under which seed. Pure.
+//! Chooses the late streams of each seed. Pure.
 
-/// The seeds below this one are the covering design: of any two of 64 streams, each is late in one of
-/// them while the other is not.
+/// The number of seeds of the covering design. For any two of 64 streams, one of these seeds makes the first
+/// late and the second not.
 pub(crate) const COVERING: u64 = 12;
 
 /// Whether the stream with this index is late under this seed.
 ///
-/// Seeds 2k and 2k + 1 look at bit k of the index: the first delays those that have it, the second the
-/// others. Two indices differ in some bit, so one of the two seeds delays the first alone and the
-/// other the second alone. From [`COVERING`] on each seed draws half of the streams.
+/// Seeds 2k and 2k + 1 look at bit k of the index. Seed 2k delays streams with the bit set, seed 2k + 1 the
+/// others. Two indices differ in some bit, so one of its two seeds delays only the first, and the other only
+/// the second. From [`COVERING`] on, each seed delays a random half of the streams.
 pub(crate) fn is_late(seed: u64, index: u64) -> bool {
     if seed < COVERING {
         (index >> (seed / 2)) & 1 != seed & 1
@@ -17,7 +17,7 @@ pub(crate) fn is_late(seed: u64, index: u64) -> bool {
     }
 }
 
-/// A hash of a number: the finalizer of `SplitMix64`.
+/// Hashes a number: the finalizer of `SplitMix64`.
 fn mixed(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The driver's own functions, past the hooks.
+//! The driver's own functions, without the hooks.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
@@ -7,15 +7,15 @@ use core::sync::atomic::AtomicPtr;
 use crate::streams::{LEGACY, PER_THREAD};
 use crate::symbols;
 
-/// `CUDA_ERROR_NOT_FOUND`, which is said where the driver lacks an entry point.
+/// `CUDA_ERROR_NOT_FOUND`: also the answer if the driver lacks an entry point.
 pub(crate) const NOT_FOUND: u32 = 500;
 const NOT_READY: u32 = 600;
 const RELAXED: u32 = 2;
 
-/// Declares a function of the driver: found at its first call, and [`NOT_FOUND`] without it.
+/// Declares a function of the driver. The first call looks it up. Returns [`NOT_FOUND`] without it.
 macro_rules! driver {
     ($(fn $name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        // The driver's own names and lists of arguments.
+        // The driver chose these names and arguments.
         #[allow(non_snake_case, clippy::too_many_arguments)]
         pub(crate) unsafe fn $name($($argument: $type),*) -> u32 {
             static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -26,7 +26,7 @@ macro_rules! driver {
             let function: unsafe extern "C" fn($($type),*) -> u32 =
                 // SAFETY: the driver exports it under this name with this signature (CUDA Driver API).
                 unsafe { core::mem::transmute(found) };
-            // SAFETY: the caller answers for the arguments.
+            // SAFETY: the caller guarantees the arguments.
             unsafe { function($($argument),*) }
         }
     )*};
@@ -78,7 +78,7 @@ driver! {
     fn cuThreadExchangeStreamCaptureMode(mode: *mut u32);
 }
 
-/// The context that work on this stream belongs to; None where there is none.
+/// The context of work on this stream; None if there is none.
 pub(crate) fn context_of(stream: u64) -> Option<u64> {
     let mut context = 0;
     // SAFETY: the program is about to use this stream, so it is alive; the result is this function's.
@@ -92,17 +92,17 @@ pub(crate) fn context_of(stream: u64) -> Option<u64> {
     (context != 0).then_some(context)
 }
 
-/// Whether a graph capture is going on there, or the driver cannot tell.
+/// Whether the stream is being captured. True also if the driver cannot tell.
 pub(crate) fn is_capturing(stream: u64) -> bool {
     let mut state = 0;
     // SAFETY: the program is about to use this stream, so it is alive; the result is this function's.
     unsafe { cuStreamIsCapturing(stream, &raw mut state) != 0 || state != 0 }
 }
 
-/// Whether the legacy default stream orders this one.
+/// Whether the stream is blocking: the legacy default stream orders it.
 ///
 /// # Safety
-/// The stream is alive, and is not being captured: the question ends a capture, in each of its modes.
+/// The stream is alive, and is not being captured: this question ends a capture in each of its modes.
 pub(crate) unsafe fn is_blocking(stream: u64) -> bool {
     let mut flags = 0;
     // SAFETY: the caller answers for the stream; the result is this function's.
@@ -111,10 +111,10 @@ pub(crate) unsafe fn is_blocking(stream: u64) -> bool {
         || flags & 1 == 0
 }
 
-/// Makes this thread's calls ones that no capture minds, for the time of `call`.
+/// Makes `call` in the relaxed capture mode, in which its calls break no capture.
 pub(crate) fn relaxed<T>(call: impl FnOnce() -> T) -> T {
     let mut mode = RELAXED;
-    // SAFETY: the mode is this function's; the second call gives back what the first took.
+    // SAFETY: the mode is a local; the second call restores what the first took.
     unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     let result = call();
     // SAFETY: as above.
@@ -122,7 +122,7 @@ pub(crate) fn relaxed<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether a stream has work left.
+/// Whether a stream has unfinished work.
 ///
 /// # Safety
 /// The stream is alive.
@@ -131,7 +131,7 @@ pub(crate) unsafe fn is_busy(stream: u64) -> bool {
     relaxed(|| unsafe { cuStreamQuery(stream) } == NOT_READY)
 }
 
-/// Makes an event without a time.
+/// Makes an event without timing.
 ///
 /// # Safety
 /// The context is alive.
@@ -149,25 +149,25 @@ pub(crate) unsafe fn new_event(context: u64) -> Option<u64> {
     }
 }
 
-/// Records an event. False where it could not be.
+/// Records an event. Returns false on failure.
 ///
 /// # Safety
-/// Both are alive, and the stream is not being captured.
+/// Event and stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn record(event: u64, stream: u64) -> bool {
     // SAFETY: the caller says so.
     relaxed(|| unsafe { cuEventRecord(event, stream) }) == 0
 }
 
-/// Has a stream wait for an event.
+/// Makes a stream wait for an event.
 ///
 /// # Safety
-/// Both are alive, and the stream is not being captured.
+/// Event and stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn wait(stream: u64, event: u64) {
     // SAFETY: the caller says so.
     relaxed(|| unsafe { cuStreamWaitEvent(stream, event, 0) });
 }
 
-/// Whether what an event was recorded behind is not done yet.
+/// Whether the work before an event is unfinished.
 ///
 /// # Safety
 /// The event is alive.
@@ -176,7 +176,7 @@ pub(crate) unsafe fn is_pending(event: u64) -> bool {
     relaxed(|| unsafe { cuEventQuery(event) == NOT_READY })
 }
 
-/// Whether an address is memory that only the host knows: a copy with it makes the host wait.
+/// Whether an address is pageable memory. A copy with pageable memory makes the host wait.
 pub(crate) fn is_pageable(pointer: u64) -> bool {
     let mut kind = 0_u32;
     // SAFETY: attribute 2, the memory type, is an unsigned int; the driver takes any address.
@@ -184,7 +184,7 @@ pub(crate) fn is_pageable(pointer: u64) -> bool {
     code != 0 || kind == 0
 }
 
-/// Whether the primary context of a device is alive.
+/// Whether a device's primary context is active.
 pub(crate) fn is_active(device: i32) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: both results are this function's.
@@ -193,10 +193,10 @@ pub(crate) fn is_active(device: i32) -> bool {
     }
 }
 
-/// A kernel's name, as its compiler wrote it.
+/// A kernel's mangled name.
 pub(crate) fn name_of(function: u64) -> Option<&'static [u8]> {
     let mut name = core::ptr::null();
-    // SAFETY: the program is about to launch it, as a function or a kernel; the driver tells them apart.
+    // SAFETY: the program is about to launch this function or kernel; the driver tells the two apart.
     let found = unsafe {
         cuFuncGetName(&raw mut name, function) == 0 || cuKernelGetName(&raw mut name, function) == 0
     };
@@ -207,8 +207,8 @@ pub(crate) fn name_of(function: u64) -> Option<&'static [u8]> {
     Some(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
-/// The handle by which a function takes a stream: 0 is the legacy default stream, or the thread's own
-/// in the function's other form.
+/// The stream's handle, given a function's argument. 0 is the legacy default stream, or the thread's own
+/// default stream in the function's per-thread form.
 pub(crate) fn handle(given: u64, per_thread: bool) -> u64 {
     match given {
         0 if per_thread => PER_THREAD,

@@ -1,8 +1,8 @@
-//! The functions of the driver that are hooked: a row for each, and the hook that it makes.
+//! The table of hooked driver functions, and the hook of each row.
 //!
-//! All arguments are words here: integers and pointers, each in a register or in eight bytes of the stack
-//! in the calling conventions of x86-64 and aarch64 Linux, as no function of the table takes a float or a
-//! structure above eight bytes by value. A hook hands the words on as they came.
+//! All arguments are words: integers and pointers. In the calling conventions of x86-64 and aarch64 Linux,
+//! each takes a register or eight bytes of the stack. No function of the table takes a float, or a structure
+//! above eight bytes by value. A hook passes the words on unchanged.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -11,26 +11,26 @@ use core::sync::atomic::AtomicPtr;
 use crate::run;
 use crate::symbols;
 
-/// What a function does, as far as it matters here. Numbers are the positions of arguments.
+/// What a function does. Numbers are the positions of arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Queues work on the stream at this position.
     Work(usize),
     /// Launches the function at the second position on the stream at the first.
     Kernel(usize, usize),
-    /// Launches by a `CUlaunchConfig`, which is the first argument.
+    /// Launches by a `CUlaunchConfig`, the first argument.
     Config,
     /// Queues work on the default stream.
     OnDefault,
-    /// Copies to, from, so many bytes, on the stream: any of the two may be the host's memory.
+    /// Copies. Arguments: to, from, bytes, stream. Either side may be the host's memory.
     Copy,
-    /// The same, to the host's memory.
+    /// Copies to the host's memory, with the arguments of `Copy`.
     ToHost,
-    /// The same, from the host's memory.
+    /// Copies from the host's memory, with the arguments of `Copy`.
     FromHost,
-    /// Copies, and the host waits for it.
+    /// Copies, and the host waits for the copy.
     Blocking,
-    /// The host waits for a stream, for an event, for everything.
+    /// The host waits for a stream; for an event; for all work.
     Stream,
     Event,
     All,
@@ -38,19 +38,19 @@ pub(crate) enum Kind {
     Record,
     /// The stream at position 0 waits for the event at position 1.
     Wait,
-    /// Destroys a stream; a context; perhaps the primary context of a device.
+    /// Destroys a stream; a context; possibly a device's primary context.
     Destroy,
     DestroyContext,
     Release,
     /// A capture begins, or ends.
     Begin,
     End,
-    /// It queues nothing that could be late: it matters to the record alone.
+    /// Queues nothing that could be late. Only the record needs it.
     Noted,
 }
 
 impl Kind {
-    /// Whether it queues work on a stream.
+    /// Whether the function queues work on a stream.
     pub(crate) fn is_operation(self) -> bool {
         matches!(
             self,
@@ -65,7 +65,7 @@ impl Kind {
         )
     }
 
-    /// Whether the host may wait in it.
+    /// Whether the host may wait inside the function.
     pub(crate) fn waits(self) -> bool {
         matches!(self, Self::Stream | Self::Event | Self::All | Self::Blocking)
     }
@@ -73,21 +73,21 @@ impl Kind {
 
 /// A row of the table.
 pub(crate) struct Entry {
-    /// As the library exports it.
+    /// The exported symbol.
     pub(crate) symbol: &'static str,
-    /// As `cuGetProcAddress` is asked for it.
+    /// The name for `cuGetProcAddress`.
     name: &'static str,
-    /// The version of CUDA from which on the name means this one, where it has meant several.
+    /// The CUDA version since which the name means this function, if it has meant several.
     since: i32,
     pub(crate) kind: Kind,
-    /// How many arguments it takes.
+    /// The number of arguments.
     pub(crate) arguments: usize,
     hook: unsafe extern "C" fn(),
-    /// The form whose default stream is the thread's own, and the hook for it.
+    /// The per-thread form, whose default stream is the thread's own, and its hook.
     twin: Option<(&'static str, unsafe extern "C" fn())>,
 }
 
-/// The hook for an exported symbol; null where there is none.
+/// The hook for an exported symbol; null if there is none.
 pub(crate) fn by_symbol(symbol: &[u8]) -> *mut c_void {
     for entry in &ENTRIES {
         if entry.symbol.as_bytes() == symbol {
@@ -101,10 +101,10 @@ pub(crate) fn by_symbol(symbol: &[u8]) -> *mut c_void {
     null_mut()
 }
 
-/// The hook for what `cuGetProcAddress` is asked for, and has found; null where there is none.
+/// The hook for the function `found`, which `cuGetProcAddress` gave for a name; null if there is none.
 ///
-/// Where the name has meant several functions, the one that was found tells which. If the driver exports
-/// none at that address, the version tells that was asked for.
+/// A name may have meant several functions. The address tells which; if the driver exports none at that
+/// address, the requested version does.
 pub(crate) fn by_name(
     name: &[u8],
     found: *mut c_void,
@@ -157,7 +157,7 @@ macro_rules! hooks {
             since: 0 $(+ $since)?,
             kind: $kind,
             arguments: hooks!(@count $($argument)*),
-            // SAFETY: it is only handed out, as the address of a function.
+            // SAFETY: the pointer is only handed out, as a function's address.
             hook: unsafe {
                 core::mem::transmute::<
                     unsafe extern "C" fn($(word!($argument)),*) -> u32, unsafe extern "C" fn()
@@ -167,10 +167,10 @@ macro_rules! hooks {
         }),*];
 
         $(
-            /// The driver's function of this name, hooked.
+            /// The hook of the driver's function of this name.
             ///
             /// # Safety
-            /// As the driver's.
+            /// The driver's own rules.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case)]
             pub unsafe extern "C" fn $symbol($($argument: u64),*) -> u32 {
@@ -194,7 +194,7 @@ macro_rules! hooks {
         let mut arguments = arguments;
         run::replace(Row::$row as usize, $per_thread, &mut arguments, &mut called);
         let [$($argument),*] = arguments;
-        // SAFETY: the arguments are those that the caller gives to the driver; a host function is wrapped.
+        // SAFETY: the arguments are the caller's own; a host function is replaced by its wrapper.
         let code = unsafe { own($($argument),*) };
         run::after(Row::$row as usize, $per_thread, &arguments, called, code);
         code
@@ -211,10 +211,10 @@ macro_rules! hooks {
     };
     (@define $symbol:ident, $($argument:ident)*) => {};
     (@define $symbol:ident $twin:ident, $($argument:ident)*) => {
-        /// The same, with the thread's own default stream.
+        /// The hook of the per-thread form.
         ///
         /// # Safety
-        /// As the driver's.
+        /// The driver's own rules.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $twin($($argument: u64),*) -> u32 {

@@ -1,9 +1,9 @@
-//! The Python frames of the calling thread, read without the interpreter's lock.
+//! Reads the calling thread's Python frames without the interpreter's lock.
 //!
-//! Who holds the lock may wait for a lock of the driver's that this thread holds, so it is not taken. It need not be:
-//! a thread that is in the driver runs no Python, so its own chain of frames stays as it is, and the code objects in
-//! it are alive. What the interpreter keeps where is not part of its interface: it is known of the versions in
-//! [`LAYOUTS`], by their headers. Of other versions, and of builds without the lock, no frame is read.
+//! The lock's holder may wait for a driver lock that this thread holds, so this module does not take it. It
+//! is not needed: a thread inside the driver runs no Python. Its chain of frames does not change, and the
+//! chain's code objects are alive. The frame layout is not a public interface: [`LAYOUTS`] has it for some
+//! versions, from their headers. For other versions, and for builds without the lock, no frame is read.
 
 use alloc::string::String;
 use core::ffi::{CStr, c_int, c_void};
@@ -11,45 +11,45 @@ use core::ffi::{CStr, c_int, c_void};
 use crate::symbols;
 use crate::sys::Locked;
 
-/// So many frames of a stack are read.
+/// The most frames to read.
 const DEEPEST: usize = 40;
-/// A frame's owner where the frame is C's: it has no code (`FRAME_OWNED_BY_CSTACK`).
+/// The owner field of a C frame, which has no code (`FRAME_OWNED_BY_CSTACK`).
 const OF_C: u8 = 3;
-/// The bits of a string's state: it has its characters behind its head, and all are ASCII.
+/// Bits of a string's state: its characters follow its header; all are ASCII.
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
-/// Where a version of the interpreter keeps what is needed, in bytes from the beginning of each structure.
+/// The byte offsets of the needed fields, for one version of the interpreter.
 #[derive(Clone, Copy)]
 struct Layout {
-    /// As `Py_Version` says it, without the parts behind the minor number.
+    /// `Py_Version`, down to the minor number.
     version: u32,
-    /// Of a thread: its current frame, or a structure that has it.
+    /// In a thread state: the current frame, or a structure that has it.
     thread: usize,
-    /// Where that structure has the frame; None: the thread has it itself.
+    /// In that structure: the frame. None: the thread state has the frame itself.
     current: Option<usize>,
-    /// Of a frame.
+    /// In a frame.
     code: usize,
     previous: usize,
     instruction: usize,
     owner: usize,
-    /// Of a code object.
+    /// In a code object.
     first_line: usize,
     instructions: usize,
-    /// The size of a string's head: of ASCII, and of anything else.
+    /// The size of a string's header: of an ASCII string, and of any other.
     ascii: usize,
     unicode: usize,
 }
 
-/// Of a code object, in all of them.
+/// In a code object, in every version.
 const FILE: usize = 112;
 const NAME: usize = 120;
-/// Of any object, and of a string.
+/// In any object, and in a string.
 const TYPE: usize = 8;
 const LENGTH: usize = 16;
 const STATE: usize = 32;
 
-/// By the headers of Python 3.11.7, 3.12.1 and 3.13.0.
+/// From the headers of Python 3.11.7, 3.12.1 and 3.13.0.
 const LAYOUTS: [Layout; 3] = [
     Layout {
         version: 0x030b,
@@ -92,12 +92,12 @@ const LAYOUTS: [Layout; 3] = [
     },
 ];
 
-/// What is needed of the interpreter.
+/// The interpreter's functions and types that are needed.
 #[derive(Clone, Copy)]
 struct Python {
     layout: Layout,
-    /// Whether there is an interpreter, the calling thread's state, and the line of an instruction: none of these
-    /// needs the lock.
+    /// Tells whether the interpreter is initialised; gives the thread's state; gives an instruction's line.
+    /// None of these functions needs the lock.
     is_there: unsafe extern "C" fn() -> c_int,
     state: unsafe extern "C" fn() -> usize,
     line: unsafe extern "C" fn(usize, c_int) -> c_int,
@@ -105,7 +105,7 @@ struct Python {
     string_type: usize,
 }
 
-/// Whether the process runs a Python that is known.
+/// Whether the process runs a known version of Python.
 #[derive(Clone, Copy)]
 enum Known {
     NotAsked,
@@ -129,10 +129,10 @@ fn python() -> Option<Python> {
 fn find() -> Option<Python> {
     let function = |name: &CStr| symbols::of_the_program(name);
     let version = function(c"Py_Version")?.cast::<u32>();
-    // SAFETY: it is the interpreter's own constant.
+    // SAFETY: the symbol is the interpreter's own constant.
     let version = unsafe { version.read() } >> 16;
     let layout = LAYOUTS.into_iter().find(|one| one.version == version)?;
-    // A build without the lock has other layouts, and this function.
+    // A build without the lock exports this function, and has other layouts.
     if function(c"_Py_MergeZeroLocalRefcount").is_some() {
         return None;
     }
@@ -155,7 +155,7 @@ fn find() -> Option<Python> {
     }
 }
 
-/// A frame: its code, and the instruction that it is at.
+/// A frame: its code object and its current instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frame {
     code: usize,
@@ -165,26 +165,26 @@ pub(crate) struct Frame {
     first_line: u32,
 }
 
-/// The frames of a thread, the innermost first.
+/// A thread's frames, the innermost first.
 #[derive(Debug)]
 pub(crate) struct Frames {
     all: [Frame; DEEPEST],
     count: usize,
 }
 
-/// Reads a field. The caller answers for the address.
+/// Reads a field. The caller guarantees the address.
 unsafe fn field<T>(of: usize, offset: usize) -> T {
-    // SAFETY: the caller says that a value of this type is there.
+    // SAFETY: the caller guarantees a value of this type there.
     unsafe { ((of + offset) as *const T).read_unaligned() }
 }
 
-/// The calling thread's frames; None where it runs no Python, or an unknown version of it.
+/// The calling thread's frames; None if it runs no Python, or an unknown version.
 pub(crate) fn read() -> Option<Frames> {
     let python = python()?;
     let layout = python.layout;
     let mut found = Frames { all: [Frame::default(); DEEPEST], count: 0 };
-    // SAFETY: the thread's state and its frames are alive, and change only when this thread runs Python; the layouts
-    // are the version's. A code object is looked at only if it is one.
+    // SAFETY: the thread's state and frames are alive, and change only while this thread runs Python. The
+    // layouts belong to this version. A code object is read only if its type is the code type.
     unsafe {
         if (python.is_there)() == 0 {
             return None;
@@ -224,7 +224,7 @@ impl Frames {
         self.all.get(..self.count).unwrap_or_default()
     }
 
-    /// A number that tells these frames from others.
+    /// A hash of these frames.
     pub(crate) fn hash(&self) -> u64 {
         self.all().iter().fold(0, |hash, one| mixed(mixed(hash, one.instruction), one.hash()))
     }
@@ -235,14 +235,14 @@ fn mixed(hash: u64, word: usize) -> u64 {
 }
 
 impl Frame {
-    /// A number that tells its code from other code, also from code that lay at the same address before.
+    /// A hash of the code object. It also differs from earlier code at the same address.
     #[allow(clippy::cast_possible_truncation)] // a usize has 64 bits here
     pub(crate) fn hash(&self) -> usize {
         let words = [self.code, self.file, self.name, self.first_line as usize];
         words.iter().fold(0, |hash, word| mixed(hash, *word)) as usize
     }
 
-    /// The line that it is at. The frame is one of the calling thread's, now.
+    /// The frame's current line. The frame must be the calling thread's current one.
     pub(crate) fn line(&self) -> u64 {
         let Some(python) = python() else { return 0 };
         let begin = self.code + python.layout.instructions;
@@ -251,18 +251,18 @@ impl Frame {
         u64::try_from(unsafe { (python.line)(self.code, at) }).unwrap_or(0)
     }
 
-    /// The names of its file and of its function.
+    /// The names of the frame's file and function.
     pub(crate) fn names(&self) -> (String, String) {
         (string(self.file), string(self.name))
     }
 }
 
-/// A string of Python's, which its code keeps alive. It is as it was made: nothing is asked of the interpreter.
+/// Reads a Python string that a code object keeps alive, without calling the interpreter.
 fn string(of: usize) -> String {
     let Some(Python { layout, string_type, .. }) = python() else { return String::new() };
     let mut to = String::new();
-    // SAFETY: the code has the string, which is looked at only if it is one; its characters lie behind its head, of
-    // the width that its state says.
+    // SAFETY: the code object keeps the string, which is read only if its type is the string type. Its
+    // characters follow its header, in the width that its state gives.
     unsafe {
         if of == 0 || field::<usize>(of, TYPE) != string_type {
             return to;

@@ -1,5 +1,5 @@
-//! The host functions that a program queues, wrapped: when one runs, what was queued before it is over, and the host may
-//! act on that.
+//! Wraps the host functions that a program queues. When one runs, the work before it is done, and the host
+//! may act on that.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,19 +12,19 @@ use crate::run::PATIENCE;
 use crate::sys::{self, Locked, now};
 use crate::{driver, record};
 
-/// What the driver calls, and with what.
+/// A queued function of the program, with its argument.
 struct Wrapped {
     function: u64,
     data: u64,
-    /// Its number, from 1 on.
+    /// The function's number, counted from 1.
     number: u64,
 }
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// Those whose calls are not written down yet.
+/// The numbers of functions whose queuing call is not in the record yet.
 static QUEUED: Locked<Vec<u64>> = Locked::new(Vec::new());
 
-/// Puts this library's function in place of the program's.
+/// Replaces the program's function by this library's.
 pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64], noted: &mut Noted) {
     let own = match Row::at(row) {
         Some(Row::cuLaunchHostFunc) => call as *const () as u64,
@@ -32,7 +32,7 @@ pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64], noted: &
         _ => return,
     };
     let [stream, function, data, ..] = arguments else { return };
-    // In a graph it would be called once for each launch.
+    // A graph would call it once for each launch.
     if record::captures() && driver::is_capturing(driver::handle(*stream, per_thread)) {
         return;
     }
@@ -43,7 +43,7 @@ pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64], noted: &
     (*function, *data) = (own, Box::into_raw(Box::new(wrapped)) as u64);
 }
 
-/// Its call is written down, or has failed.
+/// The queuing call is in the record, or has failed.
 pub(crate) fn written(number: u64) {
     QUEUED.lock().retain(|one| *one != number);
 }
@@ -54,14 +54,15 @@ pub(crate) fn renew() {
     QUEUED.lock().clear();
 }
 
-/// Runs a function of the program's. What it tells other threads comes behind its call in the record.
+/// Runs a function of the program. First waits until its queuing call is in the record: what the function
+/// tells other threads comes later.
 fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
     let begun = now();
     while QUEUED.lock().contains(&of.number) && now().saturating_sub(begun) < PATIENCE {
         sys::rest();
     }
     record::ran(of.number);
-    // What it touches is touched in its stream's order, and not by the host alone.
+    // The function touches memory in its stream's order, so these are no accesses by the host alone.
     let calling = sys::thread(|own| core::mem::replace(&mut own.calling, true));
     call(of.function, of.data);
     sys::thread(|own| own.calling = calling.unwrap_or(false));
@@ -69,7 +70,7 @@ fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
 
 /// A `CUhostFn`.
 unsafe extern "C" fn call(data: *mut c_void) {
-    // SAFETY: the driver gives back what it was given, once.
+    // SAFETY: the driver passes the box that `wrap` made, once.
     let of = unsafe { Box::from_raw(data.cast::<Wrapped>()) };
     run(&of, |function, data| {
         // SAFETY: the program gave the driver a function with this signature.

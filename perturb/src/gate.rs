@@ -1,7 +1,7 @@
 //! The gate: a kernel of one thread that holds a stream up.
 //!
-//! It ends when the host's number reaches its ticket, when the device's clock reaches its time, or when it
-//! has run for as long as its limit, whichever is first. So it can hold a program up, but not for good.
+//! A gate ends when the host's number reaches its ticket, when the device's clock reaches its time, or when
+//! its time limit is over. So a gate delays a program, but never for good.
 
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_void};
@@ -11,7 +11,7 @@ use crate::driver;
 use crate::streams::Behind;
 use crate::sys::{Locked, now};
 
-/// `gate(word, ticket, until, limit)` and `tick(to)`, which writes the device's clock down.
+/// `gate(word, ticket, until, limit)`, and `tick(to)`, which stores the device's clock.
 const PTX: &CStr = c"\
 .version 7.0
 .target sm_75
@@ -50,11 +50,11 @@ membar.sys;
 ret;
 }
 ";
-/// The clocks drift apart: they are compared again after so many nanoseconds.
+/// The clocks drift, so they are compared again after this many nanoseconds.
 const AGAIN: u64 = 10_000_000_000;
-/// A comparison that took longer than this says nothing.
+/// A comparison that took longer, in nanoseconds, is ignored.
 const EXACT: u64 = 1_000_000;
-/// Portable, and mapped into the device's addresses.
+/// Flags for the shared memory: portable, and mapped into the device's addresses.
 const SHARED: u32 = 3;
 const NON_BLOCKING: u32 = 1;
 
@@ -62,33 +62,33 @@ const NON_BLOCKING: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 struct Gate {
     context: u64,
-    /// The kernel; 0 where it cannot be had.
+    /// The kernel; 0 if it could not be loaded.
     kernel: u64,
     tick: u64,
-    /// Two numbers that host and device share: the tickets up to which gates are open, and a clock.
+    /// Two numbers that host and device share: the ticket up to which gates are open, and a clock.
     word: *mut u64,
-    /// The device's clock less the host's.
+    /// The device's clock minus the host's.
     offset: i64,
     compared: u64,
 }
 
-// SAFETY: the shared numbers are written with volatile accesses, by the holder of the lock.
+// SAFETY: only the lock's holder writes the shared numbers, with volatile accesses.
 unsafe impl Send for Gate {}
 
 static GATES: Locked<Vec<Gate>> = Locked::new(Vec::new());
 
-/// Queues a gate on a stream. False where none could be. `beside` a capture the clocks are not compared again:
-/// the host waits for that.
+/// Queues a gate on a stream. Returns false on failure. With `beside`, a capture is active: the clocks are
+/// not compared, because comparing makes the host wait.
 ///
 /// # Safety
-/// The context and the stream are alive, and no capture is going on in the stream.
+/// The context and the stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn queue(context: u64, stream: u64, behind: Behind, beside: bool) -> bool {
     // SAFETY: the caller says so.
     let gate = unsafe { of(context, beside, |gate| launch_gate(gate, stream, behind)) };
     gate == Some(true)
 }
 
-/// Has a gate ready for a context: a capture is about to begin there.
+/// Prepares a context's gate before a capture begins.
 ///
 /// # Safety
 /// The context is alive.
@@ -99,37 +99,38 @@ pub(crate) unsafe fn prepare(context: u64) {
 
 fn launch_gate(gate: Gate, stream: u64, behind: Behind) -> bool {
     let until = behind.until.saturating_add_signed(gate.offset);
-    // It begins now or later.
+    // The gate begins now or later.
     let limit = behind.until.saturating_sub(now());
     let arguments = [gate.word as u64, behind.ticket, until, limit];
-    // SAFETY: the kernel takes these four, and the stream is alive, as `queue`'s caller says.
+    // SAFETY: the kernel takes these four arguments, and the stream is alive, as the caller of `queue`
+    // guarantees.
     unsafe { launch(gate.kernel, stream, &arguments) }
 }
 
-/// Calls a function with a context's gate, the context being current. None where there is no gate.
+/// Makes a context current, and calls a function with its gate. None without a gate.
 unsafe fn of<T>(context: u64, beside: bool, call: impl FnOnce(Gate) -> T) -> Option<T> {
     let mut popped = 0;
     // SAFETY: the context is alive, as the caller says.
     if unsafe { driver::cuCtxPushCurrent_v2(context) } != 0 {
         return None;
     }
-    // SAFETY: it is current now.
+    // SAFETY: the context is current now.
     let result = driver::relaxed(|| unsafe { ready(context, beside) }.map(call));
     // SAFETY: the result is this function's, and the context was pushed above.
     unsafe { driver::cuCtxPopCurrent_v2(&raw mut popped) };
     result
 }
 
-/// Opens the gates up to a ticket, in every context.
+/// Opens all gates up to a ticket, in every context.
 pub(crate) fn open(ticket: u64) {
     let mut current = 0;
-    // At the end of a process the driver has gone, and its memory with it.
-    // SAFETY: the result is this function's.
+    // When a process ends, the driver may be gone, and its memory with it.
+    // SAFETY: the result is a local.
     if unsafe { driver::cuCtxGetCurrent(&raw mut current) } != 0 {
         return;
     }
     for gate in GATES.lock().iter().filter(|one| !one.word.is_null()) {
-        // SAFETY: the memory is the context's, which is forgotten before it is destroyed.
+        // SAFETY: the memory lives as long as its context, which is forgotten before it is destroyed.
         unsafe {
             if gate.word.read_volatile() < ticket {
                 gate.word.write_volatile(ticket);
@@ -143,18 +144,18 @@ pub(crate) fn contexts() -> Vec<u64> {
     GATES.lock().iter().map(|one| one.context).collect()
 }
 
-/// The context is about to be destroyed, or is gone.
+/// Forgets a context that is about to be destroyed, or is gone.
 pub(crate) fn forget(context: u64) {
     GATES.lock().retain(|one| one.context != context);
 }
 
-/// In a fork's child there is no context.
+/// Runs in a fork's child, which has no context.
 pub(crate) fn renew() {
     GATES.renew();
     GATES.lock().clear();
 }
 
-/// The gate of the current context, with clocks compared lately.
+/// The current context's gate, with its clocks compared recently.
 unsafe fn ready(context: u64, beside: bool) -> Option<Gate> {
     let mut gates = GATES.lock();
     let place = gates.iter().position(|one| one.context == context);
@@ -194,12 +195,12 @@ unsafe fn load() -> Option<Gate> {
     if codes != [0; 4] {
         return None;
     }
-    // SAFETY: it is a page of the host's that was just allocated.
+    // SAFETY: the driver has just allocated this page of host memory.
     unsafe { word.write_bytes(0, 2) };
     Some(Gate { context: 0, kernel: gate, tick, word, offset: 0, compared: 0 })
 }
 
-/// Compares the clocks, by the quickest of four kernels that write the device's down.
+/// Compares the clocks by four kernels that store the device's clock. The quickest one counts.
 unsafe fn compare(gate: &mut Gate) {
     let mut side = 0;
     // SAFETY: the result is this function's.
@@ -207,13 +208,13 @@ unsafe fn compare(gate: &mut Gate) {
         gate.kernel = 0;
         return;
     }
-    // The gate's own code is loaded now, and not behind a gate: this one is open.
-    // SAFETY: these are the arguments that it takes.
+    // Launches an open gate now, so that its code is loaded before a real gate blocks loading.
+    // SAFETY: the kernel takes these arguments.
     unsafe { launch(gate.kernel, side, &[gate.word as u64, 0, 0, 0]) };
     let first = gate.compared == 0;
     let mut best = if first { u64::MAX } else { EXACT };
     for _ in 0..4 {
-        // SAFETY: the kernel takes an address; the second number is the clock's.
+        // SAFETY: the shared page has two numbers, of which the second is for the clock.
         let clock = unsafe { gate.word.add(1) };
         // SAFETY: the stream was made above.
         unsafe { driver::cuStreamSynchronize(side) };
@@ -226,7 +227,7 @@ unsafe fn compare(gate: &mut Gate) {
         if done && after - before < best {
             best = after - before;
             let middle = before + best / 2;
-            // SAFETY: the kernel has written it.
+            // SAFETY: the kernel has written the clock.
             gate.offset = unsafe { clock.read_volatile() }.wrapping_sub(middle).cast_signed();
             gate.compared = after;
         }
@@ -234,18 +235,18 @@ unsafe fn compare(gate: &mut Gate) {
     if gate.compared == 0 {
         gate.kernel = 0;
     }
-    // SAFETY: nothing is queued there any more.
+    // SAFETY: the stream has no more work.
     unsafe { driver::cuStreamDestroy_v2(side) };
 }
 
-/// Launches one thread of a kernel whose arguments are words.
+/// Launches one thread of a kernel whose arguments are all words.
 unsafe fn launch(kernel: u64, stream: u64, arguments: &[u64]) -> bool {
     let mut addresses: [*const c_void; 4] = [null(); 4];
     for (to, argument) in addresses.iter_mut().zip(arguments) {
         *to = (&raw const *argument).cast();
     }
-    // SAFETY: the caller answers for the kernel, the stream and how many arguments it takes; the driver
-    // copies them before it returns.
+    // SAFETY: the caller guarantees the kernel, the stream and the number of arguments. The driver copies the
+    // arguments before it returns.
     let code = unsafe {
         driver::cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, addresses.as_ptr(), null())
     };

@@ -1,4 +1,4 @@
-//! The nodes of a graph, read from the driver when the graph is made ready for launches.
+//! Reads a graph's nodes from the driver when the graph is instantiated.
 
 use alloc::vec::Vec;
 use core::ptr::null_mut;
@@ -20,42 +20,43 @@ const WAIT_SEMAPHORE: i32 = 9;
 const ALLOCATE: i32 = 10;
 const FREE: i32 = 11;
 const BATCH: i32 = 12;
-/// So deep graphs of graphs are read.
+/// The deepest nesting of child graphs to read.
 const DEEPEST: usize = 8;
 
-/// What a node touches, and how: bytes that it reads or writes, or an address that its kernel is given.
+/// How a node touches memory: it reads or writes bytes, or its kernel is given an address.
 pub(crate) const READS: u64 = 0;
 pub(crate) const WRITES: u64 = 1;
 pub(crate) const GIVEN: u64 = 2;
 
-/// The nodes of a graph may be so: each is a bit of the second word of what is written.
+/// Flags of a graph, in the second word of its entry. This one: a node waits.
 pub(crate) const WAITS: u64 = 1;
-/// Not all nodes could be read.
+/// Some node could not be read.
 pub(crate) const UNREAD: u64 = 2;
-/// It calls the host.
+/// A node calls the host.
 pub(crate) const CALLS: u64 = 4;
 
-/// What is kept in mind of a graph that can be launched.
+/// The facts of an executable graph that later calls need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
-    /// The addresses that its kernels were given, and those that its copies and sets begin with.
+    /// The addresses that kernels were given, and the first addresses of copies and sets.
     pub(crate) addresses: Vec<u64>,
-    /// Whether it may be launched again: nothing in it waits, calls the host, or has memory of its own.
+    /// Whether the graph may be repeated: no node waits, calls the host, or allocates memory.
     pub(crate) plain: bool,
 }
 
-/// What is read of a graph.
+/// The state of reading a graph.
 struct Reading {
     graph: Graph,
     flags: u64,
-    /// Of each node its kind, its kernel, and what it touches: how, from, and to or the place of the parameter.
+    /// For each node: its kind, its kernel, and its touches. A touch has how, from, and either to or the
+    /// parameter's place.
     nodes: Vec<u64>,
     count: u64,
-    /// The events that it records.
+    /// The events that the graph records.
     events: Vec<u64>,
 }
 
-/// Writes down what a graph does that can be launched: its handle, flags, events, nodes and their order.
+/// Writes an executable graph to the record: handle, flags, events and nodes.
 pub(crate) fn write(log: &mut Log, executable: u64, graph: u64) {
     let mut reading = Reading {
         graph: Graph { addresses: Vec::new(), plain: true },
@@ -75,7 +76,7 @@ pub(crate) fn write(log: &mut Log, executable: u64, graph: u64) {
 
 fn nodes_of(graph: u64) -> Option<Vec<u64>> {
     let mut count = 0;
-    // SAFETY: the graph was just made ready; without an array the driver says how many nodes there are.
+    // SAFETY: the graph was just instantiated. Without an array the driver returns the number of nodes.
     unsafe {
         if driver::cuGraphGetNodes(graph, null_mut(), &raw mut count) != 0 {
             return None;
@@ -97,7 +98,7 @@ impl Reading {
         };
         for node in nodes {
             let mut kind = 0;
-            // SAFETY: the node is one of the graph's.
+            // SAFETY: the node belongs to the graph.
             if unsafe { driver::cuGraphNodeGetType(node, &raw mut kind) } != 0 {
                 self.unread();
                 continue;
@@ -148,7 +149,7 @@ impl Reading {
                 self.graph.plain = false;
             }
             SIGNAL | ALLOCATE | FREE => self.graph.plain = false,
-            // It may wait for what is not known.
+            // An unknown kind of node may wait for something unknown.
             _ => self.unread(),
         }
     }
@@ -160,13 +161,13 @@ impl Reading {
         self.count += 1;
     }
 
-    /// `CUDA_KERNEL_NODE_PARAMS_v2`: the function, seven unsigned ints, the arguments, packed ones, and the kernel that
-    /// there is instead of a function.
+    /// `CUDA_KERNEL_NODE_PARAMS_v2`: the function, seven unsigned ints, the arguments, the packed arguments,
+    /// and the kernel that may replace the function.
     fn kernel(&mut self, log: &mut Log, words: &[u64; 32]) {
         let function = if words[0] == 0 { words[7] } else { words[0] };
         let kernel = log.kernel(function);
         let mut touches = Vec::new();
-        // SAFETY: the driver keeps the node's arguments as it took them.
+        // SAFETY: the driver keeps the node's arguments in the form in which it took them.
         unsafe {
             log.addresses(&kernel, words[5], words[6], |place, word| {
                 touches.push([GIVEN, word, place]);
@@ -184,7 +185,7 @@ impl Reading {
         self.push(COPY, 0, &touches);
     }
 
-    /// `CUDA_MEMSET_NODE_PARAMS`: to, pitch, value and size of an element, width, height.
+    /// `CUDA_MEMSET_NODE_PARAMS`: destination, pitch, value and size of an element, width, height.
     fn set(&mut self, words: &[u64; 32]) {
         let [to, pitch, sizes, width, height, ..] = *words;
         let row = (sizes >> 32).saturating_mul(width);

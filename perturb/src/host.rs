@@ -1,9 +1,9 @@
-//! What the host does to page-locked memory that the device may be using.
+//! Finds the host's accesses to page-locked memory that the device may be using.
 //!
-//! A copy from such memory protects its pages from the host's writes, a copy to it from all that the host does. The
-//! first touch of a page is written down, and the page is the host's again. The device does not see the host's page
-//! tables, so it goes on. A system call that is given a protected page fails, and a program that minds SIGSEGV itself
-//! may not bear it: so this is asked for.
+//! A copy from such memory protects its pages from the host's writes; a copy to it, from all accesses. The
+//! first access to a page is recorded and unprotects the page. The device does not use the host's page
+//! tables, so it is not affected. A system call on a protected page fails, and a program with its own SIGSEGV
+//! handler may break. So users must ask for this.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use crate::recording;
 use crate::settings::{Mode, Settings};
 use crate::sys::{self, Locked};
 
-/// So many pieces of memory are watched.
+/// The most memory regions to watch.
 const MOST: usize = 1024;
 const PAGE: u64 = 4096;
 const ALL: c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -27,7 +27,7 @@ struct Region {
 static REGIONS: [Region; MOST] =
     [const { Region { low: AtomicU64::new(0), size: AtomicU64::new(0) } }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// What the program had for SIGSEGV; None: this module is not in its place yet.
+/// The program's SIGSEGV handler; None: this module has not replaced it yet.
 static BEFORE: Locked<Option<libc::sigaction>> = Locked::new(None);
 
 fn is_on() -> bool {
@@ -48,7 +48,7 @@ fn protect(from: u64, size: u64, access: c_int) {
     unsafe { libc::mprotect(low as *mut c_void, length, access) };
 }
 
-/// Memory is about to be given back.
+/// Runs before memory is freed.
 pub(crate) fn before(row: Row, arguments: &[u64]) {
     if row != Row::cuMemFreeHost || !is_on() {
         return;
@@ -60,7 +60,7 @@ pub(crate) fn before(row: Row, arguments: &[u64]) {
     }
 }
 
-/// Memory was given out, or a copy was queued that does not go into a graph.
+/// Runs after an allocation, and after a copy outside a capture.
 pub(crate) fn after(row: Row, arguments: &[u64], captured: bool, found: u64) {
     if !is_on() {
         return;
@@ -89,7 +89,8 @@ fn take(low: u64, size: u64) {
     region.size.store(size, Relaxed);
     COUNT.store(place + 1, Relaxed);
     if before.is_none() {
-        // SAFETY: all zeros is a value of it; the function has the signature that `SA_SIGINFO` asks for.
+        // SAFETY: all zeros is a valid `sigaction`; the function has the signature that `SA_SIGINFO`
+        // requires.
         unsafe {
             let mut new: libc::sigaction = MaybeUninit::zeroed().assume_init();
             let mut old: libc::sigaction = MaybeUninit::zeroed().assume_init();
@@ -103,10 +104,10 @@ fn take(low: u64, size: u64) {
 }
 
 extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives it for this signal.
+    // SAFETY: the kernel passes a valid `siginfo_t` for this signal.
     let address = unsafe { (*info).si_addr() } as u64;
     if !has(address) {
-        // It is the program's own fault: what it had for it comes next, as the fault comes again.
+        // The fault is the program's own. Its handler is restored, and runs when the fault comes again.
         if let Some(old) = *BEFORE.lock() {
             // SAFETY: it is what the program had.
             unsafe { libc::sigaction(libc::SIGSEGV, &raw const old, core::ptr::null_mut()) };
@@ -114,9 +115,9 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
         return;
     }
     let writes = is_write(context);
-    // A write behind a read is told, too.
+    // After a read, a later write must fault too.
     protect(address, 1, if writes == Some(false) { libc::PROT_READ } else { ALL });
-    // The driver's own touches, in a call of the program's, and this library's are no accesses of the host's.
+    // Accesses by the driver, inside the program's call, and by this library are not the host's.
     let is_own = sys::thread(|own| own.inside || own.calling).unwrap_or(true);
     if !is_own {
         sys::thread(|own| own.inside = true);
@@ -125,11 +126,11 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     }
 }
 
-/// Whether the fault was a write; None: it is not known, and told as a read, which accuses less.
+/// Whether the fault was a write; None if unknown. Unknown counts as a read, which accuses less.
 #[cfg(target_arch = "x86_64")]
 fn is_write(context: *mut c_void) -> Option<bool> {
     const ERROR: usize = libc::REG_ERR as usize;
-    // SAFETY: the kernel gives a `ucontext_t`; bit 1 of the error says that it was a write.
+    // SAFETY: the kernel passes a `ucontext_t`. Bit 1 of the error code marks a write.
     unsafe {
         let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         registers.get(ERROR).map(|error| error & 2 != 0)

@@ -1,30 +1,30 @@
-//! The number of an operation, which is the same in each run of a program. Pure.
+//! Numbers operations alike in each run of a program. Pure.
 //!
-//! Threads launch side by side, so a count over all of them is another one each time. A count of each
-//! thread is not: [`number`] puts the thread's own number in front.
+//! Threads launch concurrently, so a count over all threads differs in each run. A count for each thread does
+//! not. [`number`] puts the thread's number before its count.
 
 use alloc::vec::Vec;
 
-/// The bits of the count within a thread.
+/// The number of bits of a thread's count.
 const BITS: u32 = 40;
 
-/// The number of a thread's operation, both counted from 0.
+/// The number of an operation. Thread and count are from 0.
 pub(crate) fn number(thread: u64, count: u64) -> u64 {
     (thread << BITS) | (count & ((1 << BITS) - 1))
 }
 
-/// What is asked of single operations.
+/// The settings for single operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The free ones, which run as they would, or late: the first of some, and the one behind the last.
-    /// Before and behind all others the host waits until everything is over. None: all are free.
+    /// Ranges of free operations, each without its end. A free operation runs as it would, or late. Before
+    /// and after each other operation the host waits until all work is done. None: all are free.
     free: Option<Vec<(u64, u64)>>,
-    /// Those behind which alone the host waits so.
+    /// Operations after which the host waits until all work is done.
     settled: Vec<u64>,
 }
 
 impl Chosen {
-    /// Reads `low-high` and more of these with commas between them, and numbers with commas.
+    /// Reads `low-high` ranges with commas between, and numbers with commas between.
     pub(crate) fn read(free: Option<&[u8]>, settled: &[u8]) -> Self {
         let range = |text: &[u8]| {
             let mut ends = text.split(|byte| *byte == b'-').map(decimal);
@@ -44,7 +44,7 @@ impl Chosen {
     }
 }
 
-/// Reads numbers with commas between them.
+/// Reads numbers with commas between.
 pub(crate) fn list(text: &[u8]) -> Vec<u64> {
     text.split(|byte| *byte == b',').filter_map(decimal).collect()
 }

@@ -1,24 +1,25 @@
 //! The library that `cai-bridge perturb` and `cai-bridge races` preload into a program.
 //!
-//! It stands between the program and the CUDA driver (`symbols`, `entries`). Before work on a late stream
-//! it queues a gate (`gate`), so that the work runs later than anything that need not wait for it. Which
-//! streams are late is a design of the seeds (`design`); what stands behind which gate is known from
-//! streams and events (`streams`), and whether work is over from events of the library's own (`marks`). A
-//! program whose values change with the seed lacks a wait.
+//! It stands between the program and the CUDA driver (`symbols`, `entries`). Before work on a late stream it
+//! queues a gate (`gate`), so that the work runs later than all work that need not wait for it. The seeds
+//! choose the late streams (`design`). Streams and events tell which work stands behind which gate
+//! (`streams`). The library's own events tell whether work is done (`marks`). A program lacks a wait if its
+//! values change with the seed.
 //!
-//! For `cai-bridge races` nothing is delayed: the calls are written down (`record`, `recording`, `frames`,
-//! `graphs`), and the bytes that some launches change and read (`compared`, `again`). The check of a record
-//! is here as well, for the command to call (`check`).
+//! For `cai-bridge races` the library delays nothing. It records the calls (`record`, `recording`, `frames`,
+//! `graphs`), and the bytes that some launches change and read (`compared`, `again`). `check` checks a record
+//! for the command.
 //!
-//! There is no standard library in it: it is loaded into every process of the program, and what needs no
-//! CUDA should not notice. Nothing unwinds; what cannot be had is counted, and the program goes on.
+//! The library uses no standard library: it is loaded into every process of the program, and a process
+//! without CUDA must not notice. Nothing unwinds. A failure is counted, and the program goes on.
 //!
 //! `unsafe` is in `sys` (the C library), `symbols` and `entries` (functions by name), `driver` and `gate`
-//! (the CUDA driver), `stack` and `frames` (Python's C API, and its frames), `functions` (the program's), and in
-//! who calls those: `run`, `serial`, `log`, `settings`, `record`, `recording`, `graphs`, `compared`, `again`.
+//! (the CUDA driver), `stack` and `frames` (Python's C API, and its frames), `functions` (the program's
+//! functions), and in their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `graphs`,
+//! `compared`, `again`.
 
 #![cfg_attr(not(test), no_std)]
-// The tests have a standard library, and do not hook themselves.
+// The tests use the standard library, and hook nothing.
 #![cfg_attr(test, allow(dead_code))]
 
 extern crate alloc;
@@ -56,16 +57,16 @@ static MALLOC: sys::Malloc = sys::Malloc;
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: it does not return.
+    // SAFETY: `abort` takes no argument, and does not return.
     unsafe { libc::abort() }
 }
 
-/// Checks a record of this build's. `cai-bridge races` calls it.
+/// Checks a record that this build wrote. `cai-bridge races` calls it.
 ///
-/// Returns a text of `size` bytes, which [`cai_bridge_races_free`] takes back.
+/// Returns a text of `size` bytes. [`cai_bridge_races_free`] frees it.
 ///
 /// # Safety
-/// So many bytes are at `record`, and `size` is the caller's.
+/// `record` points to `length` bytes. `size` points to a word of the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cai_bridge_races(
     record: *const u8,
@@ -81,10 +82,10 @@ pub unsafe extern "C" fn cai_bridge_races(
     alloc::boxed::Box::into_raw(text).cast()
 }
 
-/// Takes back what [`cai_bridge_races`] returned.
+/// Frees a text that [`cai_bridge_races`] returned.
 ///
 /// # Safety
-/// It is that, of that size, and is not used any longer.
+/// `text` came from [`cai_bridge_races`], has `size` bytes, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cai_bridge_races_free(text: *mut u8, size: usize) {
     let text = core::ptr::slice_from_raw_parts_mut(text, size);
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn cai_bridge_races_free(text: *mut u8, size: usize) {
     drop(unsafe { alloc::boxed::Box::from_raw(text) });
 }
 
-/// Run by the loader: before the program's first thread.
+/// The loader runs this before the program's first thread.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]

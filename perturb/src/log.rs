@@ -1,7 +1,7 @@
-//! What is written down: the counts of each process, and each operation if that is asked for.
+//! Writes the logs: the counts of each process and, on request, each operation.
 //!
-//! The counts are words of a file that is mapped into memory, so they outlast a process that is killed. The
-//! file begins with a line of JSON, which says what the words are and where they begin.
+//! The counts are words of a memory-mapped file, so they survive if the process is killed. The file begins
+//! with a line of JSON, which tells what the words are and where they begin.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -11,31 +11,32 @@ use crate::entries::{COUNT, ENTRIES};
 use crate::settings::{Mode, Settings};
 use crate::sys;
 
-/// What is counted.
+/// The counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     /// Operations.
     Seen,
-    /// Of these, the late ones.
+    /// Late operations.
     Late,
-    /// Gates that were queued, and how often the host opened some.
+    /// Queued gates; how often the host opened gates.
     Gates,
     Opened,
-    /// Operations that cannot be late: in a capture; the host waits for it; its gate could not be queued.
+    /// Operations that cannot be late: they are captured; the host waits for them; their gate could not be
+    /// queued.
     Captured,
     HostWaits,
     Failed,
-    /// The most streams at a time.
+    /// The most streams at one time.
     Streams,
 }
 
 const NAMES: [&str; 8] =
     ["seen", "late", "gates", "opened", "captured", "host_waits", "failed", "streams"];
 const WORDS: usize = NAMES.len() + COUNT;
-/// Where the words begin: the line before them is shorter.
+/// The offset of the words. The line before them is shorter.
 const AT: usize = 8192;
 
-/// The counts of this process: in its file, or nowhere if there can be none.
+/// This process's counts, in its file; without a file, nowhere.
 #[derive(Debug)]
 pub(crate) struct Counts(Option<&'static mut [u64; WORDS]>);
 
@@ -50,7 +51,7 @@ impl Counts {
         self.change(count as usize, |word| word.max(number));
     }
 
-    /// A function of the table was called.
+    /// Counts a call of a function of the table.
     pub(crate) fn call(&mut self, row: usize) {
         self.change(NAMES.len() + row, |word| word + 1);
     }
@@ -71,12 +72,12 @@ fn map() -> Option<&'static mut [u64; WORDS]> {
     sys::write(file, head(settings).as_bytes());
     let words = sys::map(file, AT + size_of::<[u64; WORDS]>());
     sys::close(file);
-    // SAFETY: the file is as long as that and was just made, so it is all zeros there; the place is aligned
-    // as a page is; nobody else has this process's file, and it is never unmapped.
+    // SAFETY: `sys::map` made the file this long. The file is new, so it is all zeros there. The address is
+    // aligned as a page is. No other process has this file, and it is never unmapped.
     words.map(|start| unsafe { &mut *start.add(AT).cast() })
 }
 
-/// The line that says what the words are.
+/// The first line of the file, which tells what the words are.
 fn head(settings: &Settings) -> String {
     let mode = match settings.mode {
         Mode::Off => "off",
@@ -104,10 +105,10 @@ fn list<'a>(to: &mut String, names: impl Iterator<Item = &'a &'static str>) {
     }
 }
 
-/// An operation, as it is written down.
+/// An operation, as the log has it.
 pub(crate) struct Operation<'a> {
     pub(crate) number: u64,
-    /// The index of its stream, its handle, and whether the legacy default stream waits for it.
+    /// The stream's index, its handle, and whether the stream is blocking.
     pub(crate) stream: u64,
     pub(crate) handle: u64,
     pub(crate) blocking: bool,
@@ -116,7 +117,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// Writes an operation, in a line of its own.
+/// Appends an operation to the log, as one line.
 pub(crate) fn trace(one: &Operation<'_>) {
     let Some(folder) = Settings::get().folder else { return };
     let Some(file) = sys::create(folder, self::name("trace").as_bytes()) else { return };
@@ -132,13 +133,13 @@ pub(crate) fn trace(one: &Operation<'_>) {
 
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 
-/// Notes when the library was loaded, for [`name`].
+/// Stores the time at which the library was loaded, for [`name`].
 pub(crate) fn begin() {
     BEGAN.store(sys::now(), Relaxed);
 }
 
-/// The name of one of this process's files. A process that runs another program in its place (`execv`) keeps its
-/// number, so the name has the time at which the program was loaded as well.
+/// The name of one of this process's files. A process that replaces its program (`execv`) keeps its process
+/// number, so the name also has the load time.
 pub(crate) fn name(end: &str) -> String {
     let mut name = String::new();
     let _ = write!(name, "{}-{}.{end}", sys::process(), BEGAN.load(Relaxed));

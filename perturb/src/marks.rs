@@ -1,35 +1,37 @@
-//! Events of the library's own behind the program's work: whether any that no gate holds up goes on.
+//! The library's own events behind the program's work. They tell whether work that no gate holds up is
+//! unfinished.
 //!
-//! Of a stream whose newest work is held up the driver says only that it is busy, and of another thread's
-//! own default stream nothing. So each operation is marked, by one event for all of a stream behind one gate.
+//! If a stream's newest work is held up, the driver only says that the stream is busy. About another thread's
+//! default stream it says nothing. So each operation is marked, by one event for all of a stream's work
+//! behind one gate.
 
 use alloc::vec::Vec;
 
 use crate::driver;
 use crate::streams::{Behind, Key};
 
-/// An event behind the last operation of a stream that stands behind a gate, or behind none.
+/// An event behind a stream's last operation behind one gate, or behind none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    /// None: the stream is destroyed.
+    /// The stream; None if it is destroyed.
     key: Option<Key>,
     context: u64,
     behind: Behind,
     event: u64,
 }
 
-/// All marks that may not be over, in the order in which they were set.
+/// All marks of possibly unfinished work, in the order in which they were set.
 #[derive(Debug)]
 pub(crate) struct Marks {
     all: Vec<Mark>,
-    /// Events that mark nothing, with their contexts.
+    /// Unused events, with their contexts.
     spare: Vec<(u64, u64)>,
 }
 
 impl Marks {
     pub(crate) const NEW: Self = Self { all: Vec::new(), spare: Vec::new() };
 
-    /// Takes the event that is to mark further work of a stream; None: a new one is needed.
+    /// Takes an event to mark a stream's new work; None: make a new event.
     pub(crate) fn take(&mut self, key: Key, behind: Behind) -> Option<u64> {
         let same = |one: &Mark| one.key == Some(key) && one.behind.ticket == behind.ticket;
         if let Some(place) = self.all.iter().position(same) {
@@ -39,7 +41,7 @@ impl Marks {
         Some(self.spare.swap_remove(place).1)
     }
 
-    /// Keeps an event that was recorded. Of what no gate holds up, the stream's last mark says it all.
+    /// Keeps a recorded event. Of a stream's marks that no gate holds up, the last one covers the others.
     pub(crate) fn put(
         &mut self,
         key: Key,
@@ -53,27 +55,27 @@ impl Marks {
         self.all.push(Mark { key: Some(key), context: key.context, behind, event });
     }
 
-    /// An event that could not be recorded.
+    /// Takes back an event that could not be recorded.
     pub(crate) fn give_back(&mut self, key: Key, event: u64) {
         self.spare.push((key.context, event));
     }
 
-    /// The stream is about to be destroyed: its handle may come back as another one's.
+    /// The stream is about to be destroyed. Another stream may get its handle.
     pub(crate) fn destroy(&mut self, handle: u64) {
-        // SAFETY: the events are this list's, and live as long as their contexts.
+        // SAFETY: this list owns the events, which live as long as their contexts.
         self.keep(|one| one.key.is_some() || unsafe { driver::is_pending(one.event) });
         for one in &mut self.all {
             one.key = one.key.filter(|key| key.handle != handle);
         }
     }
 
-    /// The context is gone, and its events with it.
+    /// Forgets a destroyed context. Its events are gone too.
     pub(crate) fn forget(&mut self, context: u64) {
         self.all.retain(|one| one.context != context);
         self.spare.retain(|one| one.0 != context);
     }
 
-    /// Whether any marked work goes on, other than what is held up.
+    /// Whether any marked work is unfinished that no gate holds up.
     pub(crate) fn some_run(
         &mut self,
         is_held: impl Fn(Behind) -> bool,
@@ -110,7 +112,7 @@ mod tests {
         Behind { ticket, until: 0 }
     }
 
-    /// Marks with these set, each by the event of its place, from 70 on, if no other serves.
+    /// Sets these marks. Each uses the event 70 plus its index, unless an earlier event serves.
     fn set(of: &[(Key, u64)], opened: u64) -> Marks {
         let mut marks = Marks::NEW;
         for ((key, ticket), new) in of.iter().zip(70..) {
@@ -128,9 +130,9 @@ mod tests {
     fn one_event_marks_all_work_of_a_stream_behind_one_gate() {
         let marks = set(&[(A, 1), (A, 1), (B, 1), (A, 2)], 0);
         assert_eq!(events(&marks), [70, 72, 73]);
-        // No gate holds them up any more, so the last one says it all.
+        // No gate holds these up any more, so the last mark covers all.
         assert_eq!(events(&set(&[(A, 1), (B, 1), (A, 2)], 9)), [71, 72]);
-        // Of what was free before one that is held up, the last one is kept.
+        // Of the free marks before a held one, the last is kept.
         assert_eq!(events(&set(&[(A, 1), (A, 2), (A, 7)], 5)), [71, 70]);
     }
 

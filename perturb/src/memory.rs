@@ -1,30 +1,30 @@
-//! The memory that the driver has given out. Pure.
+//! The memory that the driver has allocated. Pure.
 
 use alloc::collections::BTreeMap;
 
 use crate::entries::Row;
 
-/// What kind of memory it is.
+/// The kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Device,
-    /// The device's, from a pool: it is allocated and freed in a stream's order.
+    /// Device memory from a pool. It is allocated and freed in a stream's order.
     Pool,
-    /// The host's, page-locked.
+    /// Page-locked host memory.
     Host,
-    /// Both touch it.
+    /// Managed memory: device and host touch it.
     Managed,
 }
 
-/// A range of it.
+/// A range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) low: u64,
     pub(crate) size: u64,
     pub(crate) place: Place,
-    /// Which one it is, counted from 0: a program that runs again takes them in the same order.
+    /// The allocation's number, counted from 0. Another run of the program allocates in the same order.
     pub(crate) ordinal: u64,
-    /// Whether another process may have it as well.
+    /// Whether another process may use the range as well.
     pub(crate) shared: bool,
 }
 
@@ -34,12 +34,12 @@ impl Range {
     }
 }
 
-/// All that is given out now.
+/// All memory that is allocated now.
 #[derive(Debug)]
 pub(crate) struct Memory {
     all: BTreeMap<u64, Range>,
     taken: u64,
-    /// All memory that was ever there lies between these.
+    /// The bounds of all memory that was ever allocated.
     low: u64,
     high: u64,
 }
@@ -56,7 +56,7 @@ impl Memory {
         self.high = self.high.max(low.saturating_add(size));
     }
 
-    /// What lies there is gone.
+    /// Removes all ranges that overlap these bytes.
     pub(crate) fn release(&mut self, low: u64, size: u64) {
         while let Some(range) = self.all.range(..low.saturating_add(size)).next_back() {
             if range.1.high() <= low {
@@ -67,7 +67,7 @@ impl Memory {
         }
     }
 
-    /// The range that begins there is gone.
+    /// Removes the range that begins at `low`.
     pub(crate) fn free(&mut self, low: u64) {
         self.all.remove(&low);
     }
@@ -88,13 +88,13 @@ impl Memory {
         self.all.values().find(|one| one.ordinal == ordinal).copied()
     }
 
-    /// Whether a word may be an address of what was given out, now or before.
+    /// Whether a word may be an address in memory that was ever allocated.
     pub(crate) fn may_have(&self, word: u64) -> bool {
         self.low <= word && word < self.high
     }
 
-    /// Follows a call that the driver has answered with success. `found` is what the driver wrote where its first
-    /// two arguments point: the address, and the pitch.
+    /// Applies a successful call. `found` are the values that the driver wrote to its first two arguments:
+    /// the address, and the pitch.
     pub(crate) fn follow(&mut self, row: Row, arguments: &[u64], found: [u64; 2]) {
         let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
         match row {
@@ -122,7 +122,7 @@ impl Memory {
     }
 }
 
-/// Whether the driver writes an address where the first argument points.
+/// Whether the driver writes a result to the first argument's address.
 pub(crate) fn gives(row: Row) -> bool {
     matches!(
         row,

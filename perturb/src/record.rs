@@ -1,8 +1,8 @@
-//! The record: what the program asks of the driver, in order, for `cai-bridge races`.
+//! The record: the program's calls of the driver, in order, for `cai-bridge races`.
 //!
-//! A record is a line of JSON that names the rows of the table, and words behind it. What is written has a kind, its
-//! length, and its words ([`Kind`]). A call is written when the driver has answered: what another thread does because
-//! of it comes later. Of a wait of the host its beginning is written as well, as the wait covers what was queued then.
+//! A record is a line of JSON, which names the rows of the table, and words. An entry has its kind, its
+//! length and its words ([`Kind`]). A call is written after the driver answered: another thread's reaction to
+//! it comes later. For a host's wait, its beginning is written too: the wait covers what was queued by then.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -16,38 +16,39 @@ use crate::settings::Settings;
 use crate::sys::{self, Locked};
 use crate::{driver, frames, log};
 
-/// What is written. A text is its length in bytes, and its bytes in words.
+/// The kind of an entry. A text is its length in bytes, then its bytes in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Kind {
-    /// Thread, head ([`head_of`]), stack or 0, operation + 1 or 0, arguments, and what they point to.
+    /// A call: thread, head ([`head_of`]), stack or 0, operation + 1 or 0, arguments, and the values that
+    /// they point to.
     Call = 1,
-    /// Thread, head, arguments: the host is about to wait, or to ask.
+    /// The host is about to wait, or to query: thread, head, arguments.
     Begin = 2,
-    /// Number, file, function: a code object.
+    /// A code object: number, file, function.
     Code = 3,
-    /// Number, and code object and line of each frame, the innermost first.
+    /// A stack: number, then code object and line of each frame, the innermost first.
     Stack = 4,
-    /// Handle, whether its parameters are known, name.
+    /// A kernel: handle, whether its parameters are known, name.
     Kernel = 5,
-    /// The nodes of a graph that can be launched ([`graphs`]).
+    /// The nodes of an executable graph ([`graphs`]).
     Graph = 6,
-    /// Of the thread's next call: which bytes it changed and read ([`compared`]).
+    /// The bytes that the thread's next call changed and read ([`compared`]).
     Bytes = 7,
-    /// Name, number, 1 or 0: a launch is about to be made again, or was.
+    /// A launch is about to be repeated (1), or was (0): name, number, 1 or 0.
     Trying = 8,
-    /// Number: a host function of the program's runs.
+    /// A host function of the program runs: number.
     Ran = 9,
-    /// Thread, stack, address, 1 or 0: the host touches page-locked memory, and writes there or reads.
+    /// The host writes (1) or reads (0) page-locked memory: thread, stack, address, 1 or 0.
     Host = 10,
 }
 
-/// Where the words begin: the line before them is shorter.
+/// The offset of the words. The line before them is shorter.
 pub(crate) const AT: usize = 8192;
-/// So many words are kept before they are written.
+/// The words to collect before they are written to the file.
 const ROOM: usize = 1 << 16;
-/// The second word of a call: its row, whether it is the form for a thread's own default stream, whether its stream is
-/// being captured, and the driver's answer.
+/// The head of a call: its row, whether it is the per-thread form, whether its stream is being captured, and
+/// the driver's answer.
 pub(crate) fn head_of(row: usize, per_thread: bool, captured: bool, code: u32) -> u64 {
     row as u64 | u64::from(per_thread) << 16 | u64::from(captured) << 17 | u64::from(code) << 32
 }
@@ -55,17 +56,17 @@ pub(crate) fn head_of(row: usize, per_thread: bool, captured: bool, code: u32) -
 /// A kernel of the program's.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// The place and the size of each parameter.
+    /// The offset and the size of each parameter.
     parameters: Vec<(usize, usize)>,
-    /// The hash of its name.
+    /// The hash of the kernel's name.
     pub(crate) name: u64,
-    /// Whether it belongs to a library whose kernels wait for others.
+    /// Whether the kernel's library has kernels that wait for other kernels.
     pub(crate) waits: bool,
 }
 
-/// What is kept in mind of the process, and not written yet.
+/// The process's state for the record, and the words that are not written yet.
 pub(crate) struct Log {
-    /// 0: not opened yet; -1: it cannot be.
+    /// The file; 0: not opened yet; -1: it cannot be opened.
     file: i32,
     words: Vec<u64>,
     stacks: BTreeMap<u64, u64>,
@@ -74,7 +75,7 @@ pub(crate) struct Log {
     pub(crate) graphs: BTreeMap<u64, Graph>,
     pub(crate) memory: Memory,
     pub(crate) captures: u64,
-    /// How often each kernel was launched, by its name.
+    /// The number of launches of each kernel, by its name's hash.
     pub(crate) launches: BTreeMap<u64, u64>,
 }
 
@@ -105,7 +106,7 @@ impl Log {
     pub(crate) fn flush(&mut self) {
         if self.file > 0 {
             let size = self.words.len() * size_of::<u64>();
-            // SAFETY: the words are so many bytes.
+            // SAFETY: `size` is the length of the words in bytes.
             sys::write(self.file, unsafe {
                 core::slice::from_raw_parts(self.words.as_ptr().cast(), size)
             });
@@ -113,12 +114,12 @@ impl Log {
         self.words.clear();
     }
 
-    /// How often a kernel of this name was launched.
+    /// The number of launches of kernels with this name.
     pub(crate) fn times(&self, name: u64) -> u64 {
         self.launches.get(&name).copied().unwrap_or(0)
     }
 
-    /// What is known of a kernel; it is written down when it is first seen.
+    /// The facts of a kernel. The first call writes them to the record.
     pub(crate) fn kernel(&mut self, function: u64) -> Kernel {
         if let Some(known) = self.kernels.get(&function) {
             return known.clone();
@@ -137,10 +138,11 @@ impl Log {
         kernel
     }
 
-    /// The words of a kernel's arguments that may be addresses, with their places: the parameter, and the byte in it.
+    /// Passes each word of a kernel's arguments that may be an address to `take`, with its place: the
+    /// parameter, and the byte in it.
     ///
     /// # Safety
-    /// The arguments are as the driver takes them for this kernel.
+    /// The driver accepts these arguments for this kernel.
     pub(crate) unsafe fn addresses(
         &self,
         kernel: &Kernel,
@@ -149,8 +151,9 @@ impl Log {
         mut take: impl FnMut(u64, u64),
     ) {
         for (index, (offset, size)) in kernel.parameters.iter().enumerate() {
-            // SAFETY: the caller gives an address for each parameter; or `CU_LAUNCH_PARAM_BUFFER_POINTER`, and behind
-            // that the address of a buffer in which each has its place.
+            // SAFETY: the caller gives an address for each parameter. Otherwise it gives
+            // `CU_LAUNCH_PARAM_BUFFER_POINTER` and then the address of a buffer, in which each parameter has
+            // its offset.
             let from = unsafe {
                 if arguments != 0 {
                     (arguments as *const *const u8).add(index).read()
@@ -164,7 +167,7 @@ impl Log {
                 continue;
             }
             for at in (0..size.saturating_sub(7)).step_by(8) {
-                // SAFETY: the parameter is as long as the driver says.
+                // SAFETY: the driver gave the parameter's size.
                 let word = unsafe { from.add(at).cast::<u64>().read_unaligned() };
                 if self.memory.may_have(word) {
                     take((index as u64) << 32 | at as u64, word);
@@ -173,7 +176,7 @@ impl Log {
         }
     }
 
-    /// The number of the thread's Python stack; 0 is none.
+    /// The number of the thread's Python stack; 0 without one.
     pub(crate) fn stack(&mut self) -> u64 {
         let Some(frames) = frames::read() else { return 0 };
         let hash = frames.hash();
@@ -202,12 +205,12 @@ impl Log {
 
 pub(crate) static LOG: Locked<Log> = Locked::new(Log::NEW);
 
-/// At the process's end.
+/// Runs when the process ends.
 pub(crate) fn flush() {
     LOG.lock().flush();
 }
 
-/// In a fork's child: it has written nothing yet. The driver does not work there.
+/// Runs in a fork's child, which has written nothing yet. The driver does not work there.
 pub(crate) fn renew() {
     LOG.renew();
     *LOG.lock() = Log::NEW;
@@ -219,7 +222,7 @@ fn open() -> Option<i32> {
     Some(file)
 }
 
-/// The line that names the rows.
+/// The first line of a record, which names the rows.
 pub(crate) fn line() -> String {
     let mut line = String::from("[");
     for (at, one) in ENTRIES.iter().enumerate() {
@@ -240,7 +243,7 @@ pub(crate) fn hash(name: &[u8]) -> u64 {
     })
 }
 
-/// Whether a kernel of this name waits for other kernels, perhaps of other processes.
+/// Whether kernels of this name wait for other kernels, possibly in other processes.
 fn waits(name: &[u8]) -> bool {
     [&b"nccl"[..], b"nvshmem"].iter().any(|one| name.windows(one.len()).any(|part| part == *one))
 }
@@ -254,13 +257,13 @@ pub(crate) fn text(to: &mut Vec<u64>, bytes: &[u8]) {
     }
 }
 
-/// The place and the size of each of a kernel's parameters; None: the driver cannot tell.
+/// The offset and the size of each of a kernel's parameters; None if the driver cannot tell.
 fn parameters(function: u64) -> Option<Vec<(usize, usize)>> {
     const MOST: usize = 4096;
     let mut found = Vec::new();
     let (mut offset, mut size) = (0, 0);
     for index in 0..MOST {
-        // SAFETY: the results are this function's; the program is about to launch the function.
+        // SAFETY: the results are locals; the program is about to launch the function.
         let code = unsafe {
             match driver::cuFuncGetParamInfo(function, index, &raw mut offset, &raw mut size) {
                 0 => 0,
@@ -282,12 +285,12 @@ fn parameters(function: u64) -> Option<Vec<(usize, usize)>> {
     Some(found)
 }
 
-/// Whether a capture is going on.
+/// Whether any stream is being captured.
 pub(crate) fn captures() -> bool {
     LOG.lock().captures > 0
 }
 
-/// A host function runs.
+/// Records that a host function runs.
 pub(crate) fn ran(number: u64) {
     LOG.lock().put(Kind::Ran, &[number]);
 }

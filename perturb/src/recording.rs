@@ -1,4 +1,4 @@
-//! What is written down around each call of the driver.
+//! Records each call of the driver.
 
 use alloc::vec::Vec;
 
@@ -11,13 +11,13 @@ use crate::record::{Kind, LOG, Log, head_of};
 use crate::settings::{Mode, Settings};
 use crate::{driver, functions, host, sys};
 
-/// So many words of a copy's structure are read.
+/// The number of words to read of a copy's structure.
 const WORDS_2D: usize = 16;
 const WORDS_3D: usize = 25;
-/// So many copies of a batch are written down.
+/// The most copies of a batch to record.
 const BATCH: u64 = 4096;
 
-/// A launch of a kernel: what, with which arguments, on which stream.
+/// A launch of a kernel: the function, its arguments, its stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch {
     pub(crate) function: u64,
@@ -37,7 +37,7 @@ pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
         }),
         Row::cuLaunchKernelEx => {
             let config = argument(0) as *const u64;
-            // SAFETY: the caller gives a `CUlaunchConfig`, as in `run`.
+            // SAFETY: the caller passes a `CUlaunchConfig`, as in `run`.
             let stream = if config.is_null() { 0 } else { unsafe { config.add(4).read() } };
             Some(Launch {
                 function: argument(1),
@@ -50,17 +50,17 @@ pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
     }
 }
 
-/// What is known of a call before the driver is asked.
+/// The facts of a call before the driver runs it.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    /// Whether it ends a capture that is going on.
+    /// Whether the call ends an active capture.
     ends: bool,
-    /// The number of the host function that it queues; 0 is none.
+    /// The number of the host function that the call queues; 0 without one.
     pub(crate) function: u64,
     comparing: Option<Comparing>,
 }
 
-/// Whether a success tells the host that something is over.
+/// Whether the call's success tells the host that some work is done.
 fn asks(row: Row) -> bool {
     matches!(
         row,
@@ -71,7 +71,7 @@ fn asks(row: Row) -> bool {
     )
 }
 
-/// The driver is about to be asked.
+/// Runs before the driver's function.
 pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted {
     let (Some(entry), Some(row)) = (ENTRIES.get(place), Row::at(place)) else {
         return Noted::default();
@@ -79,7 +79,7 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
     let settings = Settings::get();
     host::before(row, arguments);
     let thread = sys::thread(|own| {
-        // In the serial mode the operation is counted where it is made to wait.
+        // In the serial mode, `run` counts the operation.
         own.count += u64::from(settings.mode == Mode::Record && entry.kind.is_operation());
         own.number
     });
@@ -91,7 +91,7 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
         let mut log = LOG.lock();
         log.put(Kind::Begin, &words);
         if !asks {
-            // The host waits anyway; what ends the process later does not lose it.
+            // The host waits anyway. The written words survive if the process is killed later.
             log.flush();
         }
     }
@@ -103,7 +103,7 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
     }
 }
 
-/// The stream of a call whose stream may be captured.
+/// The stream of a call whose stream may be in a capture.
 fn stream(place: usize, row: Row, per_thread: bool, arguments: &[u64]) -> Option<u64> {
     use crate::entries::Kind::{
         Config, Copy, FromHost, Kernel, OnDefault, Record, ToHost, Wait, Work,
@@ -128,13 +128,13 @@ fn stream(place: usize, row: Row, per_thread: bool, arguments: &[u64]) -> Option
     Some(driver::handle(given, per_thread))
 }
 
-/// Whether the stack is of use: the call touches memory.
+/// Whether the call needs its stack: it touches memory.
 fn has_stack(place: usize, row: Row) -> bool {
     ENTRIES.get(place).is_some_and(|entry| entry.kind.is_operation())
         || matches!(row, Row::cuMemAllocAsync | Row::cuMemAllocFromPoolAsync | Row::cuMemFree_v2)
 }
 
-/// The driver has answered.
+/// Runs after the driver's function.
 pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32, noted: Noted) {
     let (Some(entry), Some(row)) = (ENTRIES.get(place), Row::at(place)) else { return };
     if code != 0 && asks(row) {
@@ -178,21 +178,21 @@ pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32
     }
 }
 
-/// The host touches memory that a copy uses.
+/// Records that the host touches memory that a copy uses.
 pub(crate) fn touched(address: u64, writes: bool) {
     let thread = sys::thread(|own| own.number).unwrap_or(0);
     let mut log = LOG.lock();
     let stack = log.stack();
-    // A thread without a line of Python may be the driver's own.
+    // A thread without a Python frame may be the driver's own.
     if stack > 0 {
         log.put(Kind::Host, &[thread, stack, address, u64::from(writes)]);
     }
 }
 
-/// Adds what the arguments of a call that succeeded point to, and follows what it has changed.
+/// Adds the values that a successful call's arguments point to, and follows the call's effects.
 fn points_to(log: &mut Log, words: &mut Vec<u64>, row: Row, arguments: &[u64]) {
     let word = |address: u64, at: usize| {
-        // SAFETY: the caller gave the driver this address, with so many words there.
+        // SAFETY: the caller gave the driver this address, which has at least that many words.
         if address == 0 { 0 } else { unsafe { (address as *const u64).add(at).read_unaligned() } }
     };
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
@@ -203,7 +203,7 @@ fn points_to(log: &mut Log, words: &mut Vec<u64>, row: Row, arguments: &[u64]) {
             };
             words.extend([stream, function]);
             let kernel = log.kernel(function);
-            // SAFETY: the driver has just taken them for this kernel.
+            // SAFETY: the driver has just accepted these arguments for this kernel.
             unsafe {
                 log.addresses(&kernel, arguments, extra, |place, word| words.extend([place, word]));
             }

@@ -1,4 +1,4 @@
-//! What happens around each call of the driver.
+//! Does what the library does around each driver call.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,21 +14,21 @@ use crate::streams::{Behind, Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
 use crate::{design, driver, functions, gate, serial, stack};
 
-/// Of so many bytes from pageable memory the driver has the host wait.
+/// The driver makes the host wait for a copy of more bytes than this from pageable memory.
 const STAGED: u64 = 65_536;
 
-/// For how long the host waits for the device on the library's own account, in nanoseconds.
+/// How long the host waits for the device on the library's behalf, in nanoseconds.
 pub(crate) const PATIENCE: u64 = 1_000_000_000;
 
-/// All that the library keeps in mind, and counts.
+/// The library's state.
 pub(crate) struct State {
     streams: Streams,
     marks: Marks,
     counts: Counts,
-    /// The captures that are going on.
+    /// The number of active captures.
     pub(crate) captures: u64,
-    /// Serial mode: an event of each context, and the one behind the last operation if the host has not
-    /// waited for that.
+    /// Serial mode: one event for each context. `last` is the event behind the last operation, if the host
+    /// has not waited for that operation.
     pub(crate) events: Vec<(u64, u64)>,
     pub(crate) last: Option<(u64, u64)>,
 }
@@ -45,10 +45,10 @@ impl State {
 }
 
 pub(crate) static STATE: Locked<State> = Locked::new(State::NEW);
-/// Whether the process is at its end: the driver may be gone.
+/// Whether the process is ending: the driver may be gone.
 pub(crate) static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// In a fork's child: it has seen nothing yet.
+/// Runs in a fork's child, which starts with no state.
 pub(crate) fn renew() {
     STATE.renew();
     *STATE.lock() = State::NEW;
@@ -57,7 +57,7 @@ pub(crate) fn renew() {
     functions::renew();
 }
 
-/// A call of the program.
+/// A driver call of the program.
 struct Call<'a> {
     row: usize,
     kind: Kind,
@@ -67,26 +67,26 @@ struct Call<'a> {
     settings: &'static Settings,
 }
 
-/// What a call queues on a stream.
+/// The work that a call queues on a stream.
 #[derive(Clone, Copy)]
 struct Work {
     key: Key,
     behind: Behind,
-    /// Whether the host waits behind it until all is over.
+    /// Whether the host waits after this work until all work is done.
     settles: bool,
 }
 
-/// What a call needs when the driver has answered it.
+/// The facts of a call that are needed after the driver answered.
 pub(crate) struct Called {
-    /// What the call queues, if that runs.
+    /// The queued work, if it is not captured.
     work: Option<Work>,
-    /// Whether the call ends a capture that is going on.
+    /// Whether the call ends an active capture.
     ends: bool,
-    /// What the record needs.
+    /// The facts for the record.
     noted: Option<Noted>,
 }
 
-/// Does what comes before the driver's own function. None: the call is not the program's.
+/// Runs before the driver's function. None: the call is not the program's.
 pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<Called> {
     let call = Call::new(row, per_thread, arguments)?;
     if ENDED.load(Relaxed) || sys::thread(|own| core::mem::replace(&mut own.inside, true))? {
@@ -100,7 +100,7 @@ pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<
     Some(Called { work, ends, noted })
 }
 
-/// Replaces what the driver is given.
+/// Replaces arguments for the driver.
 pub(crate) fn replace(
     row: usize,
     per_thread: bool,
@@ -113,7 +113,7 @@ pub(crate) fn replace(
     }
 }
 
-/// Does what comes after it.
+/// Runs after the driver's function.
 pub(crate) fn after(
     row: usize,
     per_thread: bool,
@@ -150,15 +150,15 @@ impl<'a> Call<'a> {
         driver::handle(self.argument(place), self.per_thread)
     }
 
-    /// The stream of an operation, and the kernel if it is one.
+    /// The stream of an operation, and its kernel or 0.
     fn work(&self) -> Option<(u64, u64)> {
         match self.kind {
             Kind::Work(stream) => Some((self.handle(stream), 0)),
             Kind::Kernel(stream, kernel) => Some((self.handle(stream), self.argument(kernel))),
             Kind::Config => {
                 let config = self.argument(0) as *const u64;
-                // SAFETY: the caller gives a `CUlaunchConfig`: seven unsigned ints, four bytes of padding, and the
-                // stream (CUDA Driver API, `CUlaunchConfig_st`).
+                // SAFETY: the caller passes a `CUlaunchConfig`: seven unsigned ints, four bytes of padding,
+                // and the stream (CUDA Driver API, `CUlaunchConfig_st`).
                 let stream = if config.is_null() { 0 } else { unsafe { config.add(4).read() } };
                 Some((driver::handle(stream, self.per_thread), self.argument(1)))
             }
@@ -168,7 +168,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the host waits until the operation is done: a copy to pageable memory, or much from there.
+    /// Whether the host waits for the operation: a copy to pageable memory, or a large copy from pageable
+    /// memory.
     fn blocks(&self) -> bool {
         let to = matches!(self.kind, Kind::Copy | Kind::ToHost);
         let from = matches!(self.kind, Kind::Copy | Kind::FromHost);
@@ -177,7 +178,7 @@ impl<'a> Call<'a> {
             || (from && self.argument(2) > STAGED && driver::is_pageable(self.argument(1)))
     }
 
-    /// Counts it alone, where nothing is delayed.
+    /// Only counts the call, in a mode that delays nothing.
     fn counted(&self) -> Option<Work> {
         let mut state = STATE.lock();
         state.counts.call(self.row);
@@ -187,7 +188,7 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// Returns what runs, and does not go into a capture.
+    /// Acts before the call. Returns the queued work, unless it is captured.
     fn before(&self) -> Option<Work> {
         STATE.lock().counts.call(self.row);
         match self.kind {
@@ -212,7 +213,7 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// A capture is about to begin. What the host waits for is done before.
+    /// A capture is about to begin. The gate is prepared first, because that makes the host wait.
     fn begin(&self) {
         if let Some(key) = key(self.handle(0)).filter(|_| self.settings.mode == Mode::Late)
             && STATE.lock().captures == 0
@@ -228,7 +229,7 @@ impl<'a> Call<'a> {
         match self.kind {
             Kind::Begin if code != 0 => serial::ended(false),
             Kind::End if called.ends => serial::ended(serial),
-            // Its handle is an int, and the word's upper half anything.
+            // The argument is an int; the word's upper half is undefined.
             #[allow(clippy::cast_possible_truncation)]
             Kind::Release if !driver::is_active(self.argument(0) as i32) => {
                 gate::contexts().into_iter().for_each(forget);
@@ -247,7 +248,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Does something with a stream that is not being captured.
+    /// Calls `act` for a stream, unless it is being captured.
     fn mark(handle: u64, act: impl FnOnce(&mut State, Key, bool)) {
         let Some(key) = key(handle) else { return };
         if !driver::is_capturing(handle) {
@@ -322,8 +323,9 @@ impl<'a> Call<'a> {
         Some(Work { key, behind, settles: !is_free || set.chosen.settles(operation) })
     }
 
-    /// The host is about to wait. If that needs late work, the gates open one by one, and before each all
-    /// work runs that none holds up: that is the least helpful order that the program allows.
+    /// The host is about to wait. If it would wait for late work, the gates open one by one. Before each gate
+    /// opens, all work that no gate holds up is done. This is the least helpful order that the program
+    /// allows.
     fn host_waits(&self, wait: Wait) {
         if self.settings.mode != Mode::Late || self.settings.patient {
             return;
@@ -359,19 +361,19 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Which stream a handle is here.
+/// The stream that a handle means in this thread.
 pub(crate) fn key(handle: u64) -> Option<Key> {
     let context = driver::context_of(handle)?;
     let thread = if handle == PER_THREAD { this_thread()? } else { 0 };
     Some(Key { context, handle, thread })
 }
 
-/// What a key calls this thread: 0 is none.
+/// This thread's number in a key, from 1: there 0 means no thread.
 fn this_thread() -> Option<u64> {
     sys::thread(|own| own.number + 1)
 }
 
-/// Queues the gate that a late operation needs. False where it could not be: the operation is not late.
+/// Queues the gate that a late operation needs. Returns false on failure: then the operation is not late.
 fn queued(key: Key, launch: Launch) -> bool {
     let Some(behind) = launch.gate else { return true };
     let beside = STATE.lock().captures > 0;
@@ -387,7 +389,7 @@ fn queued(key: Key, launch: Launch) -> bool {
     queued
 }
 
-/// What the host waits for.
+/// The object that the host waits for.
 #[derive(Clone, Copy)]
 enum Wait {
     Stream(u64),
@@ -395,22 +397,23 @@ enum Wait {
     All,
 }
 
-/// Waits until no stream has work left, or for a second: what is pending may wait for this thread.
+/// Waits until all streams are idle. Gives up two delays and a second after the last gate's time: pending
+/// work may wait for this thread.
 fn wait_for_all(delay: u64) {
     let opened = STATE.lock().streams.of_all().until.max(now());
     let ends = opened.saturating_add(delay.saturating_mul(2)).saturating_add(PATIENCE);
-    // At an end of time no gate is closed: all work is asked for.
+    // At the time `u64::MAX` no gate is closed, so this asks for all work.
     while now() < ends && some_run(u64::MAX) {
         sys::rest();
     }
 }
 
-/// Marks work that was queued.
+/// Records an event behind queued work.
 fn mark(key: Key, behind: Behind) {
     let kept = STATE.lock().marks.take(key, behind);
-    // SAFETY: the context is that of the stream, which the program has just used.
+    // SAFETY: the context is the stream's, which the program has just used.
     let Some(event) = kept.or_else(|| unsafe { driver::new_event(key.context) }) else { return };
-    // SAFETY: as above; nothing captured the stream before the call.
+    // SAFETY: as above; the stream was not being captured before the call.
     let is_marked = unsafe { driver::record(event, key.handle) };
     let State { streams, marks, .. } = &mut *STATE.lock();
     if is_marked {
@@ -420,11 +423,12 @@ fn mark(key: Key, behind: Behind) {
     }
 }
 
-/// Whether work goes on that no gate holds up at that time. During a capture the driver is not asked.
+/// Whether work is unfinished that no gate holds up at the time `at`. During a capture the driver is not
+/// asked.
 fn some_run(at: u64) -> bool {
-    // The lock is held, so that no other thread destroys a context meanwhile.
+    // Holds the lock, so that no other thread destroys a context meanwhile.
     let State { streams, marks, captures, .. } = &mut *STATE.lock();
-    // SAFETY: the events live as long as their contexts, which are forgotten before.
+    // SAFETY: the events live as long as their contexts. A context is forgotten before it dies.
     let is_pending = |event| unsafe { driver::is_pending(event) };
     *captures == 0 && marks.some_run(|one| streams.is_pending(one, at), is_pending)
 }

@@ -1,40 +1,39 @@
-//! The serial mode: an operation begins when the one before has ended. The values are then the right ones.
+//! The serial mode: an operation begins when the one before has ended. So the values are the right ones.
 //!
-//! The host waits for each operation. Where it must not, the next operation waits on the device: beside a
-//! capture, which a wait of the host would end in some of its modes; and behind work that takes longer than
-//! the host's patience, as it may need the host itself: a function that takes Python's lock, a kernel that
-//! looks at a flag.
+//! The host waits for each operation. In two cases the next operation waits on the device instead. During a
+//! capture, the host's wait would end the capture in some modes. Work that outlasts the host's patience may
+//! need the host itself: a function that takes Python's lock, a kernel that polls a flag.
 
 use crate::driver;
 use crate::run::{PATIENCE, STATE, key};
 use crate::streams::Key;
 use crate::sys::{self, now};
 
-/// For how long the host asks without a rest, in nanoseconds.
+/// How long the host polls without a rest, in nanoseconds.
 const RESTLESS: u64 = 100_000;
 
-/// An operation is about to be queued on a stream that is not being captured.
+/// Runs before an operation is queued on a stream that is not being captured.
 pub(crate) fn works(stream: u64) {
     let Some((context, event)) = STATE.lock().last else { return };
     if !is_beside() && !is_pending(event) {
         STATE.lock().last = None;
     } else if key(stream).is_some_and(|key| key.context == context) {
-        // Work of another device may be what the pending one waits for.
+        // Only in the same context: the pending work may itself wait for another device's work.
         // SAFETY: the program is about to use the stream; the event lives as long as its context.
         unsafe { driver::wait(stream, event) };
     }
 }
 
-/// It was queued.
+/// Runs after the operation was queued.
 pub(crate) fn worked(stream: u64) {
     let on_device = is_beside() || STATE.lock().last.is_some();
-    // SAFETY: the program has just used it.
+    // SAFETY: the program has just used the stream.
     if on_device || !ends(|| unsafe { driver::is_busy(stream) }) {
         mark_the_end_of(stream);
     }
 }
 
-/// A capture is over. After the last one the host waits for what was queued meanwhile.
+/// Runs when a capture ends. After the last capture, the host waits for work that was queued meanwhile.
 pub(crate) fn ended(serial: bool) {
     let last = {
         let mut state = STATE.lock();
@@ -46,17 +45,18 @@ pub(crate) fn ended(serial: bool) {
     }
 }
 
-/// Whether a capture is going on anywhere.
+/// Whether any stream is being captured.
 fn is_beside() -> bool {
     STATE.lock().captures > 0
 }
 
 fn is_pending(event: u64) -> bool {
-    // SAFETY: it is one of this module's, and lives as long as its context, which is forgotten before.
+    // SAFETY: the event is this module's, and lives as long as its context. A context is forgotten before it
+    // dies.
     unsafe { driver::is_pending(event) }
 }
 
-/// Has the host wait. False where its patience has ended first.
+/// Makes the host wait. Returns false if its patience ended first.
 fn ends(is_busy: impl Fn() -> bool) -> bool {
     let begun = now();
     while is_busy() {

@@ -1,4 +1,4 @@
-//! What the command asks for, by the environment.
+//! The command's settings, from the environment.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,45 +8,45 @@ use crate::launch::{Chosen, decimal, list};
 use crate::streams::Delay;
 use crate::{record, run, sys};
 
-/// What to do with the program.
+/// The mode of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nothing.
+    /// Does nothing.
     Off,
     /// The host waits after each operation.
     Serial,
     /// Some streams' work is late.
     Late,
-    /// Nothing is delayed: the program's calls are written down.
+    /// Delays nothing, and records the program's calls.
     Record,
 }
 
-/// What the command asks for.
+/// The command's settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) mode: Mode,
-    /// None: nothing is late.
+    /// The seed; None: no stream is late.
     pub(crate) seed: Option<u64>,
-    /// The one stream whose work is late, whatever the seed says.
+    /// The index of the only late stream, whatever the seed says.
     pub(crate) stream: Option<u64>,
-    /// How late, in nanoseconds.
+    /// The delay of late work, in nanoseconds.
     pub(crate) delay: u64,
-    /// By how much later one gate opens than the one before it, in nanoseconds.
+    /// The least time between the openings of two gates, in nanoseconds.
     apart: Option<u64>,
     /// The folder for logs.
     pub(crate) folder: Option<&'static [u8]>,
     pub(crate) chosen: Chosen,
-    /// Whether each operation is written down.
+    /// Whether each operation is logged.
     pub(crate) trace: bool,
-    /// No gate opens before its time, and all that is late has its own: what is late on several streams
-    /// runs in the order in which it was queued.
+    /// No gate opens before its time, and each late operation has its own gate. So late work on several
+    /// streams runs in the order in which it was queued.
     pub(crate) patient: bool,
-    /// Serial mode: the calls are written down as well, with the bytes that some launches change and read. These
-    /// launches are lines of this file.
+    /// Serial mode: also records the calls, with the bytes that some launches change and read. The file lists
+    /// these launches, one a line.
     pub(crate) compared: Option<&'static [u8]>,
-    /// Record: what the host does to page-locked memory that copies use is written down.
+    /// Record mode: also records the host's accesses to page-locked memory that copies use.
     pub(crate) host: bool,
-    /// The operations whose Python stack is written down.
+    /// The operations whose Python stack is logged.
     pub(crate) stacks: Vec<u64>,
 }
 
@@ -55,21 +55,21 @@ static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 impl Settings {
-    /// Reads the environment. Called once, when the library is loaded: a program may clear its environment before it
-    /// calls the driver, and no other thread runs yet.
+    /// Reads the environment. Called once, when the library is loaded. No other thread runs yet. Later the
+    /// program may clear its environment.
     pub(crate) fn load() {
         SETTINGS.store(Box::into_raw(Box::new(Self::read())), Ordering::Release);
     }
 
-    /// What the environment said when the library was loaded.
+    /// The settings that were read when the library was loaded.
     pub(crate) fn get() -> &'static Self {
         let found = SETTINGS.load(Ordering::Acquire);
         if found.is_null() {
-            // A constructor of another library called the driver before this one was loaded.
+            // Another library's constructor called the driver before this library's own ran.
             Self::load();
             return Self::get();
         }
-        // SAFETY: it is never freed, nor written again.
+        // SAFETY: the settings are never freed or changed.
         let settings = unsafe { &*found };
         if !STARTED.load(Ordering::Relaxed) && !STARTED.swap(true, Ordering::Relaxed) {
             start(settings);
@@ -77,12 +77,12 @@ impl Settings {
         settings
     }
 
-    /// Whether the program's calls are written down.
+    /// Whether the program's calls are recorded.
     pub(crate) fn records(&self) -> bool {
         self.mode == Mode::Record || self.compared.is_some()
     }
 
-    /// How late what is late is.
+    /// The delays of late work.
     pub(crate) fn late(&self) -> Delay {
         let each = self.delay;
         let (shared, most) =
@@ -119,13 +119,13 @@ impl Settings {
     }
 }
 
-/// Registers what has to happen at forks and at the end. Called at the first call of the driver: what is registered
-/// later runs earlier, and the driver ends after the program's own handlers.
+/// Registers handlers for forks and for the end of the process. Called at the first driver call: handlers run
+/// in reverse order, and the driver ends after the program's own handlers.
 fn start(settings: &Settings) {
     if settings.mode == Mode::Off {
         return;
     }
-    // SAFETY: both functions are this library's, which is never unloaded: it is preloaded.
+    // SAFETY: this library has both functions, and is never unloaded: it is preloaded.
     unsafe {
         libc::pthread_atfork(None, None, Some(in_child));
         libc::atexit(at_end);

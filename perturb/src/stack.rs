@@ -1,4 +1,4 @@
-//! Where in its Python program a thread is.
+//! Writes down where a thread is in its Python program.
 
 use alloc::string::String;
 use core::ffi::{CStr, c_char, c_int};
@@ -45,7 +45,7 @@ pub(crate) fn write(operation: u64) {
             core::mem::transmute::<*mut _, unsafe extern "C" fn(usize, usize, usize)>(restore),
         )
     };
-    // It runs in names of its own: the program's module is not touched.
+    // The code runs in a namespace of its own, and does not touch the program's module.
     let (mut code, mut text) = (String::new(), String::new());
     let folder = String::from_utf8_lossy(folder);
     let name = log::name("stacks");
@@ -57,13 +57,13 @@ pub(crate) fn write(operation: u64) {
     );
     let _ = write!(text, "exec({code:?}, {{}})\0");
     let Ok(program) = CStr::from_bytes_until_nul(text.as_bytes()) else { return };
-    // SAFETY: the interpreter is there; `ensure` takes its lock if this thread does not have it, and
-    // `release` gives back what was taken. The program ends with a zero. A thread without a state has
-    // no Python frame, and is not kept waiting for the lock: who has it may wait for the thread.
+    // SAFETY: the interpreter is initialised. `ensure` takes its lock if this thread does not have it, and
+    // `release` gives back what was taken. The program text ends with a zero. A thread without a state has no
+    // Python frame. It does not wait for the lock: the lock's holder may wait for this thread.
     unsafe {
         if initialized() != 0 && state() != 0 {
             let taken = ensure();
-            // An exception may be on its way in this thread.
+            // This thread may have a pending exception.
             let (mut kind, mut value, mut trace) = (0, 0, 0);
             fetch(&raw mut kind, &raw mut value, &raw mut trace);
             run(program.as_ptr());

@@ -1,8 +1,8 @@
-//! What is known of streams: their indices, and behind which gate each one's work stands. Pure.
+//! Streams: their indices, and the gate that each one's work stands behind. Pure.
 //!
-//! Gates have tickets, counted up. The host opens all tickets up to one number, and a gate opens by
-//! itself when its time is up. So of everything that a stream waits for, the highest ticket says
-//! whether it is held up. Events and the legacy default stream carry tickets from stream to stream.
+//! Gates have ascending tickets. The host opens all gates up to one ticket, and a gate opens by itself at its
+//! time. So the highest ticket of all that a stream waits for tells whether it is held up. Events and the
+//! legacy default stream carry tickets between streams.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 pub(crate) const LEGACY: u64 = 1;
 /// The handle of each thread's own default stream.
 pub(crate) const PER_THREAD: u64 = 2;
-/// More events than this are not kept in mind once their gates are open.
+/// If there are more events, those with open gates are forgotten.
 const EVENTS: usize = 4096;
 
-/// Which stream: a handle, in a context, and of a thread if it is the thread's own.
+/// Identifies a stream: a context, a handle and, for a thread's own default stream, the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) context: u64,
@@ -22,11 +22,11 @@ pub(crate) struct Key {
     pub(crate) thread: u64,
 }
 
-/// The last gate that something stands behind. Ticket 0: none.
+/// The last gate that work stands behind. Ticket 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
     pub(crate) ticket: u64,
-    /// When the gate opens by itself, in nanoseconds of the host's clock.
+    /// The time at which the gate opens by itself, in nanoseconds of the host's clock.
     pub(crate) until: u64,
 }
 
@@ -36,47 +36,48 @@ impl Behind {
     }
 }
 
-/// A stream, and what was seen of it.
+/// A stream's state.
 #[derive(Clone, Debug)]
 struct Stream {
     key: Key,
     index: u64,
-    /// Whether the legacy default stream orders it.
+    /// Whether the stream is blocking: the legacy default stream orders it.
     blocking: bool,
     destroyed: bool,
     behind: Behind,
     gate: Behind,
     gated_at: u64,
-    /// Whether an event was recorded behind the gate: who waits for that does not wait for what comes now.
+    /// Whether an event was recorded behind the gate. A stream that waits for that event does not wait for
+    /// later work.
     marked: bool,
 }
 
-/// Whether the legacy default stream, which is one of the two, orders a stream and another one.
+/// Whether one of the two streams is the legacy default stream, and orders the other.
 fn joined(one: &Stream, key: Key, blocking: bool) -> bool {
     let both = one.key.context == key.context && one.blocking && blocking;
     both && (key.handle == LEGACY || one.key.handle == LEGACY)
 }
 
-/// How late work is, in nanoseconds.
+/// The delays of late work, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delay {
     pub(crate) each: u64,
-    /// By so much later a gate opens than the one before, where that matters.
+    /// The least time between the openings of two gates, if their order matters.
     pub(crate) apart: u64,
-    /// For so long a gate is that of the work behind it as well.
+    /// How long a gate also serves the work that is queued behind it.
     pub(crate) shared: u64,
-    /// Beyond so many from now on, one gate opens at the time of the one before it.
+    /// The most delay from now. At this bound, gates open together.
     pub(crate) most: u64,
 }
 
-/// What to do before an operation.
+/// The action before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) index: u64,
     pub(crate) late: bool,
-    /// A gate to queue.
+    /// The gate to queue before the operation.
     pub(crate) gate: Option<Behind>,
-    /// What the work stands behind without it.
+    /// The gate that the work stands behind without the new gate.
     pub(crate) without: Behind,
 }
 
@@ -85,14 +86,14 @@ pub(crate) struct Launch {
 pub(crate) struct Streams {
     all: Vec<Stream>,
     events: BTreeMap<u64, Behind>,
-    /// The gates that may be closed, in order.
+    /// The possibly closed gates, in order.
     closed: VecDeque<Behind>,
     tickets: u64,
     opened: u64,
     latest: Latest,
 }
 
-/// The gate that was queued last: when it opens, and on which stream it is.
+/// The last queued gate: its opening time and its stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct Latest {
     until: u64,
@@ -111,13 +112,13 @@ impl Streams {
         }
     }
 
-    /// The most streams that there were at a time.
+    /// The most streams that existed at one time.
     pub(crate) fn most(&self) -> u64 {
         self.all.len() as u64
     }
 
-    /// An operation is about to be queued. `is_late` is asked with the stream's index; the gate opens by the
-    /// delay from `now` on, and later if one before it is to open by then.
+    /// Decides what comes before an operation. `is_late` takes the stream's index. The gate opens `delay`
+    /// after `now`, or later if an earlier gate opens later.
     pub(crate) fn launch(
         &mut self,
         key: Key,
@@ -128,18 +129,19 @@ impl Streams {
     ) -> Launch {
         let upstream = self.upstream(key, blocking);
         let (opened, ticket) = (self.opened, self.tickets + 1);
-        // No gate opens before one that was queued earlier, or what is late would overtake what is.
+        // No gate opens before one that was queued earlier. Otherwise later work could overtake earlier late
+        // work.
         let after = if self.tickets > opened { self.latest } else { Latest::default() };
         let stream = self.stream(key, blocking, now);
         stream.behind = stream.behind.or(upstream);
         let (index, without) = (stream.index, stream.behind);
         let late = is_late(index);
         let pending = stream.gate.ticket > opened;
-        // Behind a gate that was queued a moment ago, the work is late as it is.
+        // Behind a gate that was queued just before, the work is late already.
         let held = pending && !stream.marked && now - stream.gated_at.min(now) < delay.shared;
         let gate = (late && !held).then(|| {
-            // What waits for an event between two gates has its time before the second one opens, and so
-            // has work that is late on another stream, where each has its own.
+            // Leaves time between two gates for work that waits for an event between them. With separate
+            // gates, it also leaves time for late work on another stream.
             let next = (pending && stream.marked) || (delay.shared == 0 && after.stream != index);
             let apart = if next { delay.apart } else { 0 };
             let until = now.saturating_add(delay.each).max(after.until);
@@ -159,7 +161,7 @@ impl Streams {
         Launch { index, late, gate, without }
     }
 
-    /// The gate of this launch could not be queued: neither its work is late, nor what waits for that.
+    /// The gate could not be queued. Neither the launch nor work that waits for it is late.
     pub(crate) fn failed(&mut self, launch: Launch) {
         let Some(gate) = launch.gate else { return };
         self.closed.retain(|one| *one != gate);
@@ -192,7 +194,7 @@ impl Streams {
         stream.behind = stream.behind.or(behind);
     }
 
-    /// What the host waits for if it waits for a stream.
+    /// The gate that the host waits for if it waits for a stream.
     pub(crate) fn of_stream(&self, key: Key) -> Behind {
         if key.handle == LEGACY {
             return self.upstream(key, true);
@@ -204,7 +206,7 @@ impl Streams {
         self.events.get(&event).copied().unwrap_or_default()
     }
 
-    /// What the host waits for if it waits for everything.
+    /// The gate that the host waits for if it waits for all work.
     pub(crate) fn of_all(&self) -> Behind {
         self.live().fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
@@ -213,7 +215,7 @@ impl Streams {
         behind.ticket > self.opened && now < behind.until
     }
 
-    /// The host opens the first gate that is closed. Returns the ticket up to which all are open.
+    /// Opens the first closed gate. Returns the ticket up to which all gates are open.
     pub(crate) fn open_first(&mut self, now: u64) -> u64 {
         let first = self.first_closed(now).unwrap_or_default();
         self.opened = self.opened.max(first.ticket);
@@ -230,12 +232,12 @@ impl Streams {
         None
     }
 
-    /// The stream is destroyed: its handle may come back as another stream's.
+    /// Marks a stream as destroyed. Another stream may get its handle.
     pub(crate) fn destroy(&mut self, handle: u64) {
         self.drop_if(|one| one.key.handle == handle);
     }
 
-    /// The context is gone, and its streams with it.
+    /// Marks all streams of a destroyed context as destroyed.
     pub(crate) fn forget(&mut self, context: u64) {
         self.drop_if(|one| one.key.context == context);
     }
@@ -250,15 +252,15 @@ impl Streams {
         self.all.iter().filter(|one| !one.destroyed)
     }
 
-    /// What work on this stream waits for by the rules of the legacy default stream.
+    /// The gate that work on this stream waits for by the rules of the legacy default stream.
     fn upstream(&self, key: Key, blocking: bool) -> Behind {
         let joined = self.live().filter(|one| joined(one, key, blocking));
         joined.fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
 
-    /// The stream, with the lowest index that no living one has if it is new. A destroyed stream's place is taken
-    /// again when nothing is late there, so that a program that makes streams all the time needs no more memory:
-    /// before that, the two would always be late together.
+    /// The stream of a key. A new stream takes the index of a destroyed stream that nothing holds up, so a
+    /// program that keeps making streams needs no more memory. Before that the two would always be late
+    /// together.
     fn stream(&mut self, key: Key, blocking: bool, now: u64) -> &mut Stream {
         let place = self.all.iter().position(|one| !one.destroyed && one.key == key);
         let place = place.unwrap_or_else(|| {
@@ -283,7 +285,7 @@ impl Streams {
             }
             index
         });
-        // The place was found, or made, above.
+        // The code above found or made the place.
         #[allow(clippy::indexing_slicing)]
         &mut self.all[place]
     }
@@ -299,7 +301,8 @@ mod tests {
         Key { context: 9, handle, thread: 0 }
     }
 
-    /// Work on a stream: the first that is seen has index 0. Stream 5 is non-blocking, 6 is blocking.
+    /// Queues work on a stream. The first stream gets index 0. Stream 5 is non-blocking, stream 6 is
+    /// blocking.
     fn work(streams: &mut Streams, handle: u64, now: u64, late: bool) -> Launch {
         let delay = Delay { each: DELAY, apart: DELAY / 8, shared: DELAY / 16, most: 2 * DELAY };
         streams.launch(key(handle), handle != 5, now, delay, |_| late)
@@ -344,7 +347,7 @@ mod tests {
         let late = |each: u64| Delay { each, apart: each / 8, shared: each / 16, most: 2 * each };
         assert_eq!(until(5, late(DELAY)), Some(DELAY));
         assert_eq!(until(6, late(DELAY / 2)), Some(DELAY));
-        // Where each has its own, what is late on one stream is over when it begins on the other.
+        // With separate gates, late work on one stream is done before late work on the other begins.
         let own = Delay { each: DELAY, apart: DELAY / 8, shared: 0, most: u64::MAX };
         assert_eq!(until(5, own), Some(DELAY + DELAY / 8));
         assert_eq!(until(5, own), Some(DELAY + DELAY / 8));
@@ -426,7 +429,7 @@ mod tests {
         let mut gate = |handle, now| work(&mut streams, handle, now, true);
         let launches = [gate(5, 0), gate(6, 1), gate(5, DELAY / 2), gate(6, DELAY - 1)];
         streams.failed(launches[2]);
-        // The first one's time is up.
+        // The first gate's time is over.
         assert_eq!([streams.open_first(DELAY), streams.open_first(DELAY)], [2, 4]);
         assert_eq!(streams.open_first(DELAY), 4);
         assert!(!holds(&streams, 6));

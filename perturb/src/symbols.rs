@@ -1,7 +1,7 @@
-//! How programs come by the driver's functions, and how this library gets between.
+//! Hooks every way in which programs find the driver's functions.
 //!
-//! A program links `libcuda.so.1`, asks `dlsym`, or asks `cuGetProcAddress`. For the first this library
-//! exports the names itself, being loaded before; for the others it exports `dlsym` and
+//! A program links `libcuda.so.1`, calls `dlsym`, or calls `cuGetProcAddress`. For the first way this library
+//! exports the driver's names: it is loaded earlier. For the others it exports `dlsym` and
 //! `cuGetProcAddress`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use crate::entries;
 
-/// The C library's own `dlsym`, which this library's hides.
+/// The C library's own `dlsym`, which this library's `dlsym` hides.
 static TRUE_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
@@ -30,11 +30,11 @@ fn true_dlsym() -> Option<Dlsym> {
     if found.is_null() {
         return None;
     }
-    // SAFETY: it is the C library's `dlsym`, which has this signature (POSIX).
+    // SAFETY: the symbol is the C library's `dlsym`, which has this signature (POSIX).
     Some(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
 
-/// Looks a symbol up in the driver's library; null where the process has not loaded it.
+/// Looks a symbol up in the driver's library; null if the process has not loaded it.
 pub(crate) fn real(name: &CStr) -> *mut c_void {
     static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let mut library = LIBRARY.load(Relaxed);
@@ -45,13 +45,13 @@ pub(crate) fn real(name: &CStr) -> *mut c_void {
         LIBRARY.store(library, Relaxed);
     }
     match true_dlsym() {
-        // SAFETY: the library is open, and stays so; the name ends with a zero.
+        // SAFETY: the library is open, and stays open; the name ends with a zero.
         Some(dlsym) if !library.is_null() => unsafe { dlsym(library, name.as_ptr()) },
         _ => null_mut(),
     }
 }
 
-/// The same, looked up once; the name ends with a zero.
+/// [`real`], looked up once. The name ends with a zero.
 pub(crate) fn once(at: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     let mut found = at.load(Relaxed);
     if found.is_null() {
@@ -61,7 +61,7 @@ pub(crate) fn once(at: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     found
 }
 
-/// The same, by a name that does not end with a zero.
+/// [`real`], for a name that does not end with a zero.
 pub(crate) fn real_named(name: &str) -> *mut c_void {
     let mut text = alloc::vec::Vec::with_capacity(name.len() + 1);
     text.extend_from_slice(name.as_bytes());
@@ -76,13 +76,13 @@ pub(crate) fn of_the_program(name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// What `dlsym` answers instead of the driver's own function; null: ask the C library.
+/// The hook that `dlsym` returns in place of the driver's function; null: call the C library.
 unsafe extern "C" fn instead(library: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(dlsym) = true_dlsym() else { return null_mut() };
     if name.is_null() || library == libc::RTLD_NEXT {
         return null_mut();
     }
-    // SAFETY: `dlsym`'s caller gives a string that ends with a zero.
+    // SAFETY: `dlsym`'s caller passes a string that ends with a zero.
     let asked = unsafe { CStr::from_ptr(name) };
     if !asked.to_bytes().starts_with(b"cu") {
         return null_mut();
@@ -98,13 +98,13 @@ unsafe extern "C" fn instead(library: *mut c_void, name: *const c_char) -> *mut 
     }
     // SAFETY: the caller's own arguments.
     let found = unsafe { dlsym(library, name) };
-    // Of the driver, and not of a library that has a function of this name. By RTLD_DEFAULT this library's
-    // own comes first.
+    // Only a function of the driver is replaced, not another library's of the same name. With RTLD_DEFAULT,
+    // this library's own hook comes first.
     if found == own || found == hook || is_driver_like(found, own) { hook } else { null_mut() }
 }
 
-/// Whether two functions lie in the same library, or both in one that is called as the driver is: there may be
-/// another copy of it, or another address of the same function.
+/// Whether `found` may be the driver's function: it lies in the library of `own`, or in a library with the
+/// driver's name. The process may have loaded a second copy, or know another address of the same function.
 fn is_driver_like(found: *mut c_void, own: *mut c_void) -> bool {
     let (Some(one), Some(other)) = (library_of(found), library_of(own)) else { return false };
     // SAFETY: the loader's own string, which ends with a zero.
@@ -115,7 +115,7 @@ fn is_driver_like(found: *mut c_void, own: *mut c_void) -> bool {
 
 fn library_of(function: *mut c_void) -> Option<libc::Dl_info> {
     let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: the result is this function's; all zeros is a value of it, with null pointers.
+    // SAFETY: the result is a local; all zeros is a valid `Dl_info`, with null pointers.
     let found = unsafe {
         if function.is_null() || libc::dladdr(function, found.as_mut_ptr()) == 0 {
             return None;
@@ -158,10 +158,10 @@ pub unsafe extern "C" fn dlsym(library: *mut c_void, name: *const c_char) -> *mu
     )
 }
 
-/// `dlsym`, with hooks for the driver's functions; in assembly for the reason that x86-64's has.
+/// `dlsym`, with hooks for the driver's functions. See the x86-64 form for why it is in assembly.
 ///
 /// # Safety
-/// As the C library's.
+/// The C library's own rules.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn dlsym(library: *mut c_void, name: *const c_char) -> *mu
     )
 }
 
-/// Puts the hook in place of what the driver answered.
+/// Replaces the address that the driver returned by the hook.
 unsafe fn replace(name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) {
     // SAFETY: the driver has just read the name and written there.
     let (asked, found) = unsafe { (CStr::from_ptr(name).to_bytes(), *to) };
@@ -206,7 +206,7 @@ unsafe fn replace(name: *const c_char, to: *mut *mut c_void, version: c_int, fla
 /// The driver's `cuGetProcAddress`, with hooks.
 ///
 /// # Safety
-/// As the driver's.
+/// The driver's own rules.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress(
     name: *const c_char,
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn cuGetProcAddress(
 /// The driver's `cuGetProcAddress` of CUDA 12, with hooks.
 ///
 /// # Safety
-/// As the driver's.
+/// The driver's own rules.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress_v2(
     name: *const c_char,

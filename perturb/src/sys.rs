@@ -1,4 +1,4 @@
-//! What of the C library is needed: a lock, the clock, a thread's own numbers, files.
+//! The C library's services: a lock, the clock, numbers for each thread, files.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// The C library's allocator.
 pub(crate) struct Malloc;
 
-// SAFETY: `posix_memalign` gives memory of the size and alignment asked for, or none; `free` takes it.
+// SAFETY: `posix_memalign` returns memory of the requested size and alignment, or fails; `free` takes it.
 unsafe impl GlobalAlloc for Malloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let mut to = core::ptr::null_mut();
@@ -22,18 +22,18 @@ unsafe impl GlobalAlloc for Malloc {
     }
 
     unsafe fn dealloc(&self, to: *mut u8, _: Layout) {
-        // SAFETY: the caller got it from `alloc`.
+        // SAFETY: the caller got the memory from `alloc`.
         unsafe { libc::free(to.cast()) }
     }
 }
 
-/// A value behind a lock. It is not held over a call of the driver that may wait.
+/// A value behind a lock. The lock must not be held during a driver call that may wait.
 pub(crate) struct Locked<T> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only by the one who holds the mutex.
+// SAFETY: only the mutex's holder reaches the value.
 unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
@@ -48,14 +48,14 @@ impl<T> Locked<T> {
         Guard(self)
     }
 
-    /// In a fork's child, which has one thread: the one that held the lock is gone.
+    /// Renews the lock in a fork's child, whose only thread does not hold it.
     pub(crate) fn renew(&self) {
         // SAFETY: the child has one thread, which is here.
         unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
     }
 }
 
-/// The lock, held.
+/// The held lock.
 pub(crate) struct Guard<'a, T>(&'a Locked<T>);
 
 impl<T> Deref for Guard<'_, T> {
@@ -90,7 +90,7 @@ pub(crate) fn now() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Lets 20 microseconds go by.
+/// Sleeps for 20 microseconds.
 pub(crate) fn rest() {
     // SAFETY: it touches no memory.
     unsafe { libc::usleep(20) };
@@ -101,24 +101,24 @@ pub(crate) fn process() -> u64 {
     u64::from(unsafe { libc::getpid() }.unsigned_abs())
 }
 
-/// A thread's number, and what it has launched so far.
+/// A thread's state in this library.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) number: u64,
     pub(crate) count: u64,
-    /// Whether it is in this library: what it calls from there is the library's own.
+    /// Whether the thread runs this library's code. Its driver calls are then the library's own.
     pub(crate) inside: bool,
-    /// Whether it is in the driver, in a call of the program's.
+    /// Whether the thread is inside a driver call of the program.
     pub(crate) calling: bool,
 }
 
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
-/// Makes the key that finds a thread's own numbers. Called once, before any other thread asks.
+/// Makes the key to each thread's state. Called once, before any other thread asks.
 pub(crate) fn make_thread_key() {
     unsafe extern "C" fn end(of: *mut c_void) {
-        // SAFETY: `thread` made it, and the thread is at its end.
+        // SAFETY: `thread` made the box, and the thread is ending.
         drop(unsafe { Box::from_raw(of.cast::<Thread>()) });
     }
     let mut key = 0;
@@ -128,7 +128,7 @@ pub(crate) fn make_thread_key() {
     }
 }
 
-/// Calls a function with the calling thread's own numbers; None if it has none.
+/// Calls a function with the calling thread's state; None without one.
 pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     let key = KEY.load(Relaxed);
     if key == u32::MAX {
@@ -142,13 +142,14 @@ pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
         // SAFETY: the key was made, and its destructor takes this box.
         unsafe { libc::pthread_setspecific(key, own.cast()) };
     }
-    // SAFETY: it is this thread's alone, and `call` gets no second one: it does not call this function.
+    // SAFETY: only this thread has the state, and `call` gets no second reference: it does not call this
+    // function.
     Some(call(unsafe { &mut *own }))
 }
 
 /// A copy of an environment variable; None if it is unset or empty.
 ///
-/// The environment's own memory is the program's: `setproctitle` writes over it.
+/// The program may overwrite the environment's memory, as `setproctitle` does.
 pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: the name ends with a zero. The text is copied before anything can change the variable: no other thread
     // runs yet when the library is loaded.
@@ -161,7 +162,7 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     (!text.is_empty()).then(|| &*Vec::leak(text.to_vec()))
 }
 
-/// Opens a file for writing, beside what is there or in its place.
+/// Opens a file for appending. Creates it if needed.
 pub(crate) fn create(folder: &[u8], name: &[u8]) -> Option<i32> {
     let mut path = Vec::with_capacity(folder.len() + name.len() + 2);
     path.extend_from_slice(folder);
@@ -175,14 +176,14 @@ pub(crate) fn create(folder: &[u8], name: &[u8]) -> Option<i32> {
     (file >= 0).then_some(file)
 }
 
-/// All of a file; empty if it cannot be read.
+/// The contents of a file; empty if it cannot be read.
 pub(crate) fn contents(path: &[u8]) -> Vec<u8> {
     let mut name = path.to_vec();
     name.push(0);
     let mut to = Vec::new();
     let Ok(name) = CStr::from_bytes_until_nul(&name) else { return to };
     let mut room = [0_u8; 4096];
-    // SAFETY: the path ends with a zero, and the room is as long as it says.
+    // SAFETY: the path ends with a zero, and the length passed is the buffer's.
     unsafe {
         let file = libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {
@@ -201,11 +202,11 @@ pub(crate) fn contents(path: &[u8]) -> Vec<u8> {
 
 /// Closes a file that [`create`] opened.
 pub(crate) fn close(file: i32) {
-    // SAFETY: it is open, and the caller's.
+    // SAFETY: the file is open, and is the caller's.
     unsafe { libc::close(file) };
 }
 
-/// Makes the file so long, and maps it: what is written there is the file's at once.
+/// Sets the file's length to `size`, and maps it. Writes to the mapping reach the file at once.
 pub(crate) fn map(file: i32, size: usize) -> Option<*mut u8> {
     let length = libc::off_t::try_from(size).ok()?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -219,10 +220,10 @@ pub(crate) fn map(file: i32, size: usize) -> Option<*mut u8> {
     (start != libc::MAP_FAILED).then_some(start.cast())
 }
 
-/// Writes all of it, or as much as the file takes.
+/// Writes the whole text, or as much as the file takes.
 pub(crate) fn write(file: i32, mut text: &[u8]) {
     while !text.is_empty() {
-        // SAFETY: the text is as long as it says.
+        // SAFETY: the length passed is the text's.
         let count = unsafe { libc::write(file, text.as_ptr().cast(), text.len()) };
         let Some(rest) = usize::try_from(count).ok().and_then(|count| text.get(count..)) else {
             return;

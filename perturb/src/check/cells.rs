@@ -1,28 +1,29 @@
-//! Memory, in cells between the addresses that the record names. Pure.
+//! Divides memory into cells between the addresses that a record names. Pure.
 //!
-//! How far a kernel goes from an address that it was given is not known: it is taken to stay in the cell that begins
-//! there, as what lies behind has a name of its own. Bytes that are known may lie in several cells.
+//! Nobody knows how far a kernel goes from an address that it was given. The checker assumes that it stays in
+//! the cell that begins there: another address names the memory behind that cell. A known range of bytes may
+//! span several cells.
 
 use alloc::vec::Vec;
 
 use super::clocks::Operation;
 
-/// What is done to some bytes.
+/// How an operation touches bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Read,
     Write,
-    /// A kernel was given the address: it may do either, or nothing.
+    /// A kernel was given the address. It may read, write, or do nothing.
     Given,
 }
 
-/// What an operation touches: [low, high).
+/// The bytes [low, high) that an operation touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Touch {
     pub(crate) low: u64,
     pub(crate) high: u64,
     pub(crate) how: How,
-    /// Which parameter it was given by; 0 of what is known.
+    /// The kernel parameter with the address, from 1; 0 if the bytes are known.
     pub(crate) place: u64,
 }
 
@@ -31,12 +32,13 @@ impl Touch {
         Self { low, high, how, place: 0 }
     }
 
-    /// Whether both may touch a byte.
+    /// Whether the two touches overlap.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         self.low < other.high && other.low < self.high
     }
 
-    /// Whether it matters which of two that meet comes first: None if both only read. Some(true): both are known.
+    /// Whether the order of two overlapping touches matters. None: both only read. Some(true): both are
+    /// known.
     pub(crate) fn conflicts(&self, other: &Self) -> Option<bool> {
         match (self.how, other.how) {
             (How::Read, How::Read) => None,
@@ -49,21 +51,21 @@ impl Touch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub(crate) operation: u32,
-    /// Where in the program, and what.
+    /// The hash of the operation's line and name.
     pub(crate) site: u64,
     pub(crate) touch: Touch,
 }
 
 impl Access {
-    /// Whether what races with an older access, which comes before this one, races with this one as well: the same
-    /// line touches the same bytes again, on the same stream.
+    /// Whether this access may replace an older one before it: the same line touches the same bytes on the
+    /// same stream. Whatever races with the older access then races with this one.
     pub(crate) fn replaces(&self, old: &Self, operations: &[Operation]) -> bool {
         let stream = |one: &Self| operations.get(one.operation as usize).map(|by| by.stream);
         self.site == old.site && self.touch == old.touch && stream(self) == stream(old)
     }
 }
 
-/// All cells, with who has touched them.
+/// All cells, with their accesses.
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
     bounds: Vec<u64>,
@@ -71,7 +73,7 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Makes cells between addresses.
+    /// Makes cells between the addresses.
     pub(crate) fn new(mut bounds: Vec<u64>) -> Self {
         bounds.sort_unstable();
         bounds.dedup();
@@ -80,17 +82,17 @@ impl Cells {
         Self { bounds, lists }
     }
 
-    /// The cell that has an address.
+    /// The index of the cell that has an address.
     fn at(&self, address: u64) -> usize {
         self.bounds.partition_point(|one| *one <= address).saturating_sub(1)
     }
 
-    /// Where the cell ends that has an address.
+    /// The end of the cell that has an address.
     pub(crate) fn end(&self, address: u64) -> u64 {
         self.bounds.get(self.at(address) + 1).copied().unwrap_or(u64::MAX)
     }
 
-    /// Calls it with each cell that a touch meets: its ends, and who has touched it.
+    /// Passes each cell that a touch overlaps to `call`: its ends and its accesses.
     pub(crate) fn each(&mut self, touch: &Touch, mut call: impl FnMut(u64, u64, &mut Vec<Access>)) {
         let mut at = self.at(touch.low);
         while let (Some(low), Some(list)) = (self.bounds.get(at), self.lists.get_mut(at)) {
@@ -102,7 +104,7 @@ impl Cells {
         }
     }
 
-    /// Nobody has touched this.
+    /// Forgets all accesses to these bytes.
     pub(crate) fn clear(&mut self, low: u64, high: u64) {
         if low < high {
             self.each(&Touch::exact(low, high, How::Write), |_, _, list| list.clear());

@@ -1,4 +1,4 @@
-//! The pairs that were found, by the lines that queued them. Pure.
+//! The pairs that were found, grouped by the lines that queued them. Pure.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,28 +7,28 @@ use super::cells::{Access, How, Touch};
 use super::clocks::Operation;
 use crate::memory::Memory;
 
-/// So many occurrences of a pair are looked at in another run.
+/// The most occurrences of a pair to look at in another run.
 const LOOKED: usize = 4;
 
-/// An older access that nothing orders before the new operation.
+/// An older access that nothing orders before a new operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit {
     pub(crate) first: u32,
     pub(crate) proven: bool,
-    /// What each of the two does, and where.
+    /// How the older and the new operation touch the memory, and where.
     pub(crate) how: (How, How),
     pub(crate) low: u64,
     pub(crate) high: u64,
 }
 
 impl Hit {
-    /// How much is known: that both touch it, and that one writes.
+    /// How strong the finding is: both accesses are proven, then one side writes.
     fn rank(&self) -> u8 {
         let writes = self.how.0 == How::Write || self.how.1 == How::Write;
         2 * u8::from(self.proven) + u8::from(writes)
     }
 
-    /// Adds what was found, or keeps what says more of the same two.
+    /// Adds a hit. Of two hits for the same older operation, keeps the stronger.
     pub(crate) fn add(
         to: &mut Vec<Self>,
         old: &Access,
@@ -46,26 +46,26 @@ impl Hit {
     }
 }
 
-/// Two lines of a program, and the first two operations of theirs that nothing orders.
+/// Two lines of a program, with their strongest pair of unordered operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) hit: Hit,
     pub(crate) second: u32,
-    /// How many pairs of operations there are, and how many are proven.
+    /// The number of pairs of operations, and the number of proven ones.
     pub(crate) count: u64,
     pub(crate) proven: u64,
-    /// The first of them: the operations, and where: which memory, and the offset there.
+    /// The first pairs: both operations, the memory, and the offset in it.
     pub(crate) looked: Vec<(u32, u32, u64, u64)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     by_site: BTreeMap<(u64, u64), Pair>,
-    /// Each pair of operations, and whether it is proven, if that was asked for.
+    /// Each pair of operations, and whether it is proven, on request.
     pub(crate) each: Vec<(u32, u32, bool)>,
 }
 
-/// What tells an operation of one line from those of others.
+/// A hash of an operation's line and name.
 pub(crate) fn site(one: &Operation) -> u64 {
     let what =
         if one.name == u32::MAX { u64::from(one.row) << 32 } else { u64::from(one.name) + 1 };
@@ -101,7 +101,7 @@ impl Found {
         }
     }
 
-    /// All of them: the proven ones first, then those of which one side writes; in each by their count.
+    /// All pairs: the proven ones first, then those in which one side writes; each group by its count.
     pub(crate) fn pairs(&self) -> Vec<&Pair> {
         let mut all: Vec<&Pair> = self.by_site.values().collect();
         all.sort_by_key(|one| {

@@ -1,4 +1,4 @@
-//! The check of a record: which two operations nothing orders. Pure: from the bytes of a record to a text.
+//! Checks a record for pairs of operations that nothing orders. Pure: from the record's bytes to a text.
 
 mod calls;
 mod cells;
@@ -12,7 +12,7 @@ mod said;
 
 use alloc::string::String;
 
-/// Checks a record, and says in JSON what was found.
+/// Checks a record. Returns the findings as JSON.
 pub(crate) fn check(bytes: &[u8], every: bool) -> String {
     match calls::read(bytes) {
         Some(words) => said::said(&calls::Reader::new(&words, every).run()),

@@ -1,4 +1,4 @@
-//! The clocks against a graph: each edge of a program is written out, and what reaches what.
+//! Checks the clocks against a graph, in which each order is an edge.
 
 #![allow(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
@@ -9,7 +9,7 @@ use super::cells::{How, Touch};
 use super::clocks::{Checker, For, Form, Operation, Rule};
 use crate::memory::Place;
 
-/// The streams: the legacy one, a thread's own, a blocking one, and two others.
+/// The streams: the legacy default one, a thread's own, a blocking one, and two non-blocking ones.
 const STREAMS: usize = 5;
 const BLOCKING: [bool; STREAMS] = [true, true, true, false, false];
 const SIZE: u64 = 18;
@@ -19,7 +19,7 @@ pub(super) enum Step {
     Work(usize, Vec<(u64, u64, How)>),
     Record(u64, usize),
     Wait(usize, u64),
-    /// A thread of the host begins to wait, and has waited.
+    /// A host thread begins to wait, and has waited.
     Begin(u64, usize, Option<u64>),
     End(u64),
     All,
@@ -27,7 +27,7 @@ pub(super) enum Step {
 
 pub(super) type Pairs = BTreeSet<(usize, usize)>;
 
-/// What a checker says of a program: pairs of steps.
+/// The checker's racing pairs of steps.
 pub(super) fn by_clocks(steps: &[Step], without: Option<Rule>, every: bool) -> Pairs {
     let mut checker = Checker::new((0..=SIZE).collect(), every);
     checker.without = without;
@@ -87,7 +87,7 @@ pub(super) fn operation(at: usize) -> Operation {
     }
 }
 
-/// The same by edges: of each step, all steps that are over before it.
+/// The racing pairs by the graph, which has, for each step, all steps that are done before it.
 fn by_graph(steps: &[Step]) -> Pairs {
     let mut reach: Vec<BTreeSet<usize>> = Vec::new();
     let mut tail: BTreeMap<usize, usize> = BTreeMap::new();
@@ -154,7 +154,7 @@ fn by_graph(steps: &[Step]) -> Pairs {
     found
 }
 
-/// Numbers that look random (`SplitMix64`).
+/// Pseudo-random numbers (`SplitMix64`).
 struct Drawn(u64);
 
 impl Drawn {
@@ -196,7 +196,7 @@ fn one(drawn: &mut Drawn, waits: u64) -> Step {
     }
 }
 
-/// Each program whose steps are these, so many of them.
+/// Calls `call` with each program of `length` steps from the alphabet.
 fn each(alphabet: &[Step], length: usize, mut call: impl FnMut(&[Step])) {
     let mut at = std::vec![0; length];
     loop {
@@ -239,7 +239,7 @@ fn the_clocks_say_what_reachability_says_of_random_programs() {
         let steps = draw(seed);
         let (said, truth) = (by_clocks(&steps, None, true), by_graph(&steps));
         assert_eq!(said, truth, "{seed}: {steps:?}");
-        // With the last accesses alone: no other pairs, and of each racy program one at least.
+        // With only the last accesses kept, there are no other pairs, and at least one for each racy program.
         let some = by_clocks(&steps, None, false);
         assert!(some.is_subset(&truth) && some.is_empty() == truth.is_empty(), "{seed}");
         (racy, pairs, kept) =
@@ -249,7 +249,7 @@ fn the_clocks_say_what_reachability_says_of_random_programs() {
     assert!(kept * 100 >= pairs * 95, "{kept} of {pairs}");
 }
 
-/// Whether random programs, or short ones, notice that a rule is left out.
+/// Whether random programs tell that a rule is left out.
 pub(super) fn notices(rule: Rule) -> bool {
     (0..300).any(|seed| {
         let steps = draw(seed);

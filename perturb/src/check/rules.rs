@@ -1,4 +1,4 @@
-//! Each rule of the clocks by a program that needs it, and each rule left out.
+//! Tests each rule of the clocks by a program that needs it, with the rule and without.
 
 use std::vec::Vec;
 
@@ -29,7 +29,7 @@ const RULES: [Rule; 19] = [
     Rule::Function,
 ];
 
-/// A program over two streams that do not block, 1 and 2; memory from 0 to 100.
+/// A program over two non-blocking streams, 1 and 2. Its memory is from 0 to 100.
 struct Program(Checker);
 
 impl Program {
@@ -58,7 +58,7 @@ impl Program {
     }
 }
 
-/// What it shows, how many pairs it has, and the program.
+/// Each case: what it shows, its number of pairs, and the program.
 type Row = (&'static str, usize, fn(&mut Program));
 
 #[allow(clippy::too_many_lines)] // a table
@@ -111,7 +111,7 @@ fn programs() -> Vec<Row> {
             of.touch(1, 0, How::Write);
             of.0.wait_value(2, 64, |value| value >= 7);
             of.touch(2, 0, How::Read);
-            // It may be what is written later.
+            // The stream may wait for the later write.
             of.touch(1, 0, How::Write);
         }),
         ("an event that was never recorded is no wait", 1, |of| {
@@ -155,7 +155,7 @@ fn programs() -> Vec<Row> {
             of.0.function(1, 1);
             of.0.ran(1);
             of.touch(2, 0, How::Write);
-            // It may have run before its call was written down.
+            // The function may have run before its queuing call was recorded.
             of.0.ran(2);
             of.0.function(2, 2);
             of.touch(1, 0, How::Write);
@@ -203,7 +203,7 @@ fn what_a_kernel_was_given_is_a_suspect_and_what_it_changed_is_proven() {
         program.0.work(2, operation(0), &[whole]);
         assert_eq!(program.0.found.each, [(0, 1, proven)]);
     }
-    // An operation with which the host's patience ended proves nothing.
+    // An operation that ended the host's patience proves nothing.
     let mut program = Program::new(None);
     program.touch(1, 0, How::Read);
     let mut lost = operation(0);

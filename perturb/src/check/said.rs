@@ -1,4 +1,4 @@
-//! What was found, as JSON. Pure.
+//! Writes the findings as JSON. Pure.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use super::clocks::{Form, Operation};
 use super::found::Pair;
 use crate::entries::ENTRIES;
 
-/// So many pairs of lines are said.
+/// The most pairs of lines to write.
 const PAIRS: usize = 2000;
 
-/// Says what was found.
+/// The findings as JSON.
 pub(crate) fn said(reader: &Reader<'_>) -> String {
     let checker = &reader.checker;
     let unseen = &checker.unseen;
@@ -136,7 +136,7 @@ fn stream(to: &mut String, reader: &Reader<'_>, by: &Operation) {
     to.push_str("\"]");
 }
 
-/// The frames of a stack, the outermost first: file, line, function.
+/// Writes a stack's frames, the outermost first: file, line, function.
 fn frames(to: &mut String, reader: &Reader<'_>, stack: u64) {
     let Some(words) = reader.stacks.get(&stack) else { return };
     for (at, frame) in words.chunks_exact(2).rev().enumerate() {

@@ -1,4 +1,4 @@
-//! The words of a record, one by one. Pure.
+//! Reads the words of a record. Pure.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Vec<u64>> {
     Some(body.chunks_exact(8).map(word).collect())
 }
 
-/// What is written, one by one: its kind, and its words. What a process did not write to its end is left out.
+/// Passes each entry's kind and words to `call`. Leaves out an entry that the process did not finish writing.
 pub(super) fn each<'a>(words: &'a [u64], mut call: impl FnMut(u64, &'a [u64])) {
     let mut rest = words;
     while let Some((head, behind)) = rest.split_first() {
@@ -32,7 +32,7 @@ pub(super) fn each<'a>(words: &'a [u64], mut call: impl FnMut(u64, &'a [u64])) {
     }
 }
 
-/// A text among words, and what is behind it.
+/// Reads a text from words. Returns the words after it, too.
 pub(super) fn text(words: &[u64]) -> Option<(String, &[u64])> {
     let (size, rest) = words.split_first()?;
     let size = usize::try_from(*size).ok()?;
@@ -53,12 +53,12 @@ pub(super) struct Call<'a> {
     pub(super) stack: u64,
     pub(super) operation: u64,
     pub(super) arguments: &'a [u64],
-    /// What the arguments point to.
+    /// The values that the arguments point to.
     pub(super) extra: &'a [u64],
 }
 
 impl<'a> Call<'a> {
-    /// Reads a call, or its beginning, which has neither stack nor operation.
+    /// Reads a call or its beginning. A beginning has neither stack nor operation.
     pub(super) fn read(words: &'a [u64], begins: bool) -> Option<Self> {
         let (head, rest) = words.split_at_checked(2)?;
         let [thread, head] = *head else { return None };
@@ -91,7 +91,7 @@ impl<'a> Call<'a> {
         self.extra.get(at).copied().unwrap_or(0)
     }
 
-    /// The stream that work goes to.
+    /// The stream of the call's work.
     pub(super) fn stream(&self) -> u64 {
         let given = match ENTRIES.get(self.place).map(|one| one.kind) {
             Some(Does::Work(at)) => self.argument(at),
@@ -102,7 +102,7 @@ impl<'a> Call<'a> {
         handle(given, self.per_thread)
     }
 
-    /// From, to, and how many bytes of each copy between two ranges.
+    /// The byte ranges that a copy touches: low, high, and whether it writes.
     pub(super) fn copied(&self) -> Vec<(u64, u64, bool)> {
         let two = |to: u64, from: u64, size: u64| {
             alloc::vec![
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What a set writes.
+    /// The byte ranges that a memset writes.
     pub(super) fn set(&self) -> Vec<(u64, u64)> {
         let [to, second, third, fourth, fifth] = [0, 1, 2, 3, 4].map(|at| self.argument(at));
         let wide = match self.row {
@@ -165,14 +165,14 @@ pub(super) struct Graph {
     pub(super) kernels: Vec<u64>,
 }
 
-/// Which bytes a launch changed and read.
+/// The bytes that a launch changed and read.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     pub(super) flags: u64,
     pub(super) touches: Vec<Touch>,
 }
 
-/// The addresses that a record names.
+/// All addresses in a record.
 pub(super) fn bounds(words: &[u64]) -> Vec<u64> {
     let mut found = Vec::new();
     each(words, |kind, body| {
@@ -211,7 +211,7 @@ pub(super) fn bounds(words: &[u64]) -> Vec<u64> {
     found
 }
 
-/// Reads what was written of a graph.
+/// Reads a graph's entry.
 pub(super) fn graph(words: &[u64]) -> Graph {
     let mut found = Graph::default();
     let mut rest = words.iter().copied().skip(1);
@@ -237,7 +237,7 @@ pub(super) fn graph(words: &[u64]) -> Graph {
     found
 }
 
-/// Reads what was written of a launch's bytes.
+/// Reads an entry of a launch's bytes.
 pub(super) fn bytes(words: &[u64]) -> Bytes {
     let mut found = Bytes::default();
     let mut rest = words.iter().copied().skip(1);

@@ -1,4 +1,4 @@
-//! The calls of a record, given to the clocks. Pure.
+//! Passes the calls of a record to the clocks. Pure.
 
 mod call;
 mod other;
@@ -19,25 +19,25 @@ use crate::memory::Place;
 use crate::record::{Kind, hash};
 use crate::streams::PER_THREAD;
 
-/// Of so many bytes from pageable memory the driver has the host wait.
+/// The driver makes the host wait for a copy of more bytes than this from pageable memory.
 const STAGED: u64 = 65_536;
 
-/// Gives the calls of a record to the clocks.
+/// Passes the calls of a record to the clocks.
 pub(crate) struct Reader<'a> {
     words: &'a [u64],
     pub(crate) checker: Checker,
     pub(crate) calls: u64,
-    /// Names of kernels, and their hashes; by handle their places.
+    /// The kernels' names and hashes. `kernels` has their indices, by handle.
     pub(crate) names: Vec<(String, u64)>,
     kernels: BTreeMap<u64, u32>,
     places: BTreeMap<u32, u32>,
     graphs: BTreeMap<u64, Graph>,
-    /// The kernels of a graph's launch, by the operation.
+    /// The kernels of each graph launch, by its operation.
     pub(crate) inner: BTreeMap<u32, Vec<u32>>,
     bytes: BTreeMap<u64, Bytes>,
     pub(crate) codes: BTreeMap<u64, (String, String)>,
     pub(crate) stacks: BTreeMap<u64, &'a [u64]>,
-    /// A launch that was being made again when the process ended.
+    /// The launch that was being repeated when the process ended.
     pub(crate) trying: Option<(u64, u64)>,
     touches: Vec<Touch>,
 }
@@ -143,14 +143,14 @@ impl<'a> Reader<'a> {
         self.stream(call, handle(of, call.per_thread))
     }
 
-    /// What the host waits for in a call, or asks.
+    /// The object that the host waits for in a call, or queries.
     fn waits(&mut self, call: &Call<'_>) -> Option<For> {
         match call.row {
             Row::cuStreamSynchronize | Row::cuStreamQuery => {
                 Some(For::Stream(self.given(call, call.argument(0))))
             }
             Row::cuEventSynchronize | Row::cuEventQuery => Some(For::Event(call.argument(0))),
-            // It has a time only if both are over.
+            // The driver returns a time only if both events are done.
             Row::cuEventElapsedTime | Row::cuEventElapsedTime_v2 => {
                 Some(For::Event(call.argument(2)))
             }
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The operation of a launch, counted by its name.
+    /// The operation of a launch, with its number among launches of this name.
     fn launch(&mut self, call: &Call<'_>, name: u32) -> Operation {
         let place = self.places.entry(name).or_insert(0);
         *place += 1;
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
             return;
         }
         if call.captured {
-            // It is part of a graph, which is read when it is made ready.
+            // The call is part of a graph, which is read when it is instantiated.
             if matches!(call.row, Row::cuEventRecord | Row::cuEventRecordWithFlags) {
                 self.checker.elsewhere(call.argument(0));
             }
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
                 self.checker.write_value(stream, call.argument(1), call.argument(2));
                 let place = self.checker.memory.find(call.argument(1)).map(|one| one.place);
                 if !matches!(place, Some(Place::Device | Place::Pool)) {
-                    // The host can see it.
+                    // The host can read the value.
                     self.checker.told(stream);
                 }
             }
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The part of a touch that lies in known memory, and what a given address may reach.
+    /// Keeps the part of a touch that lies in known memory. A touch by a given address ends with its cell.
     fn known(&mut self, touch: Touch) {
         let Some(range) = self.checker.memory.find(touch.low) else { return };
         let high = match touch.how {

@@ -1,4 +1,4 @@
-//! Calls that queue no work: memory, streams, events, waits. Pure.
+//! Handles calls that queue no work: memory, streams, events, waits. Pure.
 
 use super::super::clocks::Form;
 use super::{Call, Reader};
@@ -6,7 +6,7 @@ use crate::entries::Row;
 use crate::memory::Place;
 
 impl Reader<'_> {
-    /// Memory is given out, or goes.
+    /// Follows an allocation, or a free.
     pub(super) fn follow(&mut self, call: &Call<'_>) {
         self.checker.memory.follow(call.row, call.arguments, [call.extra(0), call.extra(1)]);
     }
@@ -75,7 +75,7 @@ impl Reader<'_> {
             | Row::cuGraphExecMemcpyNodeSetParams
             | Row::cuGraphExecMemsetNodeSetParams
             | Row::cuGraphExecChildGraphNodeSetParams => {
-                // Its nodes touch something else now; how they wait stays.
+                // The graph's nodes touch other memory now. Their order stays.
                 if let Some(graph) = self.graphs.get_mut(&call.argument(0)) {
                     graph.touches.clear();
                 }
@@ -95,7 +95,7 @@ impl Reader<'_> {
     }
 
     fn wait_value(&mut self, call: &Call<'_>) {
-        /// The low bits of the flags: at least, exactly.
+        /// The comparison, in the flags' low bits: at least, or equal.
         const AT_LEAST: u64 = 0;
         const EXACTLY: u64 = 1;
         let stream = self.given(call, call.argument(0));

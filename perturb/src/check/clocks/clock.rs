@@ -1,49 +1,50 @@
-//! A clock, and the rules by which clocks go on. Pure.
+//! A vector clock, and the rules that advance clocks. Pure.
 
 use alloc::vec::Vec;
 
-/// The rules, so that tests can leave one out.
+/// The rules. Tests can leave one out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// What the host has waited for is over, for whatever comes.
+    /// Work that the host has waited for comes before all later work.
     Host,
-    /// The legacy default stream waits for blocking streams, and they for it.
+    /// The legacy default stream waits for blocking streams (`Legacy`), and they wait for it (`Blocking`).
     Legacy,
     Blocking,
-    /// An event stands for what its stream had queued when it was recorded last; a stream waits for it.
+    /// An event covers the work that its stream had queued at the last record (`Record`). A stream waits for
+    /// an event (`Wait`).
     Record,
     Wait,
-    /// The host waits for a stream, for an event, for everything.
+    /// The host waits for a stream; for an event; for all work.
     Stream,
     Event,
     All,
-    /// A wait covers what was queued when it began.
+    /// A wait covers the work that was queued when it began.
     Begin,
     /// A copy with pageable memory makes the host wait.
     Copy,
-    /// Memory that is not from a pool is freed when everything is over.
+    /// A free outside a pool waits for all work.
     Free,
-    /// Memory of a pool is written by its allocation, its free, and a free by the host.
+    /// A pool's memory is written by its allocation, by its free, and by a free from the host.
     Allocated,
     Freed,
     FreedByHost,
-    /// Memory that is given out again is another one.
+    /// Memory that is allocated again is new memory.
     Again,
-    /// A stream waits for a value that another one writes.
+    /// A stream waits for a value that another stream writes.
     Value,
-    /// An order that is not known.
+    /// An unknown order hides the work behind it.
     Fog,
-    /// A launch of a graph waits for the one before.
+    /// A launch of a graph waits for the graph's launch before it.
     Graph,
-    /// When a host function runs, what was queued before it is over.
+    /// When a host function runs, the work before it is done.
     Function,
 }
 
-/// Of each stream, up to which of its operations all is over.
+/// For each stream, the number of the last operation up to which all are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
     pub(super) numbers: Vec<u32>,
-    /// Whether it is behind something whose order is not known.
+    /// Whether the clock stands behind an unknown order.
     pub(super) fog: bool,
 }
 

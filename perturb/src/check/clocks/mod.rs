@@ -1,9 +1,9 @@
-//! Happens-before over a record: vector clocks of streams, and who touches which bytes. Pure.
+//! Happens-before over a record: vector clocks of streams, and the accesses to bytes. Pure.
 //!
-//! What runs on the device is an operation: it has a stream and a number there. A clock says of each stream up to which
-//! number all is over. The host has one clock for all threads, in the order of the record: on what one thread has
-//! waited for, another one's later call counts as well, which accuses less. Where an order is not known, a stream is in
-//! *fog*: nothing is said of what it does, until the host has waited for it.
+//! An operation is work on the device; it has a stream and a number there. A clock has, for each stream, the
+//! number up to which all operations are done. The host has one clock for all threads, in the record's order.
+//! So a wait of one thread also counts for a later call of another, which accuses less. If an order is not
+//! known, the stream is in *fog*: its work is not checked until the host has waited for it.
 
 mod clock;
 mod order;
@@ -18,11 +18,11 @@ use super::found::{Found, Hit};
 use crate::memory::{Memory, Place};
 use crate::streams::LEGACY;
 
-/// So many accesses of a cell are kept in mind: the oldest of a stream goes for a new one of its own. What is dropped is
-/// not compared any longer, which accuses less.
+/// The most accesses of a cell to keep. A new access drops its stream's oldest. A dropped access is no longer
+/// compared, which accuses less.
 const MOST: usize = 64;
 
-/// What kind of stream it is.
+/// The kind of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Legacy,
@@ -30,7 +30,7 @@ pub(crate) enum Form {
     Own,
     Blocking,
     NonBlocking,
-    /// The host, where it touches memory by itself.
+    /// The host, for its own memory accesses.
     Host,
 }
 
@@ -50,32 +50,32 @@ impl Stream {
 
 #[derive(Debug)]
 enum Event {
-    /// It was made, and not recorded yet: a wait for it is none.
+    /// The event is not recorded yet: a wait for it does nothing.
     Never,
     At(Clock),
-    /// It stands for something that is not seen: a node of a graph, another process's work.
+    /// The event stands for unseen work: a node of a graph, or another process's work.
     Elsewhere,
 }
 
-/// An operation, as the report needs it.
+/// An operation, for the report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
-    /// Its row in the table, and its name: an index, or `u32::MAX`.
+    /// The operation's row in the table, and its name's index or `u32::MAX`.
     pub(crate) row: u32,
     pub(crate) name: u32,
     pub(crate) stream: u32,
     pub(crate) number: u32,
     pub(crate) stack: u32,
-    /// Which launch of its name it is, from 0 on.
+    /// The launch's number among launches of this name, from 0.
     pub(crate) place: u32,
-    /// As `cai-bridge perturb` numbers it, and 1 more; 0: it does not.
+    /// The number in `cai-bridge perturb`, plus 1; 0: it has none.
     pub(crate) numbered: u64,
-    /// The host's patience has ended with it.
+    /// The host's patience ended during the operation.
     pub(crate) lost: bool,
 }
 
 impl Operation {
-    /// What the host does by itself: it is in no row.
+    /// An access by the host itself, which has no row.
     pub(crate) const OF_HOST: Self = Self {
         row: u32::MAX,
         name: u32::MAX,
@@ -88,21 +88,21 @@ impl Operation {
     };
 }
 
-/// What was not seen, counted.
+/// Counts of what the check could not see.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unseen {
-    /// Waits for what is not known, and operations behind them.
+    /// Waits for unknown work, and operations in fog.
     pub(crate) orders: u64,
     pub(crate) fog: u64,
-    /// Launches without a known address; of graphs that could not be read.
+    /// Launches without a known address; launches of graphs that could not be read.
     pub(crate) without: u64,
     pub(crate) graphs: u64,
-    /// Launches that leave something else when they are made again; those with which the host's patience ended.
+    /// Launches whose repeat left other bytes; launches that ended the host's patience.
     pub(crate) varying: u64,
     pub(crate) lost: u64,
 }
 
-/// What the host waits for.
+/// The object that the host waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum For {
     Stream(usize),
@@ -110,21 +110,21 @@ pub(crate) enum For {
     All,
 }
 
-/// Call its methods in the order of the record.
+/// The checker. Call its methods in the record's order.
 #[derive(Debug)]
 pub(crate) struct Checker {
     pub(crate) without: Option<Rule>,
-    /// Whether each pair is found, and not only one of each two lines at least.
+    /// Whether to find every pair, rather than at least one for each two lines.
     pub(crate) every: bool,
     pub(crate) streams: Vec<Stream>,
     handles: BTreeMap<(u64, u64), usize>,
     host: Clock,
-    /// What each thread's wait covers, if it has begun one.
+    /// The clock that each thread's active wait covers.
     begun: BTreeMap<u64, Clock>,
     events: BTreeMap<u64, Event>,
     values: BTreeMap<u64, (Clock, Vec<u64>)>,
     launched: BTreeMap<u64, Clock>,
-    /// What is over when a host function runs; None: it ran before its call was written down.
+    /// The clock that is done when a host function runs; None: it ran before its queuing call was recorded.
     functions: BTreeMap<u64, Option<Clock>>,
     pub(crate) memory: Memory,
     pub(crate) cells: Cells,
@@ -166,12 +166,12 @@ impl Checker {
 
     // Streams.
 
-    /// The stream of a handle; `thread` is 0 but for a thread's own default stream.
+    /// The stream of a handle. `thread` is 0, except for a thread's own default stream.
     pub(crate) fn stream(&mut self, handle: u64, thread: u64) -> usize {
         if let Some(known) = self.handles.get(&(handle, thread)) {
             return *known;
         }
-        // One that was made unseen may be a blocking one, for all that is known.
+        // A stream whose creation was not seen may be a blocking one.
         self.make(handle, thread, if thread > 0 { Form::Own } else { Form::Blocking })
     }
 
@@ -182,7 +182,7 @@ impl Checker {
         new
     }
 
-    /// Its handle may come back as another one's.
+    /// Forgets a destroyed stream's handle. Another stream may get it.
     pub(crate) fn destroy(&mut self, handle: u64) {
         self.handles.remove(&(handle, 0));
     }
@@ -197,7 +197,7 @@ impl Checker {
         }
     }
 
-    /// Joins to a stream's clock what anything on it comes behind.
+    /// Joins the clocks of the work that all new work on the stream comes after.
     fn arrive(&mut self, stream: usize) {
         let taken = self.streams.get_mut(stream).map(|one| core::mem::take(&mut one.clock));
         let Some(mut clock) = taken else { return };
@@ -207,7 +207,7 @@ impl Checker {
         }
     }
 
-    /// The legacy default stream waits for all blocking streams, and each of them for it.
+    /// The legacy default stream waits for all blocking streams, and each of them waits for it.
     fn join_blocking(&self, stream: usize, clock: &mut Clock) {
         if stream == 0 && self.has(Rule::Legacy) {
             for other in self.streams.iter().skip(1).filter(|one| one.is_blocking()) {
@@ -226,7 +226,7 @@ impl Checker {
 
     // Operations.
 
-    /// Work is queued. What it touches lies in known memory.
+    /// Queues work. Its touches lie in known memory.
     pub(crate) fn work(&mut self, stream: usize, mut operation: Operation, touches: &[Touch]) {
         self.arrive(stream);
         let Some(of) = self.streams.get_mut(stream) else { return };
@@ -299,7 +299,7 @@ impl Checker {
         });
     }
 
-    /// The host touches a byte, behind what it has waited for.
+    /// The host touches a byte, after all work that it has waited for.
     pub(crate) fn touched(&mut self, operation: Operation, address: u64, how: How) {
         let stream = self.on_host();
         let touch = Touch::exact(address, address.saturating_add(1), how);
@@ -309,7 +309,7 @@ impl Checker {
         self.host.join_known(&clock);
     }
 
-    /// The stream of what the host does by itself.
+    /// The pseudo-stream of the host's own accesses.
     fn on_host(&mut self) -> usize {
         let stream = self.stream(u64::MAX, u64::MAX);
         if let Some(of) = self.streams.get_mut(stream) {
@@ -320,14 +320,14 @@ impl Checker {
 
     // Memory.
 
-    /// What was in use there is another memory's now.
+    /// The bytes are newly allocated: earlier accesses do not count.
     pub(crate) fn taken(&mut self, low: u64, size: u64) {
         if self.has(Rule::Again) {
             self.cells.clear(low, low.saturating_add(size));
         }
     }
 
-    /// Memory of a pool is allocated, or freed, in a stream's order.
+    /// A pool's memory is allocated or freed, in a stream's order.
     pub(crate) fn pooled(&mut self, stream: usize, operation: Operation, low: u64, is_free: bool) {
         let rule = if is_free { Rule::Freed } else { Rule::Allocated };
         let whole = self.memory.find(low).filter(|_| self.has(rule));
@@ -335,10 +335,10 @@ impl Checker {
         self.work(stream, operation, touches.as_slice());
     }
 
-    /// Memory is freed by a call that has no stream.
+    /// A call without a stream frees memory.
     pub(crate) fn freed(&mut self, thread: u64, operation: Operation, low: u64) {
         match self.memory.find(low) {
-            // It waits for nothing.
+            // This free waits for nothing.
             Some(one) if one.place == Place::Pool => {
                 self.begun.remove(&thread);
                 let stream = self.on_host();

@@ -1,9 +1,9 @@
-//! What waits for what: events, the host, values, graphs. Pure.
+//! Orders: by events, by the host, by values, by graphs. Pure.
 
 use super::{Checker, Clock, Event, For, Operation, Rule, Touch};
 
 impl Checker {
-    /// An event is made.
+    /// Adds a new event.
     pub(crate) fn event(&mut self, event: u64) {
         self.events.insert(event, Event::Never);
     }
@@ -21,12 +21,12 @@ impl Checker {
         self.events.insert(event, Event::At(clock));
     }
 
-    /// An event stands for what is not seen.
+    /// Makes an event stand for unseen work.
     pub(crate) fn elsewhere(&mut self, event: u64) {
         self.events.insert(event, Event::Elsewhere);
     }
 
-    /// Any event may have been recorded, unseen.
+    /// Makes all events stand for unseen work: any of them may have been recorded.
     pub(crate) fn any_event(&mut self) {
         for event in self.events.values_mut() {
             *event = Event::Elsewhere;
@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// The stream waits for what is not known.
+    /// Puts the stream in fog: it waits for unknown work.
     pub(crate) fn unknown(&mut self, stream: usize) {
         self.unseen.orders += 1;
         if let Some(one) = self.streams.get_mut(stream)
@@ -82,13 +82,13 @@ impl Checker {
         }
     }
 
-    /// A thread of the host begins to wait.
+    /// A host thread begins to wait.
     pub(crate) fn begin(&mut self, thread: u64, what: For) {
         let clock = self.pending(what);
         self.begun.insert(thread, clock);
     }
 
-    /// It has waited.
+    /// A host thread has waited.
     pub(crate) fn waited(&mut self, thread: u64, what: For) {
         let begun = self.begun.remove(&thread);
         let clock = match begun {
@@ -107,7 +107,7 @@ impl Checker {
         }
     }
 
-    /// The host has waited for what was just queued on a stream.
+    /// The host has waited for work that was just queued on a stream.
     pub(crate) fn copied(&mut self, thread: u64, stream: usize) {
         if self.has(Rule::Copy) {
             self.begun.remove(&thread);
@@ -115,7 +115,7 @@ impl Checker {
         }
     }
 
-    /// The host may know that all is over on a stream, from now on.
+    /// From now on the host may know that the stream's work is done.
     pub(crate) fn told(&mut self, stream: usize) {
         let clock = self.clock(stream);
         self.is_over(&clock);
@@ -123,14 +123,14 @@ impl Checker {
 
     fn is_over(&mut self, clock: &Clock) {
         if clock.fog {
-            // What the fog hid is over, and nobody knows what that was.
+            // The work that the fog hid is done, but is unknown. So all work counts as done.
             let all = self.everything();
             self.host.join_known(&all);
         }
         self.host.join_known(clock);
     }
 
-    /// A host function was queued.
+    /// A host function is queued.
     pub(crate) fn function(&mut self, number: u64, stream: usize) {
         if !self.has(Rule::Function) {
             return;
@@ -143,7 +143,7 @@ impl Checker {
         }
     }
 
-    /// It runs.
+    /// A host function runs.
     pub(crate) fn ran(&mut self, number: u64) {
         match self.functions.remove(&number) {
             Some(Some(clock)) => self.is_over(&clock),
@@ -162,7 +162,7 @@ impl Checker {
         known.1.push(value);
     }
 
-    /// A stream waits until a value is there. `is_met` tells which ones do.
+    /// A stream waits for a value. `is_met` tells which values end the wait.
     pub(crate) fn wait_value(&mut self, stream: usize, address: u64, is_met: impl Fn(u64) -> bool) {
         self.arrive(stream);
         let known =
@@ -170,14 +170,14 @@ impl Checker {
         match known.map(|one| one.0.clone()) {
             Some(clock) if self.has(Rule::Value) => self.join(stream, &clock),
             Some(_) => {}
-            // Somebody else writes it, or will.
+            // Unseen work writes the value, or will.
             None => self.unknown(stream),
         }
     }
 
     // Graphs.
 
-    /// A graph is launched: what its nodes touch is touched by the launch.
+    /// Launches a graph. The launch touches the memory of all its nodes.
     pub(crate) fn launch(
         &mut self,
         executable: u64,
