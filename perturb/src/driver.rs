@@ -81,11 +81,11 @@ driver! {
 /// The context of work on this stream; None if there is none.
 pub(crate) fn context_of(stream: u64) -> Option<u64> {
     let mut context = 0;
-    // SAFETY: the program is about to use this stream, so it is alive; the result is this function's.
+    // SAFETY: the program is about to use this stream, so it is alive; the result is a local.
     if stream > PER_THREAD && unsafe { cuStreamGetCtx(stream, &raw mut context) } != 0 {
         context = 0;
     }
-    // SAFETY: the result is this function's.
+    // SAFETY: the result is a local.
     if context == 0 && unsafe { cuCtxGetCurrent(&raw mut context) } != 0 {
         context = 0;
     }
@@ -95,7 +95,7 @@ pub(crate) fn context_of(stream: u64) -> Option<u64> {
 /// Whether the stream is being captured. True also if the driver cannot tell.
 pub(crate) fn is_capturing(stream: u64) -> bool {
     let mut state = 0;
-    // SAFETY: the program is about to use this stream, so it is alive; the result is this function's.
+    // SAFETY: the program is about to use this stream, so it is alive; the result is a local.
     unsafe { cuStreamIsCapturing(stream, &raw mut state) != 0 || state != 0 }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn is_capturing(stream: u64) -> bool {
 /// The stream is alive, and is not being captured: this question ends a capture in each of its modes.
 pub(crate) unsafe fn is_blocking(stream: u64) -> bool {
     let mut flags = 0;
-    // SAFETY: the caller answers for the stream; the result is this function's.
+    // SAFETY: the caller guarantees the stream; the result is a local.
     stream <= PER_THREAD
         || unsafe { cuStreamGetFlags(stream, &raw mut flags) } != 0
         || flags & 1 == 0
@@ -127,7 +127,7 @@ pub(crate) fn relaxed<T>(call: impl FnOnce() -> T) -> T {
 /// # Safety
 /// The stream is alive.
 pub(crate) unsafe fn is_busy(stream: u64) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     relaxed(|| unsafe { cuStreamQuery(stream) } == NOT_READY)
 }
 
@@ -138,7 +138,7 @@ pub(crate) unsafe fn is_busy(stream: u64) -> bool {
 pub(crate) unsafe fn new_event(context: u64) -> Option<u64> {
     const WITHOUT_TIME: u32 = 2;
     let (mut event, mut popped) = (0, 0);
-    // SAFETY: the caller answers for the context; the results are this function's.
+    // SAFETY: the caller guarantees the context; the results are locals.
     unsafe {
         if cuCtxPushCurrent_v2(context) != 0 {
             return None;
@@ -154,7 +154,7 @@ pub(crate) unsafe fn new_event(context: u64) -> Option<u64> {
 /// # Safety
 /// Event and stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn record(event: u64, stream: u64) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     relaxed(|| unsafe { cuEventRecord(event, stream) }) == 0
 }
 
@@ -163,7 +163,7 @@ pub(crate) unsafe fn record(event: u64, stream: u64) -> bool {
 /// # Safety
 /// Event and stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn wait(stream: u64, event: u64) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     relaxed(|| unsafe { cuStreamWaitEvent(stream, event, 0) });
 }
 
@@ -172,7 +172,7 @@ pub(crate) unsafe fn wait(stream: u64, event: u64) {
 /// # Safety
 /// The event is alive.
 pub(crate) unsafe fn is_pending(event: u64) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     relaxed(|| unsafe { cuEventQuery(event) == NOT_READY })
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn is_pageable(pointer: u64) -> bool {
 /// Whether a device's primary context is active.
 pub(crate) fn is_active(device: i32) -> bool {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: both results are this function's.
+    // SAFETY: both results are locals.
     unsafe {
         cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) == 0 && active != 0
     }
@@ -203,7 +203,7 @@ pub(crate) fn name_of(function: u64) -> Option<&'static [u8]> {
     if !found || name.is_null() {
         return None;
     }
-    // SAFETY: the module's own string, which ends with a zero.
+    // SAFETY: the string is the module's own, and ends with a zero.
     Some(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Destroy,
     DestroyContext,
     Release,
-    /// A capture begins, or ends.
+    /// Begins a capture; ends one.
     Begin,
     End,
     /// Queues nothing that could be late. Only the record needs it.
@@ -71,7 +71,7 @@ impl Kind {
     }
 }
 
-/// A row of the table.
+/// A row of the table: one driver function.
 pub(crate) struct Entry {
     /// The exported symbol.
     pub(crate) symbol: &'static str,
@@ -188,7 +188,7 @@ macro_rules! hooks {
             return crate::driver::NOT_FOUND;
         }
         let own: unsafe extern "C" fn($(word!($argument)),*) -> u32 =
-            // SAFETY: the driver exports the symbol, as a function of so many words (see the module).
+            // SAFETY: the driver exports the symbol, as a function of this many words (see the module).
             unsafe { core::mem::transmute(own) };
         let mut called = run::before(Row::$row as usize, $per_thread, &arguments);
         let mut arguments = arguments;

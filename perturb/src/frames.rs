@@ -136,7 +136,7 @@ fn find() -> Option<Python> {
     if function(c"_Py_MergeZeroLocalRefcount").is_some() {
         return None;
     }
-    // SAFETY: these are Python's functions of these names, with the signatures of its C API.
+    // SAFETY: Python exports functions of these names, with the signatures of its C API.
     unsafe {
         Some(Python {
             layout,

@@ -48,7 +48,7 @@ pub(crate) fn written(number: u64) {
     QUEUED.lock().retain(|one| *one != number);
 }
 
-/// In a fork's child.
+/// Runs in a fork's child, which has queued nothing.
 pub(crate) fn renew() {
     QUEUED.renew();
     QUEUED.lock().clear();
@@ -68,7 +68,7 @@ fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
     sys::thread(|own| own.calling = calling.unwrap_or(false));
 }
 
-/// A `CUhostFn`.
+/// This library's `CUhostFn`, for `cuLaunchHostFunc`.
 unsafe extern "C" fn call(data: *mut c_void) {
     // SAFETY: the driver passes the box that `wrap` made, once.
     let of = unsafe { Box::from_raw(data.cast::<Wrapped>()) };
@@ -78,7 +78,7 @@ unsafe extern "C" fn call(data: *mut c_void) {
     });
 }
 
-/// A `CUstreamCallback`.
+/// This library's `CUstreamCallback`, for `cuStreamAddCallback`.
 unsafe extern "C" fn call_back(stream: u64, status: u32, data: *mut c_void) {
     // SAFETY: as above.
     let of = unsafe { Box::from_raw(data.cast::<Wrapped>()) };

@@ -83,7 +83,7 @@ static GATES: Locked<Vec<Gate>> = Locked::new(Vec::new());
 /// # Safety
 /// The context and the stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn queue(context: u64, stream: u64, behind: Behind, beside: bool) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let gate = unsafe { of(context, beside, |gate| launch_gate(gate, stream, behind)) };
     gate == Some(true)
 }
@@ -93,7 +93,7 @@ pub(crate) unsafe fn queue(context: u64, stream: u64, behind: Behind, beside: bo
 /// # Safety
 /// The context is alive.
 pub(crate) unsafe fn prepare(context: u64) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { of(context, false, |_| ()) };
 }
 
@@ -110,13 +110,13 @@ fn launch_gate(gate: Gate, stream: u64, behind: Behind) -> bool {
 /// Makes a context current, and calls a function with its gate. None without a gate.
 unsafe fn of<T>(context: u64, beside: bool, call: impl FnOnce(Gate) -> T) -> Option<T> {
     let mut popped = 0;
-    // SAFETY: the context is alive, as the caller says.
+    // SAFETY: the context is alive, as the caller guarantees.
     if unsafe { driver::cuCtxPushCurrent_v2(context) } != 0 {
         return None;
     }
     // SAFETY: the context is current now.
     let result = driver::relaxed(|| unsafe { ready(context, beside) }.map(call));
-    // SAFETY: the result is this function's, and the context was pushed above.
+    // SAFETY: the result is a local, and the context was pushed above.
     unsafe { driver::cuCtxPopCurrent_v2(&raw mut popped) };
     result
 }
@@ -183,7 +183,7 @@ unsafe fn ready(context: u64, beside: bool) -> Option<Gate> {
 
 unsafe fn load() -> Option<Gate> {
     let (mut word, mut module, mut gate, mut tick) = (null_mut(), 0, 0, 0);
-    // SAFETY: the results are this function's, and the strings end with a zero.
+    // SAFETY: the results are locals, and the strings end with a zero.
     let codes = unsafe {
         [
             driver::cuMemHostAlloc(&raw mut word, 4096, SHARED),
@@ -203,7 +203,7 @@ unsafe fn load() -> Option<Gate> {
 /// Compares the clocks by four kernels that store the device's clock. The quickest one counts.
 unsafe fn compare(gate: &mut Gate) {
     let mut side = 0;
-    // SAFETY: the result is this function's.
+    // SAFETY: the result is a local.
     if unsafe { driver::cuStreamCreate(&raw mut side, NON_BLOCKING) } != 0 {
         gate.kernel = 0;
         return;
@@ -214,7 +214,7 @@ unsafe fn compare(gate: &mut Gate) {
     let first = gate.compared == 0;
     let mut best = if first { u64::MAX } else { EXACT };
     for _ in 0..4 {
-        // SAFETY: the shared page has two numbers, of which the second is for the clock.
+        // SAFETY: the shared page has two numbers; the second is the clock's.
         let clock = unsafe { gate.word.add(1) };
         // SAFETY: the stream was made above.
         unsafe { driver::cuStreamSynchronize(side) };

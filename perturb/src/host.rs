@@ -109,7 +109,7 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     if !has(address) {
         // The fault is the program's own. Its handler is restored, and runs when the fault comes again.
         if let Some(old) = *BEFORE.lock() {
-            // SAFETY: it is what the program had.
+            // SAFETY: this is the handler that the program had.
             unsafe { libc::sigaction(libc::SIGSEGV, &raw const old, core::ptr::null_mut()) };
         }
         return;

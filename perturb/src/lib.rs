@@ -13,10 +13,13 @@
 //! The library uses no standard library: it is loaded into every process of the program, and a process
 //! without CUDA must not notice. Nothing unwinds. A failure is counted, and the program goes on.
 //!
-//! `unsafe` is in `sys` (the C library), `symbols` and `entries` (functions by name), `driver` and `gate`
-//! (the CUDA driver), `stack` and `frames` (Python's C API, and its frames), `functions` (the program's
-//! functions), and in their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `graphs`,
-//! `compared`, `again`.
+//! These modules have `unsafe` code:
+//! - `sys`: the C library.
+//! - `symbols` and `entries`: functions by name.
+//! - `driver` and `gate`: the CUDA driver.
+//! - `stack` and `frames`: Python's C API, and its frames.
+//! - `functions`: the program's functions.
+//! - Their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `graphs`, `compared`, `again`.
 
 #![cfg_attr(not(test), no_std)]
 // The tests use the standard library, and hook nothing.
@@ -74,7 +77,7 @@ pub unsafe extern "C" fn cai_bridge_races(
     every: u32,
     size: *mut usize,
 ) -> *mut u8 {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let bytes = unsafe { core::slice::from_raw_parts(record, length) };
     let text = check::check(bytes, every != 0).into_bytes().into_boxed_slice();
     // SAFETY: as above.
@@ -89,7 +92,7 @@ pub unsafe extern "C" fn cai_bridge_races(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cai_bridge_races_free(text: *mut u8, size: usize) {
     let text = core::ptr::slice_from_raw_parts_mut(text, size);
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { alloc::boxed::Box::from_raw(text) });
 }
 

@@ -78,7 +78,7 @@ impl Memory {
         }
     }
 
-    /// The range that has this address.
+    /// The range that contains this address.
     pub(crate) fn find(&self, address: u64) -> Option<Range> {
         let found = *self.all.range(..=address).next_back()?.1;
         (address < found.high()).then_some(found)

@@ -53,7 +53,7 @@ pub(crate) fn head_of(row: usize, per_thread: bool, captured: bool, code: u32) -
     row as u64 | u64::from(per_thread) << 16 | u64::from(captured) << 17 | u64::from(code) << 32
 }
 
-/// A kernel of the program's.
+/// A kernel of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     /// The offset and the size of each parameter.

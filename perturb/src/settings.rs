@@ -15,7 +15,7 @@ pub(crate) enum Mode {
     Off,
     /// The host waits after each operation.
     Serial,
-    /// Some streams' work is late.
+    /// Delays the work of some streams.
     Late,
     /// Delays nothing, and records the program's calls.
     Record,

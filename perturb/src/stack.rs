@@ -31,7 +31,7 @@ pub(crate) fn write(operation: u64) {
     else {
         return;
     };
-    // SAFETY: these are Python's functions of these names, with the signatures of its C API.
+    // SAFETY: Python exports functions of these names, with the signatures of its C API.
     let (initialized, state, ensure, release, run, fetch, restore) = unsafe {
         (
             core::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(initialized),

@@ -107,7 +107,7 @@ unsafe extern "C" fn instead(library: *mut c_void, name: *const c_char) -> *mut 
 /// driver's name. The process may have loaded a second copy, or know another address of the same function.
 fn is_driver_like(found: *mut c_void, own: *mut c_void) -> bool {
     let (Some(one), Some(other)) = (library_of(found), library_of(own)) else { return false };
-    // SAFETY: the loader's own string, which ends with a zero.
+    // SAFETY: the string is the loader's own, and ends with a zero.
     let path = unsafe { CStr::from_ptr(one.dli_fname) }.to_bytes();
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     one.dli_fbase == other.dli_fbase || name.starts_with(b"libcuda.so")
@@ -127,11 +127,11 @@ fn library_of(function: *mut c_void) -> Option<libc::Dl_info> {
 
 /// `dlsym`, with hooks for the driver's functions.
 ///
-/// It is in assembly because the C library looks at the return address to see who asks, which matters for
-/// `RTLD_NEXT` and `RTLD_DEFAULT`: its own `dlsym` is jumped to, with the caller's return address.
+/// It is in assembly because the C library's `dlsym` looks at the return address to find its caller, for
+/// `RTLD_NEXT` and `RTLD_DEFAULT`. So this function jumps to it, and leaves the caller's return address.
 ///
 /// # Safety
-/// As the C library's.
+/// The C library's own rules.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]

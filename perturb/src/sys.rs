@@ -50,7 +50,7 @@ impl<T> Locked<T> {
 
     /// Renews the lock in a fork's child, whose only thread does not hold it.
     pub(crate) fn renew(&self) {
-        // SAFETY: the child has one thread, which is here.
+        // SAFETY: the child has only this thread.
         unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
     }
 }
@@ -84,7 +84,7 @@ impl<T> Drop for Guard<'_, T> {
 /// Nanoseconds of the monotonic clock.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure is this function's.
+    // SAFETY: the structure is a local.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
@@ -92,12 +92,12 @@ pub(crate) fn now() -> u64 {
 
 /// Sleeps for 20 microseconds.
 pub(crate) fn rest() {
-    // SAFETY: it touches no memory.
+    // SAFETY: the call touches no memory.
     unsafe { libc::usleep(20) };
 }
 
 pub(crate) fn process() -> u64 {
-    // SAFETY: it touches no memory.
+    // SAFETY: the call touches no memory.
     u64::from(unsafe { libc::getpid() }.unsigned_abs())
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn make_thread_key() {
         drop(unsafe { Box::from_raw(of.cast::<Thread>()) });
     }
     let mut key = 0;
-    // SAFETY: the key is this function's.
+    // SAFETY: the key is a local.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } == 0 {
         KEY.store(key, Relaxed);
     }

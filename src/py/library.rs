@@ -189,9 +189,9 @@ pub(super) trait Makes: Send + Sync {
 pub(crate) struct ArrayParts<'py> {
     /// The address of the first item; 0 if there is none.
     pub(super) ptr: u64,
-    /// The bytes of all items, gaps not counted.
+    /// The size of all items in bytes, without gaps.
     pub(super) nbytes: i64,
-    /// The number of its GPU.
+    /// The ordinal of the array's GPU.
     pub(super) device: i32,
     pub(super) shape: Bound<'py, PyTuple>,
     pub(super) dtype: Bound<'py, PyAny>,

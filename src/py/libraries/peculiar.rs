@@ -1,4 +1,4 @@
-//! Libraries of which the bridge needs only the habits. `convert` makes no arrays of theirs.
+//! Libraries with habits only: `convert` makes no arrays of theirs.
 
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};

@@ -45,7 +45,7 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) consumer: &'a Argument<'a, 'py>,
     /// The protocol that must be able to express the array.
     pub(crate) wanted: Wanted,
-    /// The owner of a dict's memory.
+    /// The value of `owner=`: the owner of a dict's memory.
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
     /// The value of `device=`.
     pub(crate) device: Option<&'a Bound<'py, PyAny>>,

@@ -155,13 +155,13 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a kernel was given, and what is known of it besides.
+/// A graph's entry: the flags, the recorded events, and the touches of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pub(super) flags: u64,
     pub(super) events: Vec<u64>,
     pub(super) touches: Vec<Touch>,
-    /// Its kernels, by their handles.
+    /// The handles of the graph's kernels.
     pub(super) kernels: Vec<u64>,
 }
 
