@@ -11,7 +11,7 @@ use crate::record::{Kind, LOG};
 use crate::run::PATIENCE;
 use crate::sys::{Locked, now};
 
-/// Of each part of this many bytes, only the first changed stretches are recorded.
+/// In each part of this many bytes, only the first `STRETCHES` changed stretches are recorded.
 const PART: usize = 1 << 11;
 const STRETCHES: usize = 2;
 /// The number of bytes at an address to change before a repeat.

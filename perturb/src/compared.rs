@@ -36,8 +36,8 @@ pub(crate) const VARIES: u64 = 2;
 /// The host's patience ended: the launch may wait for other work.
 pub(crate) const LOST: u64 = 4;
 
-/// The launches to look at, by the hash of the kernel's name and the launch's number. Each has more places to
-/// compare: memory and offset.
+/// The launches to look at, by the hash of the kernel's name and the launch's number. Each may have further
+/// places to compare: memory and offset.
 type Wanted = BTreeMap<(u64, u64), Vec<(u64, u64)>>;
 
 static WANTED: Locked<Option<Wanted>> = Locked::new(None);

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 /// The number of bits of a thread's count.
 const BITS: u32 = 40;
 
-/// The number of an operation. Thread and count are from 0.
+/// The number of an operation. `thread` and `count` start at 0.
 pub(crate) fn number(thread: u64, count: u64) -> u64 {
     (thread << BITS) | (count & ((1 << BITS) - 1))
 }
@@ -24,7 +24,7 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// Reads `low-high` ranges with commas between, and numbers with commas between.
+    /// Reads `low-high` ranges and single numbers, both separated by commas.
     pub(crate) fn read(free: Option<&[u8]>, settled: &[u8]) -> Self {
         let range = |text: &[u8]| {
             let mut ends = text.split(|byte| *byte == b'-').map(decimal);
@@ -44,7 +44,7 @@ impl Chosen {
     }
 }
 
-/// Reads numbers with commas between.
+/// Reads numbers that are separated by commas.
 pub(crate) fn list(text: &[u8]) -> Vec<u64> {
     text.split(|byte| *byte == b',').filter_map(decimal).collect()
 }

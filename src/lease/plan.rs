@@ -194,9 +194,9 @@ fn first(known: &impl Outline) -> Result<Question, Elided> {
         Consumer::On(stream) if stream.is_kept() && known.has_producer() && !known.may_move() => {
             Ok(Question::BothLive)
         }
-        // The producer's own stream is required: the legacy stream may also stand in for another producer's.
-        // A call's end makes an order all the same: the next call may use another stream that follows the
-        // legacy one.
+        // Only if the legacy stream is the producer's own: it may also stand in for another producer's
+        // stream. The end of a call makes an order in any case: the next call may use another stream that
+        // follows the legacy one.
         Consumer::Unnamed(seen)
             if seen.is_empty()
                 && !known.in_call()

@@ -14,7 +14,7 @@ use super::habits::{About, HabitRow, Habits, is_of};
 use super::native::Question;
 use crate::stream::{Ready, Stream};
 
-/// A library that the bridge knows. The defaults are what the protocols say.
+/// A library that the bridge knows. The default methods follow the protocols.
 pub(super) trait Library: Sync + fmt::Debug {
     /// The prefix of the library's module names.
     fn name(&self) -> &'static str;

@@ -22,7 +22,7 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    /// How strong the finding is: both accesses are proven, then one side writes.
+    /// The strength of a hit: a proven hit is stronger, and then a hit with a write.
     fn rank(&self) -> u8 {
         let writes = self.how.0 == How::Write || self.how.1 == How::Write;
         2 * u8::from(self.proven) + u8::from(writes)

@@ -55,7 +55,7 @@ impl Library for Cupy {
         let of = |kind, name| {
             Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))
         };
-        // A derived type whose dict says something else defines its own property.
+        // A derived type that exports another dict overrides this property.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
         if own.is_none() || self.native(py, 0)?.is_none() {
             return Ok(None);

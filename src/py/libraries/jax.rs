@@ -284,7 +284,7 @@ unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
         if let Some(extension) = frame.extension.as_ref()
             && extension.kind == METADATA
         {
-            // Answers the caller's version: every version so far has the fields above.
+            // Reports the caller's own version: every version so far has the fields above.
             let metadata = &mut *extension.metadata;
             let (major, minor) = api.map_or((0, 1), |api| (api.version.major, api.version.minor));
             (metadata.version.major, metadata.version.minor) = (major, minor);

@@ -60,7 +60,7 @@ pub(super) enum More {
     Nothing,
     /// In the object's own dict.
     InDict,
-    /// In the object's own code, such as `__getattr__`: only asking tells.
+    /// In code, such as `__getattr__`. The object must be asked.
     ByCode,
 }
 

@@ -69,7 +69,7 @@ impl ByDict {
                 readonly: false,
             });
         }
-        // A typestr of the bits does not contradict a type that typestrs cannot express.
+        // A typestr with only the bits is no contradiction if typestrs cannot express the type.
         let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
         let said = if by_typestr { None } else { Some(dtype) };
         let (mut layout, said) = (Layout::EMPTY.clone(), (said, |_| Ok((None, None))));

@@ -24,7 +24,7 @@ use crate::stream::{Ready, Stream, Thread};
 /// The address, element type and reach of an array.
 type Array = (u64, Dtype, Reach);
 
-/// An array's description and what names its stream.
+/// An array, read by its attributes.
 pub(super) struct Attributes<'py> {
     /// The content that the array's dict would have.
     pub(super) decoded: Decoded,

@@ -91,13 +91,14 @@ impl Operation {
 /// Counts of what the check could not see.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unseen {
-    /// Waits for unknown work, and operations in fog.
+    /// Waits for unknown work (`orders`), and operations in fog (`fog`).
     pub(crate) orders: u64,
     pub(crate) fog: u64,
-    /// Launches without a known address; launches of graphs that could not be read.
+    /// Launches without a known address (`without`), and launches of unreadable graphs (`graphs`).
     pub(crate) without: u64,
     pub(crate) graphs: u64,
-    /// Launches whose repeat left other bytes; launches that ended the host's patience.
+    /// Launches whose repeat left other bytes (`varying`), and launches that ended the host's patience
+    /// (`lost`).
     pub(crate) varying: u64,
     pub(crate) lost: u64,
 }
@@ -197,7 +198,7 @@ impl Checker {
         }
     }
 
-    /// Joins the clocks of the work that all new work on the stream comes after.
+    /// Adds the work that new work on the stream waits for to the stream's clock.
     fn arrive(&mut self, stream: usize) {
         let taken = self.streams.get_mut(stream).map(|one| core::mem::take(&mut one.clock));
         let Some(mut clock) = taken else { return };

@@ -1,4 +1,4 @@
-//! Orders: by events, by the host, by values, by graphs. Pure.
+//! Which work waits for which: events, the host, values, graphs. Pure.
 
 use super::{Checker, Clock, Event, For, Operation, Rule, Touch};
 
@@ -123,7 +123,8 @@ impl Checker {
 
     fn is_over(&mut self, clock: &Clock) {
         if clock.fog {
-            // The work that the fog hid is done, but is unknown. So all work counts as done.
+            // The work that the fog hid is done, and nobody knows which work that was. So all work counts as
+            // done.
             let all = self.everything();
             self.host.join_known(&all);
         }
