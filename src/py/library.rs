@@ -312,14 +312,14 @@ pub(super) fn rows() -> impl Iterator<Item = &'static HabitRow> {
 /// Whether the bridge acts as if it knew no library.
 static FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
-/// Makes every library an unknown one, for the tests that what is promised holds without what is known. Types that were
-/// looked at before stay known.
+/// Makes the bridge treat every library as unknown. Tests use it to show that the guarantees do not depend on
+/// habits. Types that were examined before stay known.
 #[pyfunction]
 pub(super) fn _forget_habits() {
     FORGOTTEN.store(true, Ordering::Relaxed);
 }
 
-/// All habits, for the test that each row's test exists: library, habit, version, test.
+/// All habits, for the test that checks that each row's test exists: library, habit, version, test.
 #[pyfunction]
 pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
     let row =

@@ -186,8 +186,9 @@ impl Address for Pointer {
     }
 }
 
-/// Makes an `ndarray` of a view, which its memory keeps: what `cupy.asarray` does of a dict, without the dict and without
-/// its wait. `cai_bridge._libraries._cupy` gives the parts, and compares the first array with the public way's.
+/// Makes an `ndarray` of a view, as `cupy.asarray` does of a dict, but without the dict and its wait. The
+/// array's memory keeps the view. `cai_bridge._libraries._cupy` gives the parts, and compares the first array
+/// with that of the public way.
 #[pyclass(frozen, module = "cai_bridge", name = "_Ndarrays")]
 #[derive(Debug)]
 pub(super) struct Ndarrays {
@@ -215,7 +216,7 @@ impl Ndarrays {
         Self { ndarray, halves, pointer, memory }
     }
 
-    /// The array of `view`, which is ready on CuPy's stream by now.
+    /// The array of `view`, which is ready on CuPy's stream.
     fn __call__<'py>(
         &self,
         view: &Bound<'py, View>,

@@ -310,7 +310,7 @@ unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// The function, as `jax.ffi.register_ffi_target` takes it.
+/// The function that XLA calls, as `jax.ffi.register_ffi_target` takes it.
 #[pyfunction]
 pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
     entry(py, || {
@@ -322,8 +322,7 @@ pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
     })
 }
 
-/// The stream that the last call of the function was told, as the driver names it; 0 where it was told none. It is
-/// forgotten.
+/// The stream that XLA passed to the last call, as the driver names it; 0 without one. Reading it resets it.
 #[pyfunction]
 pub(crate) fn _xla_said() -> u64 {
     SAID.swap(0, Ordering::AcqRel)

@@ -48,8 +48,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(registered::_ask_for_streams, module)?)
 }
 
-/// The function that Python has of a library's current stream: gives the stream as `to_cai` takes it, the legacy default
-/// one where the library does not say. Where `convert` finds it, it asks without Python.
+/// Gives a library's current stream, as `to_cai` takes it; the legacy default stream if the library does not
+/// say. `convert` recognises it, and asks the library without Python.
 #[pyclass(frozen, module = "cai_bridge", name = "_CurrentStream")]
 #[derive(Debug)]
 pub(crate) struct CurrentStream {
@@ -59,7 +59,7 @@ pub(crate) struct CurrentStream {
 
 #[pymethods]
 impl CurrentStream {
-    /// That of the library of that name.
+    /// The function for the library `name`.
     #[new]
     fn new(name: &str) -> PyResult<Self> {
         let library = ALL.iter().copied().find(|library| library.name() == name);

@@ -17,7 +17,7 @@ fn functions() -> MutexGuard<'static, Vec<Py<PyAny>>> {
     FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Replaces the functions.
+/// Replaces the registered functions.
 #[pyfunction]
 pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> Answer<'_> {
     act(py, || {

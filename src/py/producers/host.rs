@@ -25,7 +25,7 @@ use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::text::{an_object, refused};
 
-/// An array in the host's memory that was taken in: a library makes its own of it.
+/// An imported array in the host's memory. A library makes its own array of it.
 #[pyclass(frozen, module = "cai_bridge", name = "_HostArray")]
 #[derive(Debug)]
 pub(crate) struct HostArray(pub(crate) HostTensor);
@@ -172,7 +172,7 @@ impl HostArray {
         CPU
     }
 
-    /// The array as NumPy takes it. Of a type that has no letter there it has the bits.
+    /// The array for NumPy. If NumPy has no letter for the type, the dict gives the bits.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let array = &self.0.array;
