@@ -61,7 +61,7 @@ pub trait Outline {
     fn consumer(&self) -> &Consumer<Self::Stream>;
     /// The place of a consumer that named no stream.
     fn at(&self) -> Place;
-    /// Whether earlier users may still work on the memory, beside the consumer.
+    /// Whether users beside the consumer work on the memory.
     fn has_others(&self) -> bool;
     /// Whether a stream upstream waits as well.
     fn has_upstream(&self) -> bool;
