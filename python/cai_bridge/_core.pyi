@@ -112,7 +112,7 @@ class _View:
         """``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory."""
     @staticmethod
     def __array__(*_args: Any, **_kwargs: Any) -> NoReturn:
-        """NumPy would else make an array of objects: of the view itself."""
+        """Refuses: NumPy would otherwise make an array of objects, with the view as its item."""
     @property
     def _dtype_name(self) -> str | None: ...
     def _fields(self) -> tuple[int, int, int, tuple[int, ...], Any, tuple[int, ...] | None]: ...
@@ -178,8 +178,8 @@ class _View:
         CUDA Array Interface (Version 3), "Lifetime management", "Streams".
         """
     def __del__(self) -> None:
-        """The garbage collector has found it: the orders of the end are made now, as long as the producer is whole.
-        What is found together is taken apart in any order. What fails is tried again by the end itself.
+        """The garbage collector has found the view. Makes the orders of the end now, while the producer is whole: the
+        collector takes garbage apart in any order. If an order fails, the end itself tries again.
         """
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -333,7 +333,7 @@ def to_cai(
     >>> with simulated_cuda() as cuda:
     ...     x, stream = cuda.array([1.0, 2.0], speaks="dlpack"), cuda.stream()
     ...     with to_cai(x, stream=stream) as view:
-    ...         view.__cuda_array_interface__["stream"] == stream.handle
+    ...         view.stream == stream.handle
     True
     """
 
