@@ -68,7 +68,8 @@ class Copies(Ends):
         if first is None:
             self.wait_for_device(self.gone_at(view))
         else:
-            if view.on is not None and view.on.by == "unsaid" and self.is_beside(first):
+            unsaid = view.on is not None and view.on.by == "unsaid"
+            if unsaid and (self.is_beside(first) or self.is_beside(then)):
                 # Of work that may not even be there, no capture has to know.
                 return
             # Where the one stands in for another, an event is recorded there.

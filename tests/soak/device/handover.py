@@ -349,6 +349,8 @@ class HandOvers(Lives):
         if step.stream == -1 or (stream is None and named is None):
             return made
         if stream is not None:
+            # A default stream of the dict is taken for one of the memory's GPU.
+            wants(named is None or self.lanes[named].device == place, "its streams are elsewhere")
             self.edge(self.usable(named), stream)
         ready = stream or str(self.usable(named))
         argument = f"{ready}.handle" if stream is None else str(step.stream)
