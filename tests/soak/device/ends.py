@@ -218,6 +218,7 @@ class Ends(Model):
                 wants(home is not None or not far, "closed, of another GPU: the memory may be kept")
                 return [], set()
             else:
+                wants(home is not None or view.home is None, "closed: the host waits for its GPU")
                 users.append(home or f"L{view.place}")
         elif user.kind == "on":
             assert user.kept is not None

@@ -352,6 +352,10 @@ class HandOvers(Lives):
             # A default stream of the dict is taken for one of the memory's GPU.
             wants(named is None or self.lanes[named].device == place, "its streams are elsewhere")
             self.edge(self.usable(named), stream)
+            kept = None if named is None else self.keep(f"{named}.handle", registered=False)
+            if kept is not None and kept.stream == named != stream:
+                # It waits at the end as well.
+                made = made.above(kept)
         ready = stream or str(self.usable(named))
         argument = f"{ready}.handle" if stream is None else str(step.stream)
         wants(self.lanes[ready].device == place)
