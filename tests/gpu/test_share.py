@@ -30,6 +30,8 @@ ARRAY = (
     f"x = OnlyCai({{**interface(p, ({COUNT},)), 'stream': s}})"
 )
 pytestmark = [
+    # Mapping another process's memory waits where the GPU and the cores have much else to do.
+    pytest.mark.alone,
     pytest.mark.timeout(150),
     pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets and pidfd"),
 ]
@@ -112,7 +114,6 @@ def test_no_value_is_wrong_either_way(
     assert settled(lambda: peer("cb.shares()") == [])
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("copy", [None, True], ids=["by handle", "copied"])
 def test_nothing_is_left_after_many(
     copy: bool | None, peer: Peer, driver: Driver, note: Any

@@ -160,39 +160,7 @@ def _jax() -> dict[str, ModuleType]:
     return {"jax": jax, "jax.numpy": numpy}
 
 
-class View:
-    """A view that knows items of the machine's byte order alone."""
-
-    def __init__(self, said: dict[str, Any]) -> None:
-        self.dtype = np.dtype(said["typestr"][1:])
-
-    @classmethod
-    def from_cuda_array_interface(cls, x: Any, _: int) -> View:
-        return cls(x.__cuda_array_interface__)
-
-
-class Device:
-    def __init__(self, _: int) -> None:
-        self.memory = np.zeros(1, "float32")
-
-    def set_current(self) -> None:
-        pass
-
-    def create_stream(self) -> None:
-        return None
-
-    def allocate(self, _: int, *, stream: Any) -> Any:
-        del stream
-        return SimpleNamespace(handle=self.memory.__array_interface__["data"][0])
-
-
-def _cuda_core() -> dict[str, ModuleType]:
-    cuda, core, utils = (ModuleType(name) for name in ("cuda", "cuda.core", "cuda.core.utils"))
-    core.__dict__["Device"], utils.__dict__["StridedMemoryView"] = Device, View
-    return {"cuda": cuda, "cuda.core": core, "cuda.core.utils": utils}
-
-
-DOUBLES = {"torch": _torch, "cupy": _cupy, "numba": _numba, "jax": _jax, "cuda.core": _cuda_core}
+DOUBLES = {"torch": _torch, "cupy": _cupy, "numba": _numba, "jax": _jax}
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from cuda.core import Device
 from cuda.core.utils import StridedMemoryView
 
@@ -18,7 +19,9 @@ from ._dtypes import STANDARD
 
 def _region(view: Any) -> Any:
     dtype = view.dtype
-    return region_of(view.ptr, view.shape, view.strides, dtype.name, dtype.itemsize)
+    # Items in the other byte order are read as their bits.
+    name = dtype.name if dtype.isnative else ""
+    return region_of(view.ptr, view.shape, view.strides, name, dtype.itemsize)
 
 
 class Consumer(StreamByCall, ConsumerAdapter):
@@ -52,11 +55,16 @@ class Consumer(StreamByCall, ConsumerAdapter):
 
     def copy(self, array: Any) -> Any:
         """Queue a read by the driver."""
-        return queue_read(_region(array), handle_of(self.current))
+        return queue_read(_region(array), handle_of(self.current)), array.dtype
 
     def values(self, copied: Any) -> Any:
         """Wait for the read."""
-        return values_of(copied)
+        queued, dtype = copied
+        values = values_of(queued)
+        if dtype.isnative:
+            return values
+        bits = np.asarray(values, dtype=f"u{dtype.itemsize}")
+        return bits.view(dtype).astype(dtype.newbyteorder("=")).tolist()
 
     def fill(self, array: Any, value: float) -> None:
         """Queue a write by the driver, unless the view says that it must not be."""
