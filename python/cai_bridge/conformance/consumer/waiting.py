@@ -81,15 +81,24 @@ def written_and_imported(  # noqa: PLR0917
     return write(), imported(c, lab, x, case, streams.mine)
 
 
+BEFORE = (
+    "after another array", "again", "on another stream before", "on another of theirs before",
+)  # fmt: skip
+"""The moments that have an import before."""
+
+
 def took_before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides) -> Any:
     """Do what comes before, as a case's moment says; return what has to be kept."""
     kept = None
-    if case.moment in ("after another array", "again", "on another stream before"):
+    if case.moment in BEFORE:
         other = handed(type(x), lab, case) if case.moment == "after another array" else x
-        other.write_late(streams.theirs, -0.5)
+        changed = case.moment == "on another of theirs before"
+        other.write_late(lab.stream() if changed else streams.theirs, -0.5)
         first = stream_of(c) if case.moment == "on another stream before" else streams.mine
         with c.entered(first):
             kept = taken(c, other, case)
+        if changed:
+            x._pending_on(streams.theirs)
     if case.moment == "after a refusal":
         with c.entered(streams.mine):
             refuse(c, type(x), lab)

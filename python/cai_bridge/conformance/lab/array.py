@@ -292,7 +292,8 @@ class CaiArray(LabArray):
             "version": 3,
             "stream": None,
         }
-        self._stream, self._form = None, form
+        self._streams: list[Any] = []
+        self._form = form
         if form.startswith("version"):
             self.entries["version"] = int(form[-1])
             # Before version 2 strides of C-contiguous arrays were given as well.
@@ -322,8 +323,8 @@ class CaiArray(LabArray):
         return made
 
     def _pending_on(self, stream: Any) -> None:
-        # Held, since the exporter vouches for the stream that it names.
-        self._stream = stream
+        # Held, since the exporter vouches for each stream that it has named.
+        self._streams.append(stream)
         if self.entries["version"] >= 3:
             self.entries["stream"] = stream if isinstance(stream, int) else handle_of(stream)
 
