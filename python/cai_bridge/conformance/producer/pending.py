@@ -328,7 +328,9 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
 
         def read(late: Late = late) -> Any:
             with p.entered(late.stream):
-                copied = p.copy(_read_through(p, late.array, case))
+                # A slice that is a copy is kept: to free it may be its user's to wait for.
+                source = _read_through(p, late.array, case)
+                late.keep, copied = (late.keep, source), p.copy(source)
                 late.array = p.renewed(late.array)
             return copied
 
