@@ -18,6 +18,8 @@ _cai = takes("cai")
 def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     for form in ("bare", "None", "descr"):
         x = handed(CaiArray, lab, case.but(form=form))
+        if form == "descr" and not x.region.size:
+            continue  # which strides are the default ones without items, no text says
         expect_read(c, lab, x, case.but(form=form))
     return "with, without, and None"
 

@@ -106,13 +106,23 @@ def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
     with p.entered(stream):
         place = place_of_items(array) if lab.timed or stream is not None else 0
         hold = lab.hold(handle_of(stream or 1))
-        p.fill(written, value)
+        _fill(p, written, value, case)
     if stream is not None:
         expect_behind(lab, stream, hold, place, words, value)
     elif place:
         behind = lab.is_behind(1, hold, lab.words(place, words), BEFORE)
         needs(behind, "what fill() writes outside of on() is on no default stream")
     return Late(array, stream, value, hold, early=early)
+
+
+def _fill(p: ProducerAdapter, x: Any, value: float, case: Case) -> None:
+    """Write an array, unless a read-only one that was made of it has made it so as well."""
+    try:
+        p.fill(x, value)
+    except Exception as error:
+        frozen = case.flag == "read-only"
+        needs(not frozen, f"what a read-only array was made of is not written: {error}")
+        raise
 
 
 def _through(p: ProducerAdapter, base: Any, case: Case) -> Any:
@@ -182,11 +192,11 @@ def _write_again(p: ProducerAdapter, late: Late, case: Case, more: float) -> Non
     needs(named, "the library's streams have no names")
     late.value += more
     with p.entered(late.stream):
-        p.fill(_through(p, late.base, case), late.value)
+        _fill(p, _through(p, late.base, case), late.value, case)
         late.base = p.renewed(late.base)
 
 
-def _write_on_each(p: ProducerAdapter, lab: Lab, late: Late, more: float) -> None:
+def _write_on_each(p: ProducerAdapter, lab: Lab, late: Late, case: Case, more: float) -> None:
     """Write each part of an array again on its stream, one of which is held back."""
     late.value += more
     words, held = lab.items // 2, lab.turn(len(late.keep))
@@ -196,7 +206,7 @@ def _write_on_each(p: ProducerAdapter, lab: Lab, late: Late, more: float) -> Non
         with p.on(stream):
             if number == held or not lab.timed:
                 late.hold = lab.hold(handle_of(stream))
-            p.fill(part, late.value)
+            _fill(p, part, late.value, case)
 
 
 OWN_DEFAULT = "the default stream of a library may be each thread's own"
@@ -290,7 +300,7 @@ def _between(p: ProducerAdapter, lab: Lab, late: Late, case: Case, ptr: int) -> 
         if case.current == "the work's":
             late.current = late.stream
     if case.stream in ("two", "three"):
-        _write_on_each(p, lab, late, 0.125)
+        _write_on_each(p, lab, late, case, 0.125)
     else:
         _write_again(p, late, case, 0.125)
     with p.entered(late.stream):
