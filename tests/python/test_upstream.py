@@ -15,7 +15,7 @@ ROWS = {one.name: one for one in requirements()}
 
 def test_the_index_has_each_page() -> None:
     index = (upstream.FOLDER / "README.md").read_text(encoding="utf-8")
-    assert upstream.PAGES
+    assert len(upstream.PAGES) >= 10
     for page in upstream.PAGES:
         assert f"({page.name})" in index
 

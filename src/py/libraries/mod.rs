@@ -1,4 +1,7 @@
-//! The libraries that the bridge knows, one file each. Nothing else names a library.
+//! The libraries that the bridge knows, one file each. Nothing else in `src` names a library.
+//!
+//! The Python half of each is `python/cai_bridge/_libraries`, under the same name. Begin a new one with `warp.rs`; the
+//! manual's page `docs/adding.md` has the steps.
 
 mod cuda_core;
 mod cupy;
