@@ -18,7 +18,8 @@ impl<H: Holder> Ending<H> {
         Self { holder, state: State::Due, told: false }
     }
 
-    /// An end whose [`Holder::settle`] has already returned `settled`.
+    /// Continues the end of a lease for which the caller has already called [`Holder::settle`] and got `settled`.
+    /// `holder` holds the memory.
     pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
         Self { holder, state: settled.into(), told: false }
     }

@@ -74,7 +74,7 @@ impl Hasher for WordHasher {
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
     queue: Queue<Entry<K, T>>,
-    /// The lanes. Each has one entry in the queue, or is being asked.
+    /// The lanes. Each lane has one entry in the queue, except while [`Parked::ask`] asks the lane's items.
     lanes: Mutex<Lanes<K, T>>,
     /// How many items there are. Every call of the bridge reads this, without a lock.
     length: AtomicUsize,
@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         Self { turn, queue: Queue::default(), lanes, length }
     }
 
-    /// How many items there are, those being asked included.
+    /// The number of items. Items that a running [`Parked::ask`] has taken out count too.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
@@ -207,7 +207,8 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-/// A lane that is being asked. It goes back to the queue when dropped, also after a panic.
+/// A lane whose items [`Parked::ask`] is asking. Dropping the guard puts a lane with items back into the queue, also
+/// after a panic.
 struct LaneGuard<'a, K: Clone + Eq + Hash, T> {
     parked: &'a Parked<K, T>,
     key: &'a K,

@@ -90,11 +90,11 @@ pub enum Question {
     ProducerStays,
     /// Whether all imported libraries work on the legacy default stream. If so, no stream waits.
     AllOnLegacy,
-    /// The same question for an unknown producer. If so, the legacy default stream stands in for both
-    /// streams, and the memory is kept until its queued work is done.
+    /// Whether all imported libraries work on the legacy default stream, asked if the producer is unknown. If so, that
+    /// stream stands in for both streams, and the memory is kept until the stream's queued work is done.
     OneMarkDoes,
-    /// Whether the consumer's and the producer's streams are alive. If so, the producer's waits for the
-    /// consumer's.
+    /// Whether the consumer's stream and the producer's stream are both alive. If so, the producer's stream waits for
+    /// the consumer's stream.
     BothLive,
     /// The role and the state of each stream.
     Streams,
@@ -102,20 +102,22 @@ pub enum Question {
     Libraries,
 }
 
-/// The answers so far.
+/// The answers so far; `None` for a question without an answer yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answers<'f, 'a> {
-    /// See [`Question::ProducerStays`].
+    /// The answer to [`Question::ProducerStays`].
     pub producer_stays: Option<bool>,
-    /// See [`Question::AllOnLegacy`] and [`Question::OneMarkDoes`].
+    /// The answer to [`Question::AllOnLegacy`] or [`Question::OneMarkDoes`], whichever was asked: whether all imported
+    /// libraries work on the legacy default stream.
     pub all_on_legacy: Option<bool>,
-    /// See [`Question::BothLive`]: the consumer's stream and the producer's, if both are alive.
+    /// The answer to [`Question::BothLive`]: the consumer's stream and the producer's stream, or `Some(None)` if one of
+    /// them is not alive.
     pub both_live: Option<Option<(Alive<'a>, Alive<'a>)>>,
-    /// See [`Question::Streams`]. A stream may have several roles.
+    /// The answer to [`Question::Streams`]. A stream may have several roles.
     pub streams: Option<&'f [(Role, Found<'a>)]>,
     /// Whether the garbage collector clears the owner, as the producer's stream tells.
     pub collected: bool,
-    /// See [`Question::Libraries`].
+    /// The answer to [`Question::Libraries`].
     pub libraries: Option<&'f [Alive<'a>]>,
 }
 

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, PoisonError};
 
-/// A queue with the least recently asked item first.
+/// A queue of items that are asked whether they are over, the least recently asked item first.
 #[derive(Debug)]
 pub struct Queue<T> {
     items: Mutex<VecDeque<T>>,
@@ -20,12 +20,12 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// How many items there are, without those being asked.
+    /// The number of items in the queue. Items that a running [`Queue::ask`] has taken out do not count.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Whether there are no items, apart from those being asked.
+    /// Whether the queue is empty. Items that a running [`Queue::ask`] has taken out do not count.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -65,7 +65,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// The items being asked. They go back to the queue when dropped.
+/// The items that a running [`Queue::ask`] has taken out of the queue. Dropping the batch puts them back.
 struct Batch<'a, T> {
     queue: &'a Queue<T>,
     items: VecDeque<T>,

@@ -22,7 +22,7 @@ pub struct Launch<'a> {
     pub blocks: [u32; 3],
     /// The number of threads in a block, along x, y and z.
     pub threads: [u32; 3],
-    /// The bytes of dynamic shared memory.
+    /// The size in bytes of each block's dynamic shared memory.
     pub shared: u32,
     /// The number of blocks in a cluster, along x, y and z.
     pub cluster: Option<[u32; 3]>,

@@ -52,9 +52,10 @@ pub struct Work {
 pub struct Table {
     /// The table's version, [`VERSION`].
     pub version: u32,
-    /// This process's machine, with one more reference counted; NULL if there is none.
+    /// Returns this process's machine, or NULL if the process has none. The caller gets a reference, which it must
+    /// `release`.
     pub current: unsafe extern "C" fn() -> Raw,
-    /// Releases a reference.
+    /// Releases a reference that the caller got from `current`.
     pub release: unsafe extern "C" fn(Raw),
     /// Makes the call with this number of [`Op`]. It takes four numbers and returns up to four.
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,

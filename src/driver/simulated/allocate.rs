@@ -26,7 +26,8 @@ const FREE: &str = "cuMemFree";
 const FREE_ON: &str = "cuMemFreeAsync";
 
 impl State {
-    /// Checks that `start` can be freed, and returns the pool that it goes back to. Otherwise reports and refuses.
+    /// Returns the stream whose pool the allocation at `start` goes back to; `None` without a pool. If no live
+    /// allocation starts at `start`, reports an invalid free and returns an error.
     fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
@@ -177,7 +178,8 @@ impl Simulated {
     /// back to its pool. With `None` this happens in the order of the stream that the memory was taken for, and a
     /// capture does not notice.
     ///
-    /// Reports and refuses an address that is not the start of a live allocation. For the pointer 0 nothing happens.
+    /// If no live allocation starts at `ptr`, reports an invalid free and returns an error. For the pointer 0 nothing
+    /// happens.
     pub fn free(&self, ptr: u64, on: Option<Stream>) -> Result<()> {
         if ptr == 0 {
             return Ok(());

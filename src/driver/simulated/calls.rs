@@ -23,7 +23,7 @@ pub(super) struct Calls {
 pub(super) type DriverResult<T> = Result<T, u32>;
 
 impl Simulated {
-    /// Makes a call that is not logged and never fails by a fault.
+    /// Runs `body` as the driver call named `call`. The call is not logged, and no injected fault applies to it.
     pub(super) fn make<T>(
         &self,
         call: &'static str,
@@ -34,7 +34,8 @@ impl Simulated {
         body(&mut state).map_err(|code| codes::failed(call, code))
     }
 
-    /// Makes the call `body`, unless a fault is due. `None` if the call is suppressed.
+    /// Logs the call and runs `body`. If an injected fault is due, `body` does not run: the result is the fault's error
+    /// code, or `None` for a fault that suppresses the call.
     pub(super) fn called<T>(
         &self,
         call: Call,
@@ -61,7 +62,7 @@ impl Simulated {
         })
     }
 
-    /// Makes a call whose result is used, so that it is never suppressed.
+    /// Makes a call whose result the caller needs. If a fault suppresses the call, the call fails.
     pub(super) fn ask<T>(
         &self,
         call: Call,

@@ -85,15 +85,17 @@ impl State {
         }
     }
 
-    /// Refuses a stream under capture, for a call that is not allowed then.
+    /// For a call that is not allowed during a capture: if `stream` is being captured, spoils the capture and returns
+    /// an error.
     pub(super) fn refuse_capturing(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.capture_of(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// The stream named `stream`, for a call that would end a capture of it. `cuStreamGetFlags` and `cuStreamGetId`
-    /// end it in every capture mode. `cuStreamGetCtx` and `cuStreamIsCapturing` do not (H200, driver 580, 2026-11).
+    /// Returns the id of `stream`. If the stream is being captured, spoils the capture and returns an error, as
+    /// `cuStreamGetFlags` and `cuStreamGetId` do in every capture mode. `cuStreamGetCtx` and `cuStreamIsCapturing` do
+    /// not (H200, driver 580, 2026-11).
     pub(super) fn not_capturing(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let id = self.native(stream)?;
         self.refuse_capturing(id)?;

@@ -142,7 +142,8 @@ impl Contexts {
 }
 
 impl State {
-    /// Reports and refuses an event of an earlier life of its context. A real driver would crash.
+    /// If `event` was made in an earlier life of its context, reports it and returns an error. A real driver would
+    /// crash.
     pub(super) fn refuse_dead(&mut self, event: Event) -> DriverResult<()> {
         if self.contexts.life(event.context)? == event.life {
             return Ok(());

@@ -215,7 +215,7 @@ impl State {
         self.capture(id, Operation::external(event))
     }
 
-    /// The point that an event marks now, for a graph node that waits for it.
+    /// The point that `event` marks now. A graph node that waits for `event` waits for the point at the graph's launch.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
         match self.events.get_mut(event).map(|event| &event.recorded) {
             Ok(EventPoint::Point(clock)) => clock.clone(),

@@ -111,7 +111,7 @@ impl State {
         graph
     }
 
-    /// The graph's waits for events outside, with the points that the events mark now.
+    /// The nodes that wait for an event outside the graph, each with the point that its event marks at this launch.
     fn waited_for_outside(&mut self, nodes: &[Node]) -> Vec<(Lane, u64, Clock)> {
         let external = nodes.iter().filter_map(|node| match node.operation.work {
             Work::External(event) => Some((node.lane, node.time, event)),
@@ -194,7 +194,8 @@ impl Simulated {
         self.make("cuGraphLaunch", |state| state.launch_graph(graph, stream))
     }
 
-    /// Ends every capture, and drops what the work of all graphs holds. Later launches of these graphs do nothing.
+    /// Ends every capture, and drops all captured work with the objects that it keeps alive. Later launches of these
+    /// graphs do nothing.
     pub fn forget_graphs(&self) {
         let mut state = self.lock();
         let open = std::mem::take(&mut state.captures.open);

@@ -115,7 +115,7 @@ impl History {
         first.map(|earlier| (earlier.side(), access.side())).collect()
     }
 
-    /// Splits a range that reaches over `at` into two.
+    /// Splits the range that spans the address `at` into two, which meet at `at`.
     fn split(&mut self, at: u64) {
         let Some((_, run)) = self.runs.range_mut(..at).next_back() else { return };
         if run.end > at {

@@ -92,7 +92,7 @@ impl State {
         self.memory.poison(start);
     }
 
-    /// The points that other processes wait for.
+    /// The points of this process's work that other processes wait for.
     fn needed(&mut self) -> Vec<Clock> {
         let all = self.events.shared().filter(|(slot, mine, _)| *mine > 0 && slot.is_needed());
         all.filter_map(|(_, _, recorded)| match recorded {
@@ -113,7 +113,8 @@ impl Simulated {
         })
     }
 
-    /// Runs what other processes wait for, as far as possible now.
+    /// Runs this process's queued work up to each point that another process waits for. Work that waits for another
+    /// process stays queued.
     pub fn run_needed(&self) {
         let needed = self.lock().needed();
         for point in &needed {

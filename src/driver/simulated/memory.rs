@@ -15,9 +15,9 @@ use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Allocation;
 use crate::driver::{Context, Pointer};
 
-/// The bytes of new memory.
+/// The value of every byte of new memory.
 pub const FRESH: u8 = 0xCD;
-/// The bytes of freed memory, from when the free runs.
+/// The value of every byte of freed memory, from when the free runs.
 pub const FREED: u8 = 0xDD;
 
 /// The driver's handle of the `cuMemAllocAsync` pool, which cannot be exported.
@@ -26,11 +26,11 @@ pub(super) const DEFAULT_POOL: u64 = 0x7000_0000;
 /// How other processes reach a block.
 #[derive(Debug)]
 pub(super) enum Export {
-    /// They cannot.
+    /// Other processes cannot reach the block.
     No,
-    /// By the handle of a `cuMemAlloc` allocation.
+    /// Other processes reach the block by the handle of its `cuMemAlloc` allocation.
     Legacy(Arc<Arena>, At),
-    /// By the pool with this number.
+    /// Other processes reach the block by the pool with this number.
     Pool(Arc<Arena>, At, u64),
     /// The block belongs to another process and is opened this many times.
     Opened(Arc<Arena>, At, u32),
@@ -40,7 +40,7 @@ pub(super) enum Export {
 #[derive(Debug)]
 pub(super) struct Block {
     raw: HostMemory,
-    /// The requested bytes. The rest of the block is out of bounds.
+    /// The requested size in bytes. The rest of the block is out of bounds.
     pub(super) length: u64,
     pointer: Pointer,
     label: Arc<str>,

@@ -17,11 +17,11 @@ pub(super) use nowhere::Arena;
 use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Name;
 
-/// The bytes for an event: how often it was recorded, which record is reached, which one is asked for, and who
-/// recorded it.
+/// The size in bytes of an event's slot: how often the event was recorded, which record is reached, which record is
+/// asked for, and who recorded the event.
 const SLOT: u64 = 64;
 
-/// The bytes of a file. Only used pages take memory.
+/// The size of a file in bytes. Only used pages take memory.
 const LENGTH: u64 = 1 << 30;
 
 /// A place in a file, as another process can find it.

@@ -144,13 +144,14 @@ impl Streams {
         self.blocking.remove(&context);
     }
 
-    /// Adds the clocks of a context's blocking streams to `clock`, for its legacy stream.
+    /// Joins the clocks of the blocking streams of `context` into `clock`, since the context's legacy stream runs after
+    /// their work.
     pub(super) fn join_blocking(&mut self, context: Context, clock: &mut Clock) {
         let Some(blocking) = self.blocking.get_mut(&context) else { return };
         for other in &*blocking {
             clock.join(&self.all[other.0].clock);
         }
-        // A dead stream gets no more work, so its clock need not be added again.
+        // A dead stream gets no more work, so its clock need not be joined again.
         blocking.retain(|other| self.all[other.0].alive);
     }
 
