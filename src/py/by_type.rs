@@ -22,7 +22,7 @@ const FEW: usize = 8;
 #[derive(Debug)]
 pub(crate) struct ByType<T> {
     all: RefCell<Types<T>>,
-    /// The entry found last.
+    /// The index of the entry that the last search found.
     last: Cell<usize>,
 }
 
@@ -43,7 +43,7 @@ struct Entry<T> {
     known: Rc<T>,
 }
 
-/// A function that finds the facts of a type, from an object and its type.
+/// A function that finds the facts about a type, from an object and its type.
 type Examine<T> = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>;
 
 impl<T> Types<T> {
@@ -87,7 +87,7 @@ impl<T> ByType<T> {
         Self { all: RefCell::new(all), last: Cell::new(0) }
     }
 
-    /// The facts of the type at `address`.
+    /// The stored facts about the type whose type object is at `address`; `None` if nothing is stored about it.
     #[inline(always)]
     fn find(&self, address: usize) -> Option<Rc<T>> {
         let all = self.all.borrow();
@@ -100,7 +100,7 @@ impl<T> ByType<T> {
         Some(Rc::clone(&all.entries[place].known))
     }
 
-    /// Stores the facts of a type. Returns the replaced entry, since dropping its type may run any code.
+    /// Stores the facts about a type. Returns the replaced entry, since dropping its type may run any code.
     fn keep(&self, kind: &Bound<'_, PyType>, known: &Rc<T>) -> Option<Entry<T>> {
         let address = kind.as_ptr() as usize;
         let entry = Entry { address, _kind: kind.clone().unbind(), known: Rc::clone(known) };
@@ -109,7 +109,8 @@ impl<T> ByType<T> {
 }
 
 impl<T> Local<ByType<T>> {
-    /// The facts of the type of `x`. `examine` finds them if the type is new. A thread that is ending stores nothing.
+    /// The facts about the type of `x`. If nothing is stored about the type, `examine` finds the facts. A thread that
+    /// is ending stores nothing.
     #[inline(always)]
     pub(crate) fn known(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         match self.with(|table| table.find(x.get_type_ptr() as usize)).flatten() {

@@ -32,7 +32,8 @@ pub(crate) struct To<'a, 'py> {
     pub(crate) array: Option<&'a Descriptor>,
     /// The stream that the array is ready on, if the producer has just named it.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// Another stream with pending work, which the array's dict names.
+    /// The stream that the array's CAI dict names, as a second stream with pending work on the array. The consumer's
+    /// stream waits for it too.
     pub(crate) also: Option<Alive<'a>>,
 }
 

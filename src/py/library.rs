@@ -187,7 +187,7 @@ pub(super) trait Makes: Send + Sync {
 /// The parts that an array is made of.
 #[derive(Debug)]
 pub(crate) struct ArrayParts<'py> {
-    /// The address of the first item; 0 if there is none.
+    /// The address of the first item; 0 if the array has no items.
     pub(super) ptr: u64,
     /// The size of all items in bytes, without gaps.
     pub(super) nbytes: i64,

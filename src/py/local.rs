@@ -90,7 +90,7 @@ local! {
 ///
 /// # Errors
 ///
-/// Those of `question`. `RecursionError` if the object's answer asks the bridge for the object again, too often.
+/// The errors of `question`. `RecursionError` if the object's answer asks the bridge for the object again, too often.
 pub(crate) fn asking<T>(
     x: &Bound<'_, PyAny>,
     question: impl FnOnce() -> PyResult<T>,

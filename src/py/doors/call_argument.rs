@@ -19,7 +19,8 @@ pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 #[derive(Debug)]
 pub(crate) struct CallArgument {
     watch: Mutex<Option<Watch>>,
-    /// Whether the array is a view, which knows who has read it.
+    /// Whether the array is a view. A view notes when a consumer reads it; any other array counts as read at the call's
+    /// end.
     is_view: bool,
 }
 

@@ -18,18 +18,19 @@ use crate::py::text::{shown, tuple_text};
 #[derive(Debug)]
 pub(super) struct Limits {
     strides: Strides,
-    /// Whether it takes only GPU memory, no pinned or managed memory.
+    /// Whether the library takes only GPU memory, no pinned or managed memory.
     gpu_memory_alone: bool,
     element_types: ElementTypes,
-    /// Whether it takes versioned capsules.
+    /// Whether the library takes versioned capsules.
     versioned: bool,
-    /// Whether it may write, so gets no read-only memory unless the caller vouches for it.
+    /// Whether the library may write to an array. If so, the bridge refuses read-only memory, unless the caller vouches
+    /// with `readonly=False` that nothing is written.
     pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
 }
 
-/// Which strides its arrays may have.
+/// Which strides a library's arrays may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strides {
     Any,
@@ -38,17 +39,18 @@ enum Strides {
     Compact,
 }
 
-/// Element types.
+/// The element types that a library has.
 #[derive(Debug)]
 struct ElementTypes {
-    /// Its missing one-lane types of the dtype table: one bit each, by table index.
+    /// A bit for each one-lane type of the dtype table, by table index. The bit is set if the library lacks the type.
     lacks: u32,
-    /// All its types, as DLPack's code, bits and lanes; `None` for any.
+    /// All types that the library has, as DLPack's code, bits and lanes; `None` if it has every type.
     all: Option<Vec<(u8, u8, u16)>>,
 }
 
 impl Limits {
-    /// Reads the limits of `library`. `by_table` says whether its exchange table makes its arrays.
+    /// Reads the limits that `library`, a Python `Library` object, declares. `by_table` says whether the bridge makes
+    /// the library's arrays by its exchange API.
     pub(super) fn of(library: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
         let py = library.py();
         let flag = |name| library.getattr(name)?.is_truthy();
@@ -63,7 +65,7 @@ impl Limits {
         })
     }
 
-    /// Refuses an array that the library cannot have.
+    /// Returns an error for an array that the library cannot take.
     #[inline(always)]
     pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
         // A library that never writes, and has no flag to be told, gets no read-only flag.
@@ -80,7 +82,7 @@ impl Limits {
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
     }
 
-    /// Refuses an element type that the library does not have.
+    /// Returns an error for an element type that the library does not have.
     #[cold]
     fn admit_uncommon(&self, array: &Descriptor) -> Result<()> {
         let dtype = array.dtype();
@@ -95,7 +97,8 @@ impl Limits {
         encode::check_padding(array, "takes legacy capsules")
     }
 
-    /// Replaces strides that no element uses by a compact array's. Refuses what is still wrong.
+    /// Sets the strides of axes along which no step reaches an element to those of a compact array. Returns an error if
+    /// the library still cannot take the array's strides.
     #[cold]
     fn mend_strides(&self, array: &mut Descriptor) -> Result<()> {
         array.layout_mut().compact_unused();

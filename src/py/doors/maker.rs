@@ -41,9 +41,9 @@ pub(crate) struct Maker {
     to_library: PyOnceLock<ToLibrary>,
     /// The library's quick route, once it is known to be right.
     quick: PyOnceLock<Box<dyn Makes>>,
-    /// Types that are other libraries' arrays, so a value of such a type is converted at once. The first ones met.
+    /// The first array types of other libraries that this maker met. A value of such a type is converted at once.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
-    /// The types met later.
+    /// Further array types of other libraries, met after `foreign` was full.
     more_foreign: Mutex<Types>,
     /// Whether the last tree had a host array of a type that tells so only when imported. Then the next tree's arrays
     /// are asked first.
@@ -235,7 +235,7 @@ impl Maker {
         Ok(true)
     }
 
-    /// Whether a type is among those met later.
+    /// Whether `kind` is in `more_foreign`: an array type of another library, met after `foreign` was full.
     #[inline]
     fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
         self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())

@@ -1,4 +1,4 @@
-//! The library's own arrays given to `convert`: they come back as they are, ordered, or copied.
+//! The library's own arrays given to `convert`: it returns them as they are, ordered, or copied.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ use crate::py::views::View;
 const OWN: &str = "True for one of the library's own arrays";
 
 impl Maker {
-    /// Refuses requests that the library's own arrays cannot meet, since they come back as they are.
+    /// Refuses requests that the library's own arrays cannot meet, since `convert` returns them as they are.
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],
@@ -132,7 +132,7 @@ impl Maker {
 }
 
 impl ToLibrary {
-    /// Whether its arrays are views.
+    /// Whether the library's arrays are views.
     const fn is_view(&self) -> bool {
         matches!(self.method, Method::View(_))
     }

@@ -44,11 +44,11 @@ struct Walk<'a, 'py> {
 /// A container that was met before.
 #[derive(Clone, Copy)]
 enum Met {
-    /// It is being taken apart, with this many containers around it.
+    /// The container is being taken apart, with this many containers around it.
     Open(usize),
-    /// It has arrays, and this index among the tree's parts.
+    /// The container has arrays, and this index among the tree's parts.
     Whole(usize),
-    /// It has no arrays.
+    /// The container has no arrays.
     Plain,
 }
 
@@ -305,7 +305,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether it is a NumPy array of objects with arrays among them.
+    /// Whether `x` is a NumPy array of objects with arrays among them.
     fn has_objects(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let py = x.py();
         let objects = || -> PyResult<Bound<'py, PyList>> {
@@ -324,7 +324,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(false)
     }
 
-    /// Whether it is an array that would be converted inside a container.
+    /// Whether `x` is an array that would be converted inside a container.
     fn would_be_converted(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_plain(x) || !is_array(x)? {
             return Ok(false);

@@ -137,7 +137,7 @@ impl Maker {
 }
 
 impl<'py> Converted<'py> {
-    /// A tree that comes back unchanged: it has no arrays to report.
+    /// A tree that `convert` returns unchanged: it has no arrays to report.
     fn unchanged(tree: Bound<'py, PyAny>) -> Self {
         Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Lent::new() }
     }

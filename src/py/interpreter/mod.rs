@@ -58,16 +58,17 @@ where
     })
 }
 
-/// How many ends have been left for later so far.
+/// How many ends have been put off so far.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// The function that finishes ends left for later.
+/// The function that runs the ends that were put off.
 static FINISH: OnceLock<fn(Python<'_>)> = OnceLock::new();
 
-/// Notes that an end was left for later. `finish` must be the same function each time.
+/// Counts an end of a lease that was put off. `finish`, which runs the ends that were put off, must be the same
+/// function each time.
 ///
-/// [`entry`] calls `finish` at the end of a call in which an end was left. It does not call it any earlier, since a
-/// call may run foreign code many times.
+/// If an end was put off during a call, [`entry`] calls `finish` once, after the call, and not after each piece of
+/// foreign code that the call runs.
 pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
     FINISH.get_or_init(|| finish);
     LEFT.fetch_add(1, Ordering::Relaxed);

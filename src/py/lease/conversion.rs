@@ -32,12 +32,12 @@ impl Conversion {
     }
 }
 
-/// A holder's place in its conversion.
+/// The membership of one holder in a conversion: the conversion, and the number of the holder's note in it.
 #[derive(Debug)]
 pub(super) struct Member {
     conversion: Arc<Conversion>,
     number: usize,
-    /// This holder's place in the conversion around this one.
+    /// The same holder's membership in the conversion of the outer call.
     pub(super) outer: Option<Box<Self>>,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Holding {
     pub(crate) ready: Ready,
     /// The protocol that the array came by.
     pub(crate) by: By,
-    /// Whether its dict was read.
+    /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
     pub(super) held: Owner,
     pub(crate) driver: Handle,

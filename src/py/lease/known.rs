@@ -1,8 +1,8 @@
-//! Memory that the bridge has handed out, recognised by its address when it comes back.
+//! Memory that the bridge has handed out, recognised by its address when the bridge imports it again.
 //!
 //! A library that hands a tensor of the bridge's on, or its own tensor over the same memory, names no producer's
 //! stream; the lease's entry does. A library may also hand such memory to a further stream, which the lease's end must
-//! wait for. An entry lives as long as its lease: after that the memory cannot come back.
+//! wait for. An entry lives as long as its lease: after that nobody can pass in the memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -18,18 +18,18 @@ use crate::device::Place;
 use crate::lease::WordHasher;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
-/// The streams of a lease, for an array that comes back with the memory of that lease.
+/// The streams of a lease, for an array over the lease's memory that the bridge imports again.
 #[derive(Debug)]
 struct Entry {
-    /// The address of its holder, which the bridge's managed tensors carry as `manager_ctx`.
+    /// The address of the lease's holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
-    /// The length in bytes from its address on.
+    /// The length of the memory in bytes, from its address on.
     length: u64,
     /// The lease's producer's stream, and its upstream streams.
     producer: Option<StreamRef>,
     unnamed: Option<Unnamed>,
     upstream: KnownStreams,
-    /// The stream that it was handed out as ready on; `None` for the legacy default stream.
+    /// The stream that the memory was ready on when it was handed out; `None` for the legacy default stream.
     ready_on: Option<Box<KnownStream>>,
     /// Streams that work on the memory besides the lease's own consumer's stream.
     later: KnownStreams,

@@ -147,7 +147,8 @@ fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, Py
     }
 }
 
-/// CuPy's own C function. Cython keeps it in a capsule whose name is the function's type.
+/// CuPy's C function `get_stream_ptr`, which returns the current stream of a GPU; `None` if CuPy is not imported.
+/// Cython keeps the function in a capsule whose name is the function's type.
 fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";
     let name = intern!(py, "cupy_backends.cuda.stream");

@@ -113,7 +113,7 @@ impl Current for Torch {
     }
 }
 
-/// 32 streams for each priority and device (2.11, one H200, 2026-11).
+/// PyTorch hands out 32 streams for each priority and device in turn (PyTorch 2.11, one H200, 2026-11).
 impl Pool for Torch {
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
         let Some(torch) = imported(py, intern!(py, "torch"))? else { return Ok(None) };

@@ -25,7 +25,7 @@ use crate::py::streams::{KnownStream, StreamRef, Unnamed, current, dict_of, pend
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
-/// The facts that a dict adds to DLPack.
+/// What a CAI dict tells beyond DLPack.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
@@ -56,8 +56,8 @@ impl ByDict {
         }
     }
 
-    /// The facts that `dict` adds. Refuses a dict that contradicts `array`. A typestr may give only the bits
-    /// of a type that DLPack names. Dicts cannot express vectors and packed items.
+    /// Reads the stream and the read-only flag from `dict`, and returns an error if `dict` contradicts `array`. For
+    /// vectors and packed items, which no dict can express, it reads only the stream.
     #[cold]
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();
@@ -69,7 +69,8 @@ impl ByDict {
                 readonly: false,
             });
         }
-        // A typestr with only the bits is no contradiction if typestrs cannot express the type.
+        // A typestr that gives only the item's size, such as `<V2`, is no contradiction if no typestr can express the
+        // type.
         let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
         let said = if by_typestr { None } else { Some(dtype) };
         let (mut layout, said) = (Layout::EMPTY.clone(), (said, |_| Ok((None, None))));
@@ -140,8 +141,8 @@ impl ByDict {
     }
 }
 
-/// Adds the facts of the dict of `x` to `source`. Returns the stream that the dict names beside the exchange
-/// API's stream `work`. At the end that stream waits too.
+/// Adds to `source` what the dict of `x` tells beyond the exchange API. Returns the stream that the dict names; if it
+/// is not `work`, the exchange API's stream, it also waits at the end.
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,

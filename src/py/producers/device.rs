@@ -36,8 +36,8 @@ pub(super) fn locate(
     as_wanted(own_device(found), wanted).map(|device| (device, Place::owning(found)))
 }
 
-/// The device of an array without items. In order: `device=`, the pointer's device, the GPU of a named
-/// stream, the producer's statement, the thread's current GPU.
+/// Finds the device of an empty array. The first that is known counts: `wanted` (the caller's `device=`), the pointer's
+/// device, the GPU of a stream in `named`, the answer of `said`, the thread's current GPU.
 #[cold]
 pub(super) fn without_items(
     driver: &Handle,
@@ -65,9 +65,9 @@ pub(super) fn without_items(
     at(said()?.unwrap_or(Device::cuda(here.ordinal)))
 }
 
-/// The device that `x`, whose array has no pointer, states. In order: `__dlpack_device__`, the `device`
-/// attribute, the context of its dict's stream. If this thread is asking `x` already, `__dlpack_device__` is
-/// not called.
+/// Asks `x` for its device, for an array without a pointer. The first answer counts: `__dlpack_device__` (not called
+/// while this thread is already asking `x` for its array), the `device` attribute, the GPU of `stream`, which the CAI
+/// dict names.
 #[cold]
 pub(super) fn said_device(
     x: &Bound<'_, PyAny>,

@@ -235,7 +235,8 @@ pub(crate) fn capsule(
     Ok(source)
 }
 
-/// Refuses a stream of another GPU than the capsule's array. The capsule stays unconsumed.
+/// Returns an error if the stream in `argument` is on another GPU than the array in the capsule `x`. Does not consume
+/// the capsule.
 pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -> PyResult<()> {
     let Held { array, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(x.py(), call))?;
@@ -272,7 +273,7 @@ fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }
 
-/// Refuses a capsule whose GPU differs from the GPU that the producer states.
+/// Returns an error if the capsule's GPU differs from the GPU that the producer states.
 fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     let (Some(named), said) = (named, array.device()) else { return Ok(()) };
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {

@@ -172,7 +172,8 @@ impl HostArray {
         CPU
     }
 
-    /// The array for NumPy. If NumPy has no letter for the type, the dict gives the bits.
+    /// The dict by which NumPy reads the array. If NumPy has no letter for the element type, the typestr gives only the
+    /// item's size, such as `<V2` for bfloat16.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let array = &self.0.array;

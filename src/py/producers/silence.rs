@@ -19,8 +19,9 @@ use crate::py::local::is_asked;
 use crate::py::streams::current;
 use crate::stream::{Ready, Stream};
 
-/// The stream that an array of `owner` is ready on at `place`, with its keeper: the library's current stream,
-/// or the stream requested from `__dlpack__`.
+/// Finds the stream that `x` is ready on, and what keeps that stream alive: the library's current stream on the GPU of
+/// `place`. If the library names none, `__dlpack__` makes the memory ready on the legacy default stream, or the host
+/// waits (if `ordered`).
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &Facts,

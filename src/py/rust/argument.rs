@@ -15,7 +15,7 @@ impl DeviceStream {
     ///
     /// # Errors
     ///
-    /// Those of [`DeviceStream::new`].
+    /// The errors of [`DeviceStream::new`].
     ///
     /// # Examples
     ///

@@ -47,7 +47,7 @@ impl PythonMemory {
         Ok(source)
     }
 
-    /// Refuses a stream of another GPU than the array's. Returns the GPU.
+    /// Returns the place of `stream`, or an error if `stream` is on another GPU than `array`.
     pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<Place> {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
@@ -94,7 +94,8 @@ impl PythonMemory {
         shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
     }
 
-    /// Shares the memory for a hand-over, ready on the stream where the array is ready now.
+    /// Returns another holding of the same memory, for a hand-over. The holding names the stream that the array is
+    /// ready on now.
     fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;

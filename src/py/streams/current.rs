@@ -20,9 +20,9 @@ use crate::stream::{Alive, Stream, Thread};
 /// What a library does with a stream that a dict names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamPolicy {
-    /// It waits for that stream, or works there.
+    /// The library waits for that stream, or works there.
     Heeded,
-    /// It ignores that stream.
+    /// The library ignores that stream.
     Ignored,
 }
 

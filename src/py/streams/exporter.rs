@@ -15,19 +15,19 @@ use crate::stream::{Ready, Stream, Thread};
 #[derive(Debug)]
 pub(super) struct Exporter {
     pub(super) voucher: Voucher,
-    /// The address that its dict named: a dict with another address is about other memory.
+    /// The address in the exporter's dict at import. A dict with another address describes other memory.
     pub(super) ptr: u64,
-    /// Whether its dict names a stream, and may name another one later.
+    /// Whether the exporter's dict names a stream, and may name another one later.
     pub(super) moves: bool,
     /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
-    /// The life number of the context in which its dict may name another stream.
+    /// The life number of the context in which the exporter's dict may name another stream.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    /// What its dict says now; `before` is the stream it named. `None` if the exporter cannot be asked, or names other
-    /// memory.
+    /// What the exporter's dict says now; `before` is the stream that it named at import. `None` if the exporter cannot
+    /// be asked, or names other memory.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
@@ -40,13 +40,13 @@ impl Exporter {
         })
     }
 
-    /// Whether it still names the stream `before`; true if it cannot be asked.
+    /// Whether the exporter's dict still names the stream `before`; true if the exporter cannot be asked.
     pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
         let now = if self.moves { self.ask(py, before)? } else { None };
         Ok(now.is_none_or(|now| now == Ready::On(before)))
     }
 
-    /// Whether the garbage collector is about to end it.
+    /// Whether the garbage collector is about to end the exporter.
     pub(super) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         self.voucher.object(py).is_none()
     }

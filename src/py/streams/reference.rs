@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::lease::Failure;
 use crate::stream::{Alive, Ready, Stream};
 
-/// A stream, its place, and what keeps it alive.
+/// A stream, the GPU and context that it belongs to, and what keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
     /// Has the stream's number if an object that can be closed keeps the stream.
@@ -106,22 +106,22 @@ impl StreamRef {
         self.name.stream()
     }
 
-    /// Its name, which identifies it even if it is closed while its consumer's work is pending.
+    /// The stream's name, which identifies the stream even if it is closed while its consumer's work is pending.
     pub(crate) const fn name(&self) -> StreamName {
         self.name
     }
 
-    /// Its place.
+    /// The GPU and context that the stream belongs to.
     pub(crate) const fn place(&self) -> Place {
         self.place
     }
 
-    /// Whether it is the legacy default stream, standing in for a blocking stream that nothing keeps.
+    /// Whether this is the legacy default stream, standing in for a blocking stream that nothing keeps.
     pub(crate) const fn stands_in(&self) -> bool {
         matches!(self.keeper, Keeper::StandIn)
     }
 
-    /// Whether it is the default stream `stream` of `place`, itself.
+    /// Whether this is the default stream `stream` of `place`, and no stand-in.
     #[inline]
     pub(crate) fn is_default(&self, stream: Stream, place: Place) -> bool {
         let is_it = !matches!(stream, Stream::Handle(_)) && self.stream() == stream;
@@ -139,12 +139,13 @@ impl StreamRef {
         }
     }
 
-    /// Whether its exporter may name another stream.
+    /// Whether the stream's exporter may name another stream later.
     pub(crate) fn may_move(&self) -> bool {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether it is not closed, and its exporter still names it. A stream of a dead context stays: all its work ended.
+    /// Whether the stream is not closed, and its exporter still names it. A stream of a dead context stays: all its
+    /// work ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -272,12 +273,13 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether its context is still the same one.
+    /// Whether the stream's context still has the life number that it had when this reference was made.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
-    /// Whether its keeper no longer names it, nor another stream: it may be destroyed, or still have work pending.
+    /// For a stream that [`Self::confirm`] did not find: whether its keeper was asked and no longer names it, while its
+    /// context lives. Such a stream may be destroyed, or still have work pending.
     pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
         let asked = match &self.keeper {
             Keeper::Exporter(exporter) => exporter.1.is_none(),
@@ -287,7 +289,7 @@ impl StreamRef {
         is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
-    /// Whether the garbage collector is about to end its keeper.
+    /// Whether the garbage collector is about to end the stream's keeper.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),

@@ -142,7 +142,8 @@ pub(super) fn to_gpu<'py>(
     capsule_of_copy(py, &array, asked.versioned, copied)
 }
 
-/// A capsule with the copy `array` that `copied` holds. The bridge recognises the copy wherever it comes back.
+/// A capsule with the copy `array` that `copied` holds. The bridge recognises the copy when a caller passes it in
+/// again.
 pub(crate) fn capsule_of_copy<'py>(
     py: Python<'py>,
     array: &Descriptor,

@@ -132,14 +132,15 @@ impl View {
         self.held(|holding| holding.share(py))?
     }
 
-    /// Another holder for a hand-over, with the stream that the array is ready on by now.
+    /// Another holder of the memory, for a hand-over. The holder names the stream that the array is ready on now.
     pub(crate) fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
     }
 
-    /// Runs `look` on the holding, unless the view was released. `look` must not come back to this view.
+    /// Runs `look` on the view's holding; an error if the view was released. The holding is locked meanwhile, so `look`
+    /// must not ask this view for its holding again.
     pub(crate) fn held<R>(&self, look: impl FnOnce(&mut Holding) -> R) -> Result<R> {
         let held =
             |tenant: &mut Tenant| tenant.holding().filter(|holding| !holding.is_lost()).map(look);
