@@ -22,7 +22,8 @@ use crate::layout::Layout;
 use crate::order::{context_of, within};
 use crate::stream::Alive;
 
-/// GPU memory that holds a compact copy of an array. Memory that is not freed stays until the process ends.
+/// GPU memory that holds a compact copy of an array. Dropping a `Buffer` frees nothing: without a call of
+/// [`Buffer::free`] the memory stays allocated until the process ends.
 #[derive(Debug)]
 pub struct Buffer {
     ptr: u64,
@@ -254,7 +255,8 @@ pub fn into_host(
     })
 }
 
-/// Describes a compact copy of `array` at `ptr`. For a copy on the host the device has no meaning.
+/// Returns the descriptor of a compact copy of `array` at the address `ptr` on `device`. If the copy is in host memory,
+/// ignore the descriptor's device.
 pub fn described(array: &Descriptor, ptr: u64, device: Device) -> Result<Descriptor> {
     let layout = Layout::from_elements(array.layout().shape(), None, array.dtype().element_size())?;
     Descriptor::new(ptr, array.dtype(), layout, device, false)

@@ -68,8 +68,8 @@ struct Blocks {
     walked: Vec<Axis>,
 }
 
-/// The blocks that together copy an array with elements. No sum below overflows: [`Layout`] has shown that the bytes
-/// reached, and the bytes of a compact array, fit in 63 bits.
+/// The blocks that together copy an array with elements. No sum below overflows: [`Layout`] has shown that the reach,
+/// and the size of a compact array, in bytes fit in 63 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     taken: Blocks,

@@ -205,7 +205,8 @@ impl Descriptor {
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
-    /// The array with elements of another type of the same size.
+    /// Returns this array with its memory read as elements of `dtype`. The caller has checked that the element size
+    /// stays the same.
     #[cfg(feature = "python")]
     #[must_use]
     pub(crate) fn of(mut self, dtype: Dtype) -> Self {
@@ -237,8 +238,8 @@ impl Descriptor {
         }
     }
 
-    /// The bytes of a dict's item, which is one lane. For a type that only one protocol has, the bytes of a whole
-    /// element.
+    /// The size in bytes of one item of the CAI array. An item is one lane, or the whole element for a type that only
+    /// one protocol has.
     pub fn cai_itemsize(&self) -> i64 {
         match self.dtype {
             dtype if dtype.is_shared() => dtype.itemsize(),
@@ -247,7 +248,7 @@ impl Descriptor {
         }
     }
 
-    /// The bytes of all elements, without the gaps between them.
+    /// The size in bytes of all elements together, without the gaps between elements.
     pub fn nbytes(&self) -> i64 {
         let bytes = self.dtype.bytes_of(self.layout.size().unsigned_abs());
         i64::try_from(bytes).unwrap_or(i64::MAX)

@@ -218,7 +218,7 @@ pub struct Grid {
     pub blocks: [u32; 3],
     /// The number of threads in a block, along x, y and z.
     pub threads: [u32; 3],
-    /// The bytes of dynamic shared memory.
+    /// The size in bytes of each block's dynamic shared memory.
     pub shared: u32,
     /// The number of blocks in a cluster, along x, y and z; `None` for no clusters.
     pub cluster: Option<[u32; 3]>,

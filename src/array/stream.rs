@@ -78,7 +78,7 @@ impl Backend<'_> {
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Backend<'a> {
-    /// A stream of cudarc.
+    /// A cudarc stream.
     #[cfg(feature = "cudarc")]
     Cuda(&'a Arc<CudaStream>),
     /// A stream of the simulated device.

@@ -15,8 +15,8 @@ use crate::dlpack::{decode, encode};
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 
-/// A DLPack tensor of [`dlpark`](crate::dlpark). A drop deletes the tensor; [`into_raw`](Managed::into_raw) gives it
-/// to C.
+/// An owned DLPack tensor, as the crate [`dlpark`](crate::dlpark) defines it. Dropping the value calls the tensor's
+/// deleter; [`into_raw`](Managed::into_raw) passes the tensor to C, which must then call the deleter.
 ///
 /// # Examples
 ///
@@ -126,7 +126,7 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Makes `stream`, the consumer's, wait, and makes the owner of its tensor.
+    /// Makes the consumer's `stream` wait for the array, and makes the owner of the consumer's tensor.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));
@@ -143,8 +143,8 @@ impl Array {
         Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
     }
 
-    /// An array of `tensor`. The memory is ready on `stream` and goes back in the order of `stream`: the stream of
-    /// the tensor's producer, or the stream that it was exported for.
+    /// Makes an array from `tensor`. The memory is ready on `stream` and goes back in the order of `stream`: the stream
+    /// of the tensor's producer, or the stream that it was exported for.
     ///
     /// # Safety
     ///
@@ -163,12 +163,12 @@ impl Array {
         Self::of_tensor(descriptor, tensor, stream)
     }
 
-    /// An array of a legacy tensor, as [`from_dlpack`](Array::from_dlpack) makes one. The structure has no read-only
-    /// flag, so the array may be written.
+    /// Makes an array from a legacy tensor, as [`from_dlpack`](Array::from_dlpack) does from a versioned one. The
+    /// legacy structure has no read-only flag, so the array counts as writable.
     ///
     /// # Safety
     ///
-    /// The contract of [`Array::from_dlpack`]; in addition, work may write to the memory.
+    /// The caller must keep the contract of [`Array::from_dlpack`]. In addition, writing to the memory must be allowed.
     ///
     /// # Errors
     ///

@@ -46,11 +46,11 @@ const fn name(bytes: &[u8]) -> &CStr {
 pub enum Form {
     /// `DLManagedTensor`, which has no flags.
     Legacy,
-    /// `DLManagedTensorVersioned`, with these flags.
+    /// `DLManagedTensorVersioned`, with the flags in its `flags` field.
     Versioned(DlpackFlags),
 }
 
-/// The content of a capsule.
+/// What [`read`] finds in a capsule. The tensor stays in the capsule.
 #[derive(Debug)]
 pub struct Held {
     /// The kind of structure.

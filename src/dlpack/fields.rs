@@ -128,7 +128,8 @@ pub(super) fn check_major(major: u32, minor: u32) -> Result<()> {
     Err(Error::new(Kind::DlpackVersion, format!("{major}.{minor}")))
 }
 
-/// Refuses a number of dimensions that is negative or too high. In CAI the lanes need one more dimension.
+/// Returns `ndim`, or an error if it is negative or above `MAX_NDIM`. Several lanes count as one more dimension, since
+/// CAI has lanes as the last dimension of the shape.
 #[inline(always)]
 pub(super) fn check_ndim(ndim: i64, dtype: Dtype) -> Result<usize> {
     let most = MAX_NDIM - usize::from(dtype.lanes() > 1);

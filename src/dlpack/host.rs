@@ -21,7 +21,7 @@ use crate::error::{Error, Kind, Result};
 /// An array in host memory, with its owner.
 #[derive(Debug, Clone)]
 pub struct HostTensor {
-    /// The array. Its device has no meaning.
+    /// The array in host memory. Ignore the descriptor's device.
     pub array: Descriptor,
     /// Whether the tensor has a read-only flag. A legacy tensor has none.
     pub says_readonly: bool,

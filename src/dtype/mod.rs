@@ -177,14 +177,14 @@ impl Dtype {
         !self.element_bits().is_multiple_of(8)
     }
 
-    /// The bytes of `elements` elements side by side.
+    /// The size in bytes of `elements` elements side by side.
     #[doc(hidden)]
     pub fn bytes_of(self, elements: u64) -> u64 {
         let bits = u128::from(elements) * u128::from(self.element_bits());
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
-    /// The bits of one DLPack element, with all lanes.
+    /// The size in bits of one DLPack element with all lanes.
     #[doc(hidden)]
     pub const fn element_bits(self) -> u64 {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
@@ -243,7 +243,7 @@ impl Dtype {
         self.code
     }
 
-    /// DLPack's bits of one lane.
+    /// The size of one lane in bits, as DLPack has it.
     pub const fn bits(self) -> u8 {
         self.bits
     }
@@ -253,7 +253,7 @@ impl Dtype {
         self.lanes
     }
 
-    /// The bytes of one lane: CAI's item size.
+    /// The size of one lane in bytes: CAI's item size.
     pub const fn itemsize(self) -> i64 {
         (self.bits / 8) as i64
     }
@@ -266,7 +266,7 @@ impl Dtype {
         if self.is_shared() { (self.bits / 8) as u64 } else { 1 }
     }
 
-    /// The bytes of one DLPack element with all lanes. Packed elements are rounded up.
+    /// The size in bytes of one DLPack element with all lanes. For a packed element it is rounded up to whole bytes.
     pub const fn element_size(self) -> i64 {
         self.element_bits().div_ceil(8).cast_signed()
     }

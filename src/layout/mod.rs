@@ -313,12 +313,12 @@ fn no_size(size: i64) -> Error {
 struct Walk {
     element_size: i64,
     size: i64,
-    /// The bytes of a compact array of the dimensions seen so far. An empty dimension counts as 1.
+    /// The size in bytes of a compact array of the dimensions seen so far. An empty dimension counts as 1.
     bytes: i64,
     /// The next stride of a compact array.
     compact: i64,
     contiguous: bool,
-    /// The bytes reached below the first element, as a negative number.
+    /// The number of bytes reached below the first element, as a negative number.
     below: i64,
     above: i64,
     /// Whether an extent, a byte stride or the size is invalid. This counts in empty arrays as well.

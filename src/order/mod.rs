@@ -24,7 +24,7 @@ use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 /// An edge to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
-    /// Whether it belongs to the hand-over or to the end.
+    /// Whether the edge belongs to the hand-over or to the end.
     pub direction: Direction,
     /// The stream that an event is recorded on.
     pub from: Alive<'a>,
@@ -197,7 +197,7 @@ pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     Ok(reached)
 }
 
-/// Drops marks that nobody needs any more.
+/// Gives the events of `marks` back to the driver. Nobody needs these marks any more.
 pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     if let Ok(driver) = driver.get() {
         for mark in marks {
@@ -206,7 +206,7 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// Where `stream` is: its own place, or for a handle the GPU that the driver names.
+/// Returns the place of `stream`. For a handle, the driver is asked which GPU the stream is on.
 pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
     let Stream::Handle(_) = stream.stream() else { return Ok(place) };
@@ -218,7 +218,7 @@ pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     Ok(if ordinal == place.ordinal { place } else { Place::gpu(ordinal) })
 }
 
-/// Refuses a stream whose device is not that of its place.
+/// Returns an error if `stream` is on another GPU than its place says.
 pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     let (ordinal, expected) = (place_of(driver, stream)?.ordinal, stream.place().ordinal);
     if ordinal == expected {
@@ -267,7 +267,7 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
 pub struct Purpose {
     /// The name of the call that makes the edge.
     pub door: &'static str,
-    /// Whether it is the hand-over or the end.
+    /// Whether the call is the hand-over or the end.
     pub direction: Direction,
 }
 
