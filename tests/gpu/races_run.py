@@ -21,13 +21,12 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "perturb_programs"))
 
-from all import HERE, programs
+from all import HERE, run_all
 
 SIDES = "the write", "the read"
 BY_HOST = {"numpy_on_pinned", "torch_pinned_reuse"}
@@ -195,17 +194,7 @@ def main() -> None:
     parser.add_argument("--host", action="store_true", help="--host for all, not two alone")
     parser.add_argument("--to", metavar="FILE", help="also add the lines to this file")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
-    asked = parser.parse_args()
-    every, found = All(asked), programs()
-    if absent := set(asked.names) - {name for name, _ in found}:
-        parser.error(f"no program whose libraries are installed: {', '.join(sorted(absent))}")
-    chosen = [one for one in found if not asked.names or one[0] in asked.names]
-    threading.Thread(target=every.end, daemon=True).start()
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        for name, kind in chosen:
-            pool.submit(every.run, name, kind)
-    print(f"{len(chosen)} programs, {every.wrong} not as expected")
-    sys.exit(bool(every.wrong))
+    run_all(parser, All)
 
 
 if __name__ == "__main__":

@@ -171,11 +171,7 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_perturb(made: argparse.ArgumentParser) -> None:
-    made.epilog = (
-        "Such as: cai-bridge perturb --seeds 4 -- python train.py. "
-        "Exit status: 0 same, 1 differs, 2 if it could not judge."
-    )
+def _add_program(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "command",
         # Everything after `--` belongs to the program, including options.
@@ -183,6 +179,14 @@ def _add_perturb(made: argparse.ArgumentParser) -> None:
         metavar="-- program ...",
         help="the program and its arguments",
     )
+
+
+def _add_perturb(made: argparse.ArgumentParser) -> None:
+    made.epilog = (
+        "Such as: cai-bridge perturb --seeds 4 -- python train.py. "
+        "Exit status: 0 same, 1 differs, 2 if it could not judge."
+    )
+    _add_program(made)
     made.add_argument(
         "--seeds",
         type=int,
@@ -232,12 +236,7 @@ def _add_races(made: argparse.ArgumentParser) -> None:
         "Such as: cai-bridge races -- python train.py. "
         "Exit status: 0 no race proven, 1 a race, 2 if it could not judge."
     )
-    made.add_argument(
-        "command",
-        nargs=argparse.REMAINDER,
-        metavar="-- program ...",
-        help="the program and its arguments",
-    )
+    _add_program(made)
     made.add_argument(
         "--match",
         default="",

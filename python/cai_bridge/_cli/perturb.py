@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
-import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +14,6 @@ from .progress import Progress
 from .race import Race
 from .schedule import Schedule, begun, chosen
 from .text import escaped, line
-
-_WRITE = "cai-bridge perturb [options] --"
 
 
 @dataclass
@@ -238,15 +232,9 @@ def run(
 ) -> int:
     """Judge a program, print what came of it, and return the exit status."""
     output.check_asked(path)
-    command = command[1:] if command[:1] == ["--"] else command
-    if not command:
-        raise UsageError(f"got no program; write: {_WRITE} python train.py")
-    if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
-        raise UsageError(
-            f"{command[0]} is no program; write: {_WRITE} python {shlex.join(command)}"
-        )
+    words = perturbed.command_of(command, "perturb")
     _check(seeds, match, tolerance, delay, timeout)
-    program = Program(tuple(command), compare, match, tolerance, delay, timeout)
+    program = Program(words, compare, match, tolerance, delay, timeout)
     with Progress(None) as progress:
         done = -1
 
@@ -278,16 +266,12 @@ def _check(
 ) -> None:
     if seeds is not None and seeds < 1:
         raise UsageError(f"--seeds: got {seeds}; allowed: 1 or more")
-    try:
-        re.compile(match)
-    except re.error as error:
-        raise UsageError(f"--match: got {match!r} ({error}); allowed: an expression") from error
+    perturbed.check_match(match)
     if not 0 <= tolerance < 1:
         raise UsageError(f"--tolerance: got {tolerance}; allowed: 0 or more, and less than 1")
     if not 0.001 <= delay <= 10:
         raise UsageError(f"--delay: got {delay}; allowed: 0.001 to 10 seconds")
-    if timeout is not None and not 0 < timeout < math.inf:
-        raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
+    perturbed.check_timeout(timeout)
 
 
 _COLUMNS = ("run", "result", "time", "operations", "late", "gates", "opened", "not delayed")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -37,6 +39,31 @@ _PATIENCE = 60, 10
 no limit: what makes work late may keep a program waiting for itself."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNTS = ("seen", "late", "gates", "opened", "captured", "host_waits", "failed")
+
+
+def command_of(words: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return the program and its arguments, as the command `name` was given them."""
+    write = f"write: cai-bridge {name} [options] --"
+    words = words[1:] if words[:1] == ["--"] else words
+    if not words:
+        raise UsageError(f"got no program; {write} python train.py")
+    if words[0].endswith(".py") and not os.access(words[0], os.X_OK):
+        raise UsageError(f"{words[0]} is no program; {write} python {shlex.join(words)}")
+    return tuple(words)
+
+
+def check_match(match: str) -> None:
+    """Refuse what is no regular expression."""
+    try:
+        re.compile(match)
+    except re.error as error:
+        raise UsageError(f"--match: got {match!r} ({error}); allowed: an expression") from error
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Refuse a time that is no time."""
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
 
 
 @dataclass(frozen=True)

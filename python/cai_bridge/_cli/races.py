@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import os
-import re
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import output, perturbed, recorded, showing
-from .exits import FAILED, OK, USAGE, UsageError
+from .exits import FAILED, OK, USAGE
 from .pair import Pair
 from .perturbed import Program, Run
 from .progress import Progress
 from .text import escaped, line
 
-_WRITE = "cai-bridge races [options] --"
 _MOST = 500
 """So many launches are compared in the second run."""
 _CRASHES = 3
@@ -216,20 +211,10 @@ def run(
 ) -> int:
     """Judge a program, print what came of it, and return the exit status."""
     output.check_asked(path)
-    command = command[1:] if command[:1] == ["--"] else command
-    if not command:
-        raise UsageError(f"got no program; write: {_WRITE} python train.py")
-    if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
-        raise UsageError(
-            f"{command[0]} is no program; write: {_WRITE} python {shlex.join(command)}"
-        )
-    try:
-        re.compile(match)
-    except re.error as error:
-        raise UsageError(f"--match: got {match!r} ({error}); allowed: an expression") from error
-    if timeout is not None and not 0 < timeout < math.inf:
-        raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
-    program = Program(tuple(command), timeout=timeout)
+    words = perturbed.command_of(command, "races")
+    perturbed.check_match(match)
+    perturbed.check_timeout(timeout)
+    program = Program(words, timeout=timeout)
     with Progress(None) as progress:
         done = -1
 

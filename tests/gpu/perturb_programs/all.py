@@ -22,8 +22,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 NO_PROGRAMS = {"all", "common", "training"}
@@ -119,8 +121,13 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.2, help="seconds (default: 0.2)")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds (default: 3600)")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
+    run_all(parser, All)
+
+
+def run_all(parser: argparse.ArgumentParser, kind_of: Callable[[argparse.Namespace], Any]) -> None:
+    """Run the programs that the command line names, several at a time, and exit."""
     asked = parser.parse_args()
-    every, found = All(asked), programs()
+    every, found = kind_of(asked), programs()
     if absent := set(asked.names) - {name for name, _ in found}:
         parser.error(f"no program whose libraries are installed: {', '.join(sorted(absent))}")
     chosen = [one for one in found if not asked.names or one[0] in asked.names]

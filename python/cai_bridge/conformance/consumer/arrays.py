@@ -96,7 +96,7 @@ def before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Any:
         contents = x.contents()
         part = attempt(c.take, x.first_item())
         needs(not isinstance(part, Refusal), f"a part of it is {part}")
-        # What is written beside an item, the requirement of unwritten arrays tells.
+        # A write beside the items is judged by the requirement about unwritten arrays.
         lab.synchronize()
         lab.store(x.memory.ptr, contents)
         return part

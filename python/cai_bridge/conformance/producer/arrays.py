@@ -81,7 +81,7 @@ def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
         raise
     except Exception as refused:
         if isinstance(refused, BufferError) and not wishes["max_version"] and has_versioned(x):
-            # Of which dlpack-legacy tells.
+            # The requirement dlpack-legacy judges these capsules.
             raise NotApplicableError(f"legacy capsules are refused: {refused}") from None
         if wishes.get("stream") != 1:
             raise
