@@ -256,7 +256,7 @@ fn pending() -> Option<&'static Pending> {
 
 /// How many pending ends a call checks: more than a call adds, few enough that a call stays fast with thousands
 /// pending.
-const AT_A_CALL: Most = Most { lanes: 4, questions: 4 };
+const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
 /// How many a call checks at its end, if it left an end pending: that end is the last in turn.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
