@@ -237,6 +237,20 @@ def test_work_on_streams_without_names_is_judged(lab: Any) -> None:
     assert verdict("cai-stream").evidence.startswith(told)
 
 
+def test_a_dict_of_version_2_fails_also_beside_the_adapters_own_late(lab: Any) -> None:
+    class Older(Unnamed):
+        class Two(Cai, Array):
+            @property
+            def __cuda_array_interface__(self) -> dict[str, Any]:
+                entries = {**super().__cuda_array_interface__, "version": 2}
+                return {key: one for key, one in entries.items() if key != "stream"}
+
+        array = Two
+
+    found = check_producer(Older, lab=lab, only="cai-version")["cai-version"]
+    assert (found.outcome, found.evidence) == ("failed", "version is 2, which has no stream")
+
+
 def test_a_copy_in_memory_of_the_host_is_served(lab: Any) -> None:
     class Host(Library):
         dtypes = ("float32",)

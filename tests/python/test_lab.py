@@ -278,6 +278,13 @@ def test_how_long_it_took_is_told_in_milliseconds(lab: Any) -> None:
     assert watch.waited
 
 
+@pytest.mark.parametrize("pending", [True, False])
+def test_a_host_that_was_slow_has_not_waited_for_what_still_holds(lab: Any, pending: bool) -> None:
+    with GpuLab.watched(lab, SimpleNamespace(pending=pending)) as watch:
+        time.sleep(0.002)
+    assert watch.waited is not pending
+
+
 class Counting(Driver):
     """A driver that counts what it makes, and notes what it ends."""
 

@@ -167,10 +167,10 @@ class SimulatedLab(Lab):
             self.cuda.clear_faults()
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[Watch]:
+    def watched(self, hold: Hold | None = None) -> Iterator[Watch]:
         """Look at the driver calls that are made meanwhile."""
         before = self._calls_so_far()
-        with super().watched() as watch:
+        with super().watched(hold) as watch:
             yield watch
         watch.waited = any(
             wait in one.call for one in self.cuda.calls[before:] for wait in HOST_WAITS

@@ -71,8 +71,8 @@ def cai_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     expect(is_int(version), f"version is {version!r}")
     if version < 3 and can_be_late(p):
         # Who waits on the host needs no stream.
-        late = laid_pending(p, lab, Case(), 1.0)
-        with p.entered(late.current), lab.watched() as watch:
+        late = laid_pending(p, lab, Case(layout="1-D"), 1.0)
+        with p.entered(late.current), lab.watched(late.hold) as watch:
             cai_of(late.array)
         lab.synchronize()
         needs(not watch.waited, f"version is {version}, and the host has waited")

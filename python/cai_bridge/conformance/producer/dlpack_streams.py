@@ -89,8 +89,8 @@ def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         late, mine = laid_pending(p, lab, case, value), lab.stream()
         speaks_dlpack(late.array)
         kept = earlier(case, late.array, asked_on, mine.handle)
-        with p.entered(late.current), lab.watched() as watch:
-            pending = late.hold.pending
+        pending = late.hold.pending
+        with p.entered(late.current), lab.watched(late.hold) as watch:
             capsule = asked_on(late.array, mine.handle, case)
         needs(capsule is not None, "it takes no stream but None")
         if pending:
