@@ -4,11 +4,12 @@
         [pytest's arguments ...]
 
 Run from the checkout, with `cai_bridge` importable. `--processes 0` runs all in one process. Tests
-marked `alone` measure times or free memory: they run last, one by one. What was skipped is printed
-by its reason, then one line of figures. `--spread 4` gives each process one of 4 GPUs. Arguments
-that name tests choose those, of all GPU tests otherwise. Without arguments for pytest
-tests/gpu/LAST.md says what came of it; `--commit` is for a tree without a repository, and the
-variable COMMIT is as good. Exits with 1 if a test failed, with 2 if none ran.
+marked `alone` measure times or free memory: they run last, one by one on each GPU. What was skipped
+is printed by its reason, then one line of figures. `--spread 4` gives each process one of 4 GPUs;
+what needs two GPUs runs behind the others, where all are seen. Arguments that name tests choose
+those, of all GPU tests otherwise. Without arguments for pytest tests/gpu/LAST.md says what came of
+it; `--commit` is for a tree without a repository, and the variable COMMIT is as good. Exits with 1
+if a test failed, with 2 if none ran.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .figures import Figures, page, read
+from .figures import Figures, page, read, skipped_for
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -35,7 +36,9 @@ def run(processes: int, marked: str, arguments: list[str], report: Path) -> Figu
     """Run the tests that `marked` chooses; pytest's own lines go to the terminal."""
     command = [sys.executable, "-m", "pytest", *OPTIONS, "-m", marked, f"--junitxml={report}"]
     if processes:
-        command += ["-n", str(processes), "--dist", "loadfile"]
+        # A file's tests share what they set up; those that run alone are few and long.
+        dist = "worksteal" if marked == "alone" else "loadfile"
+        command += ["-n", str(processes), "--dist", dist]
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     began = time.monotonic()
     code = subprocess.run([*command, *arguments], cwd=ROOT, env=env, check=False).returncode
@@ -74,13 +77,21 @@ def main() -> None:
     parser.add_argument("--last", type=Path, default=HERE / "LAST.md", help="where figures go")
     asked, arguments = parser.parse_known_args()
     named = any((ROOT / one.partition("::")[0]).exists() for one in arguments)
-    if asked.spread:
-        os.environ["SPREAD_OVER_GPUS"] = str(asked.spread)
     tests = arguments if named else ["tests/gpu", *arguments]
     with tempfile.TemporaryDirectory() as folder:
-        beside = run(asked.processes, "not alone", tests, Path(folder) / "beside.xml")
-        alone = run(0, "alone", tests, Path(folder) / "alone.xml")
-    both = beside + alone
+        beside_xml, alone_xml, whole_xml = (
+            Path(folder) / f"{name}.xml" for name in ("beside", "alone", "whole")
+        )
+        if asked.spread:
+            os.environ["SPREAD_OVER_GPUS"] = str(asked.spread)
+        beside = run(asked.processes, "not alone", tests, beside_xml)
+        alone = run(asked.spread or 0, "alone", tests, alone_xml)
+        both = beside + alone
+        if asked.spread:
+            del os.environ["SPREAD_OVER_GPUS"]
+            need_two = [*skipped_for("one GPU", beside_xml), *skipped_for("one GPU", alone_xml)]
+            if need_two:
+                both = both.without("one GPU") + run(0, "", need_two, whole_xml)
     print("\n".join(both.skips()))
     line = f"{both} ({asked.processes} processes {beside.took_s:.0f} s, alone {alone.took_s:.0f} s)"
     if not both.passed + both.failed:

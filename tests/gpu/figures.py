@@ -7,7 +7,7 @@ import importlib.metadata
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,6 +44,11 @@ class Figures:
             f"{self.expected} xfailed in {self.took_s:.0f} s"
         )
 
+    def without(self, reason: str) -> Figures:
+        """Leave out what was skipped for a reason that begins so."""
+        left = {why: count for why, count in self.skipped.items() if not why.startswith(reason)}
+        return replace(self, skipped=Counter(left))
+
     def skips(self) -> list[str]:
         """List what was skipped by its reason, the most first, in ten lines at most."""
         reasons = self.skipped.most_common()
@@ -71,6 +76,19 @@ def read(report: Path, took_s: float) -> Figures:
             figures.skipped[" ".join(skip.get("message", "").split())] += 1
     figures.passed, figures.failed = len(passed - failed), len(failed)
     return figures
+
+
+def skipped_for(reason: str, report: Path) -> list[str]:
+    """Name the tests that were skipped for a reason that begins so, as pytest takes them."""
+    cases = [
+        case
+        for case in ElementTree.parse(report).iter("testcase")
+        for skip in case.iter("skipped")
+        if skip.get("message", "").startswith(reason)
+    ]
+    return [
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}" for case in cases
+    ]
 
 
 def page(figures: Figures, line: str, machine: str, commit: str, options: str = "") -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu.figures import Figures, page, read
+from gpu.figures import Figures, page, read, skipped_for
 from gpu.since import changed, complaint, said
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +46,9 @@ def test_each_test_is_counted_once_by_its_outcome(tmp_path: Path, beside: tuple[
     first, second = figures.skips()
     assert first == "skipped 3: two GPUs are needed"
     assert second.startswith("skipped 1: could not import 'no_such_library'")
+    assert figures.without("two GPUs").skipped.total() == 1
+    names = skipped_for("two GPUs", report)
+    assert names == [f"test_it.py::test_skips[{n}]" for n in range(3)]
 
 
 def test_the_reasons_of_skips_are_ten_lines_at_most() -> None:
