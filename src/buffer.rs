@@ -37,8 +37,8 @@ impl Buffer {
     /// The buffer of a copy without elements.
     pub const NONE: Self = Self { ptr: 0, context: None, pooled: true };
 
-    /// A copy of `array`, queued on `on`. After the allocation `before` makes `on` wait for the stream on which the
-    /// array is ready. The copy, or a part of it, may be queued from then on.
+    /// Queues a copy of `array` on `on`. After the allocation `before` makes `on` wait for the stream on which the
+    /// array is ready. If `before` fails, or a copy fails, the memory is freed.
     pub fn filled(
         driver: &Handle,
         array: &Descriptor,

@@ -12,7 +12,7 @@ use crate::layout::Layout;
 /// The largest pitch that CUDA accepts: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device since compute capability 2.0.
 pub const MAX_PITCH: i64 = i32::MAX as i64;
 
-/// Rows of a single element must save this factor of calls to be used.
+/// Rows of a single element are used only if they save more than this factor of calls.
 const FEWER: i64 = 8;
 
 /// Where the rows of a block are.
@@ -215,7 +215,7 @@ fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     together(axes)
 }
 
-/// Merges those of `axes` that continue each other evenly in the source and in the target.
+/// Merges axes that continue each other evenly in the source and in the target.
 fn together(axes: Vec<Axis>) -> Vec<Axis> {
     let mut made: Vec<Axis> = Vec::with_capacity(axes.len());
     for inner in axes {

@@ -1,5 +1,5 @@
-//! **CUDA kernels in Rust, called from Python with the arrays of any library.** Functions take arrays of PyTorch,
-//! CuPy, JAX, Numba and every other library that speaks DLPack or the CUDA Array Interface, and return arrays that
+//! **CUDA kernels in Rust, called from Python with the arrays of any library.** Functions take the arrays of PyTorch,
+//! CuPy, JAX, Numba and every other library that speaks DLPack or the CUDA Array Interface. They return arrays that
 //! speak both. Nothing is copied and the host does not wait. Work on either side waits for work on the other.
 //!
 //! # The protocols by themselves

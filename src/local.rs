@@ -1,8 +1,8 @@
 //! Thread-local values.
 //!
-//! Foreign code may call the bridge while its thread ends: the destructor of a C++ `thread_local`, or of a pthread
-//! key, may call a deleter. By then Rust has dropped some of the thread's values, and [`LocalKey::with`] panics. Here
-//! every access says what holds without the value. `clippy.toml` refuses the standard library's own spellings.
+//! Foreign code may call the bridge while its thread ends: the destructor of a C++ `thread_local`, or of a pthread key,
+//! may call a deleter. By then Rust has dropped some of the thread's values, and [`LocalKey::with`] panics. The
+//! accessors here return `None` instead. `clippy.toml` forbids the standard library's own accessors.
 
 use std::cell::Cell;
 use std::fmt;

@@ -91,10 +91,8 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
         if !pool.streams.is_empty() {
             return Ok::<_, Error>(pool.context.new_stream()?);
         }
-        // With the first stream cudarc starts to order slices between streams, and makes the host wait for the
-        // device,
+        // With the first stream cudarc starts to order slices between streams, and makes the host wait for the device,
         // unless it tracks no events.
-        // SAFETY: this pool made the context, which has no slice yet.
         unsafe { pool.context.disable_event_tracking() };
         let stream = pool.context.new_stream();
         // SAFETY: as above.
@@ -163,7 +161,7 @@ unsafe fn launch_unlocked(
     slots: &[Slot],
 ) -> Result<()> {
     let numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
-    // The driver reads as many bytes of each argument as the kernel's parameter has, and writes none.
+    // The driver reads each argument by the size of the kernel's parameter, and writes to none.
     let place = |(slot, number): (&Slot, &[u8; 8])| match slot {
         Slot::Value(value, _) => Arc::as_ptr(value).cast::<c_void>().cast_mut(),
         _ => number.as_ptr().cast::<c_void>().cast_mut(),

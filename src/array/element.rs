@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 /// #[repr(transparent)]
 /// struct Bf16(u16);
 ///
-/// // SAFETY: two bytes, as bfloat16 has, of which all are values.
+/// // SAFETY: the type has two bytes, like bfloat16, and any two bytes are a valid value.
 /// unsafe impl Element for Bf16 {
 ///     const NAME: &'static str = "bfloat16";
 /// }

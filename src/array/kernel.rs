@@ -94,7 +94,7 @@ impl Kernel {
     /// # Examples
     ///
     /// ```
-    /// // In your crate the feature "nvrtc" of cudarc, and: use cudarc::nvrtc::compile_ptx;
+    /// // Turn on cudarc's feature "nvrtc" in your crate, and add: use cudarc::nvrtc::compile_ptx;
     /// # struct Ptx;
     /// # impl Ptx { fn to_src(&self) -> String { String::new() } }
     /// # fn compile_ptx(_: &str) -> Result<Ptx, std::fmt::Error> { panic!("no NVRTC") }

@@ -26,9 +26,9 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     /// as the address of its first element. It touches only the views' memory, and writes only the mutable views.
     /// Views of two arrays may overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
     ///
-    /// Work on one array, its clones and its parts is in order, whichever scopes queue it. The crate does not know
-    /// that two separately imported arrays overlap. Other scopes that have not ended must not work on such an
-    /// overlapping array, unless both only read.
+    /// Work on one array, its clones and its parts is in order, whichever scopes queue it. The crate does not know that
+    /// two separately imported arrays overlap. Scopes that work on overlapping arrays must end before the next begins,
+    /// unless all of them only read.
     ///
     /// # Errors
     ///

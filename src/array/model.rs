@@ -223,8 +223,8 @@ impl Scope {
     }
 }
 
-/// Runs `all` at once, one of them on this thread, and checks the result. Two threads are interrupted three times at
-/// most, three threads once: each takes seconds.
+/// Runs `all` at the same time, one of them on this thread, and checks the result. To keep a model to seconds, loom
+/// interrupts two threads at most three times, and three threads once.
 fn at_once(all: &'static [Does]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });

@@ -49,19 +49,19 @@ use crate::error::{Error, Kind, Result};
 /// ```
 ///
 /// ```compile_fail,E0521
-/// // A view on another stream than the one that it was ordered on.
+/// // A view used in another scope than its own.
 /// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
 /// fn wrong(a: &DeviceStream, b: &DeviceStream, k: &'static Kernel, x: &Array) -> Result<(), Error> {
 ///     scope(a, |a| {
 ///         let view = x.on(a)?.view::<f32>()?;
-///         // SAFETY: not the point here.
+///         // SAFETY: this never runs.
 ///         scope(b, |b| unsafe { b.launch(k, Grid::cover(1, 1), (&view,)) })
 ///     })
 /// }
 /// ```
 ///
 /// ```compile_fail,E0499
-/// // Two views of one array that may be written.
+/// // Two writable views of one array.
 /// # use cai_bridge::{ArrayMut, DeviceStream, Error, scope};
 /// fn wrong(stream: &DeviceStream, x: &mut ArrayMut) -> Result<(), Error> {
 ///     scope(stream, |s| {

@@ -172,7 +172,7 @@ impl Array {
     /// }
     ///
     /// fn shared(weights: &Arc<Weights>) -> Result<Array, Error> {
-    ///     // SAFETY: the slice's own address, and it is written by nobody.
+    ///     // SAFETY: the address is the slice's own, and nobody writes to the slice.
     ///     unsafe { Array::from_device_ptr(Arc::clone(weights)) }
     /// }
     /// ```
@@ -202,7 +202,7 @@ impl Array {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let context = CudaContext::new(0)?;
-    /// // SAFETY: written before it is read.
+    /// // SAFETY: the memory is written before it is read.
     /// let pinned = unsafe { context.alloc_pinned::<f32>(16) }?;
     /// let x = Array::from_pinned(pinned, &context.default_stream())?;
     /// # Ok(())
@@ -236,7 +236,7 @@ impl Array {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let context = CudaContext::new(0)?;
-    /// // SAFETY: written before it is read.
+    /// // SAFETY: the memory is written before it is read.
     /// let managed = unsafe { context.alloc_unified::<f32>(16, true) }?;
     /// let x = Array::from_managed(managed, &context.default_stream())?;
     /// # Ok(())

@@ -54,8 +54,8 @@ struct User {
     writes: bool,
     /// Whether the scope must wait for the producer before its next work.
     behind: bool,
-    /// Whether Python has the memory. All that Python does ends up on the producer's stream, at a time that nobody
-    /// reports.
+    /// Whether Python has the memory. Python's work ends up on the producer's stream, at a time that the crate does not
+    /// learn.
     shown: bool,
     /// The memory that the scope has lent and not taken back yet.
     lent: Vec<Arc<dyn Lent>>,
@@ -205,7 +205,7 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// The scopes that work on the stream `to`, outside of any scope, must be ordered with. Lent memory is refused as
+    /// For work on the stream `to` outside any scope: the scopes that it must be ordered with. Refuses lent memory, as
     /// in a scope.
     pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
@@ -223,7 +223,7 @@ fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
     Err(Error::new(Kind::Borrowed, format!("{what} on {on}, borrowed on {by}")))
 }
 
-/// The users that must be in order with new work; `writes` says whether that work writes.
+/// The users whose work must be in order with new work; `writes` says whether the new work writes.
 fn met(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Arc<RustStream>> {
     let is_other = |user: &&User| but.is_none_or(|scope| !user.is(scope));
     let meets = |user: &&User| user.meets(writes);

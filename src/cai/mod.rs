@@ -9,13 +9,13 @@
 //! use cai_bridge::stream::{Ready, Stream, Thread};
 //! use cai_bridge::{Descriptor, Device};
 //!
-//! // A dict's entries in: every column but the last of two rows, of which one is pending on a stream.
+//! // A dict's entries: two rows of four floats without the last column, pending on the legacy default stream.
 //! let fields = Fields {
 //!     shape: [2, 3].into_iter().collect(),
 //!     typestr: "<f4",
 //!     data: (0x7f00_0000, false),
 //!     strides: Some([16, 4].into_iter().collect()),
-//!     version: VERSION, // 3, or one before it
+//!     version: VERSION, // 3; 0 to 2 are accepted too
 //!     stream: Some(1),
 //!     structured: false,
 //! };
@@ -23,11 +23,11 @@
 //! assert_eq!(decoded.claim, Claim::Stated(Ready::On(Stream::Legacy)));
 //! assert_eq!((layout.strides(), layout.is_contiguous()), (&[4, 1][..], false));
 //!
-//! // The device is not in the dict: the driver knows it by the pointer.
+//! // A dict names no device. Ask the driver which device the pointer is on.
 //! let (ptr, dtype) = (decoded.ptr, decoded.dtype);
 //! let array = Descriptor::new(ptr, dtype, (layout, decoded.reach), Device::cuda(0), decoded.readonly)?;
 //!
-//! // And out.
+//! // Back to a dict's entries.
 //! let entries = encode(&array, Ready::Nothing, Thread::current())?;
 //! assert_eq!((entries.typestr, entries.data, entries.stream), ("<f4", (0x7f00_0000, false), None));
 //! assert_eq!(entries.shape.collect::<Vec<_>>(), [2, 3]);

@@ -69,9 +69,9 @@ pub fn check_version(version: DLPackVersion) -> Result<()> {
 ///
 /// /// # Safety
 /// ///
-/// /// A tensor of C's, or NULL.
+/// /// `tensor` is NULL or points to an initialised tensor.
 /// unsafe fn taken(tensor: *const DLManagedTensor) -> Option<Result<Descriptor, Error>> {
-///     // SAFETY: the caller's.
+///     // SAFETY: the caller vouches for the tensor.
 ///     (!tensor.is_null()).then(|| unsafe { decode::legacy(tensor) })
 /// }
 /// ```
@@ -101,8 +101,7 @@ fn explained(error: Error, tensor: &DLTensor) -> Error {
     Error::new(Kind::CapsuleName, got)
 }
 
-/// Refuses a copy where the caller asked an object for its own memory: the object would not see what is written to a
-/// copy.
+/// Refuses a tensor that is marked as a copy: the producer would not see writes to it.
 #[doc(hidden)]
 pub fn check_own(flags: DlpackFlags) -> Result<()> {
     if flags.contains(DlpackFlags::IS_COPIED) {
@@ -122,9 +121,9 @@ pub fn check_own(flags: DlpackFlags) -> Result<()> {
 ///
 /// /// # Safety
 /// ///
-/// /// A tensor of C's.
+/// /// `tensor` points to an initialised tensor.
 /// unsafe fn taken(tensor: *const DLManagedTensorVersioned) -> Result<Descriptor, Error> {
-///     // SAFETY: the caller's.
+///     // SAFETY: the caller vouches for the tensor.
 ///     unsafe { decode::versioned(tensor) }.map(|(array, _flags)| array)
 /// }
 /// ```

@@ -71,8 +71,8 @@ pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
-/// A managed tensor of either kind for a copy made for its consumer. `keep` owns the copy's memory. `on_host` says
-/// that this memory is the host's, and not the descriptor's device's.
+/// A managed tensor of either kind for a copy made for its consumer. `keep` owns the copy's memory. With `on_host` the
+/// copy is in host memory, otherwise on the array's device.
 #[doc(hidden)]
 pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -82,8 +82,8 @@ pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
 }
 
-/// A managed tensor of either kind for the array's own memory. `on_host` hands it out as host memory. The caller
-/// refuses what a legacy tensor cannot express.
+/// A managed tensor of either kind for the array's own memory. With `on_host` the tensor's device is the CPU. The
+/// caller refuses what a legacy tensor cannot express.
 #[doc(hidden)]
 pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,

@@ -101,8 +101,8 @@ impl Table {
         }
     }
 
-    /// What `x` describes now, by the table of its type. The producer owns the memory. It is valid as long as the
-    /// caller holds `x` and runs no code of its library.
+    /// A descriptor of `x` as it is now, read through the table of its type. The producer owns the memory. The
+    /// descriptor is valid as long as the caller holds `x` and runs no code of its library.
     pub fn borrow(self, x: &Bound<'_, PyAny>) -> PyResult<Result<Descriptor>> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).dltensor_from_py_object_no_sync };
@@ -224,7 +224,7 @@ pub fn import_managed<T: Exchange>(
     T::import(py, managed, array)
 }
 
-/// The answer of `exchange_producer!`; no stream for memory other than CUDA's.
+/// The stream that `exchange_producer!` reports. NULL for CPU memory, which has no stream.
 pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*mut c_void> {
     match Device::from_dlpack(device.device_type.0, device.device_id) {
         Ok(device) => T::work_stream(py, device).map(|stream| stream as *mut c_void),

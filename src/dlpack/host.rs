@@ -53,7 +53,7 @@ impl HostTensor {
         }
     }
 
-    /// Reads an owned tensor. Refuses memory outside the host, and copies.
+    /// Reads an owned tensor. Refuses a tensor outside host memory, and a tensor that is a copy.
     pub fn of(managed: ImportedDlpack) -> Result<Self> {
         let (tensor, header) = match &managed {
             // SAFETY: the structure is initialised (`Managed::from_raw`), and lives as long as `managed`.

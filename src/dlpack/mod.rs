@@ -1,16 +1,15 @@
 //! DLPack 1.3: a tensor's fields, and with the feature `dlpack` managed tensors by dlpark.
 //!
 //! [`Fields`] holds a tensor's values. [`Fields::decode`] checks them, and [`Fields::of`] makes them. They need no
-//! feature, no
-//! Python and no driver, and fit any declaration of `DLTensor`. The specification is
-//! [`dlpack.h`](https://dmlc.github.io/dlpack/latest/c_api.html) and its
-//! [Python page](https://dmlc.github.io/dlpack/latest/python_spec.html).
+//! feature, no Python and no driver, and fit any declaration of `DLTensor`. The specification is
+//! [`dlpack.h`](https://dmlc.github.io/dlpack/latest/c_api.html) and its [Python
+//! page](https://dmlc.github.io/dlpack/latest/python_spec.html).
 //!
 //! ```
 //! use cai_bridge::Device;
 //! use cai_bridge::dlpack::Fields;
 //!
-//! // Columns of a matrix of rows, as another library has put them into a `DLTensor`.
+//! // The transpose of a row-major matrix, as another library describes it in a `DLTensor`.
 //! let array = Fields {
 //!     data: 0x7f00_0000,
 //!     device: (2, 0),    // kDLCUDA
@@ -26,7 +25,7 @@
 //! assert_eq!((array.ptr(), array.dtype().typestr(), array.device()), (0x7f00_0100, "<f4", Device::cuda(0)));
 //! assert!(!array.layout().is_contiguous());
 //!
-//! // And out.
+//! // Back to the fields of a tensor.
 //! let said = Fields::of(&array);
 //! assert_eq!((said.data, said.byte_offset, said.strides), (0x7f00_0100, 0, Some(&[1, 3][..])));
 //! # Ok::<(), cai_bridge::Error>(())

@@ -22,7 +22,7 @@ pub enum Route<'a> {
     },
     /// Into host memory, from its first byte on.
     Host(&'a Arc<HostMemory>),
-    /// From pageable host memory. The driver has read it when the call returns. One run of bytes.
+    /// From pageable host memory, one run of bytes. The driver has read all of them when the call returns.
     FromHost(&'a Arc<HostMemory>),
 }
 

@@ -40,7 +40,7 @@ impl Handle {
         }
     }
 
-    /// CUDA's driver, if this is CUDA's.
+    /// CUDA's driver; `None` for a simulated device.
     #[inline]
     pub fn cuda(&self) -> Option<Result<&'static Cuda>> {
         matches!(self, Self::Cuda).then(Cuda::get)

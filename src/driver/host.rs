@@ -1,4 +1,4 @@
-//! Host memory by address: for copies on the CPU, from the bridge or another owner, and for the simulated device.
+//! Blocks of host memory, used by address: for copies on the CPU, and as the simulated device's memory.
 //!
 //! Addresses are handed out, and their holders may write at any time, like a device. So the bridge never makes a
 //! reference to the bytes, and only copies them.

@@ -8,7 +8,7 @@
 //! assert_eq!((float.code(), float.bits(), float.lanes()), (2, 32, 1));
 //! assert_eq!(Dtype::from_dlpack(2, 32, 1)?.typestr(), "<f4");
 //!
-//! // NumPy has no letters for these: the name has to come from elsewhere.
+//! // NumPy has no letter for bfloat16, so the caller must name the type.
 //! assert_eq!(Dtype::from_dlpack(4, 16, 1)?.typestr(), "<V2");
 //! assert_eq!(Typestr::parse("<V2")?.resolve("<V2", Some("bfloat16"))?.name(), "bfloat16");
 //!
@@ -16,11 +16,10 @@
 //! assert_eq!(refused.kind(), cai_bridge::ErrorKind::BigEndian);
 //! # Ok::<(), cai_bridge::Error>(())
 //! ```
-//!
-//! A type is a row of `tests/data/dtype.toml`; `table.rs` is generated from that file. The typestr is that of
-//! [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html). NumPy has no letters for
-//! bfloat16 and the 8-bit floats. They travel as `<V2` and `|V1`, as PyTorch and CuPy export them. The bridge never
-//! guesses which type such a typestr means: its name must come from elsewhere.
+//! A type is a row of `tests/data/dtype.toml`; `table.rs` is generated from that file. The typestr is that of [NumPy's
+//! array interface](https://numpy.org/doc/stable/reference/arrays.interface.html). NumPy has no letters for bfloat16
+//! and the 8-bit floats. They travel as `<V2` and `|V1`, as PyTorch and CuPy export them. The bridge never guesses
+//! which type such a typestr means: the object or the caller must name it.
 //!
 //! Only DLPack has elements narrower than a byte. Only the CUDA Array Interface has dates, structured types and the
 //! other byte order. Such types pass unchanged within their protocol, and the other protocol refuses them.

@@ -72,7 +72,7 @@ impl Typestr {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
         match letter {
             'O' | 't' => None,
-            // An incomplete unit.
+            // A unit whose bracket is not closed.
             _ if digits.contains('[') && !digits.ends_with(']') => None,
             'U' => size.checked_mul(4),
             _ => Some(size),
@@ -80,7 +80,7 @@ impl Typestr {
         .filter(|size| *size > 0)
     }
 
-    /// Whether the typestr names some type of the same size as `dtype`, in this machine's byte order.
+    /// Whether the typestr can be a type with the size of `dtype`, in this machine's byte order.
     #[doc(hidden)]
     pub fn has_bytes_of(text: &str, dtype: Dtype) -> bool {
         let is_swapped = || Spelling::of(text).is_some_and(|read| read.order == '>');
@@ -183,9 +183,9 @@ impl Typestr {
 
 /// The parts of a well-formed typestr, as NumPy's array interface defines it.
 ///
-/// NumPy and CuPy accept three more spellings. The bridge accepts them if the meaning is certain: `=` for this
-/// machine's byte order, no byte order with the same meaning, and a single type character in place of letter and
-/// size, such as DALI's `=f` and `=B`. It refuses characters whose size depends on the compiler, such as `l`.
+/// NumPy and CuPy accept three more spellings. The bridge accepts them if the meaning is certain. `=` means this
+/// machine's byte order, and so does a missing byte order. A single type character replaces letter and size, as in
+/// DALI's `=f` and `=B`. The bridge refuses characters whose size depends on the compiler, such as `l`.
 struct Spelling<'a> {
     order: char,
     letter: char,

@@ -147,21 +147,21 @@ impl Error {
         self
     }
 
-    /// Returns the error about the argument that named `stream`, if the driver does not know that stream.
+    /// If the driver does not know `stream`, returns the error about the argument that named it.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
         self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
-    /// Returns the error about the memory, if the driver could not allocate this many bytes.
+    /// If the driver could not allocate this many bytes, returns the error about the memory.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_memory(self, bytes: u64) -> Self {
         self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
     }
 
-    /// Returns the error as one of `as_kind`, if the driver's call failed with `code`.
+    /// If the driver's call failed with `code`, returns the error with the kind `as_kind`.
     #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {

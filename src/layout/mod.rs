@@ -1,10 +1,9 @@
 //! Shape and strides: elements in DLPack, bytes in the CUDA Array Interface.
 //!
-//! A [`Layout`] is checked once, here, and trusted by all other modules. No extent is negative, sizes and byte
-//! strides fit in 63 bits, and strides are whole elements. It keeps what the producer stated: it normalises no
-//! dimension of size 1, and allows negative and zero strides. A stride that no element uses, in an axis of one
-//! element or an array without elements, breaks no rule. If such a stride cannot be expressed, it becomes that of a
-//! compact array.
+//! A [`Layout`] is checked once, here, and trusted by all other modules. No extent is negative, sizes and byte strides
+//! fit in 63 bits, and strides are whole elements. It keeps the producer's strides as they are, also in dimensions of
+//! size 1, and allows negative and zero strides. In an axis of one element, or in an array without elements, any stride
+//! is legal. If such a stride cannot be expressed, it becomes that of a compact array.
 //!
 //! ```
 //! use cai_bridge::layout::Layout;
@@ -48,7 +47,7 @@ pub const MAX_NDIM: usize = 64;
 /// assert!(rows.is_without_overlap() && !twice.is_without_overlap());
 /// let (columns, _) = Layout::from_bytes(&[2, 3], Some(&[8, 16]), 8)?;
 /// assert!(rows.is_contiguous() && columns.is_compact() && !columns.is_contiguous());
-/// let (mut row, _) = Layout::from_elements(&[1, 3], Some(&[7, 1]), 8)?; // of one row, whose stride changes nothing
+/// let (mut row, _) = Layout::from_elements(&[1, 3], Some(&[7, 1]), 8)?; // with one row the first stride is unused
 /// assert!(row.has_odd_unused() && row.is_contiguous());
 /// row.compact_unused();
 /// assert_eq!(row.strides(), [3, 1]);
@@ -71,8 +70,8 @@ impl PartialEq for Layout {
 
 impl Eq for Layout {}
 
-/// The bytes that an array reaches: those below the first element's address, and those from this address to the end
-/// of the last element. (0, 0) for an array without elements.
+/// The number of bytes that an array reaches on both sides of its first element's address. (0, 0) for an array without
+/// elements.
 ///
 /// # Examples
 ///

@@ -6,25 +6,27 @@ use super::parties::{Parties, Streams};
 use crate::device::Place;
 use crate::stream::{Alive, Elided, Stream};
 
-/// The role of a stream for the memory.
+/// The part that a stream plays in an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A consumer worked on the memory there.
     User,
     /// The producer works there.
     Producer,
-    /// Later work there may use the memory, as the producer's may.
+    /// An earlier user of the memory works there. Its later work may use the memory again, like the producer's.
     Upstream,
 }
 
 /// The state in which the end finds a stream.
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'a> {
-    /// Alive, or the legacy default stream standing in for it.
+    /// The stream is alive, or the legacy default stream stands in for it.
     Alive(Alive<'a>),
-    /// Nothing keeps the stream, but a library works there now. Its first user may have moved to another stream.
+    /// Nothing keeps the stream alive, but a library's current stream has its handle. The user that named it may have
+    /// moved to another stream.
     Met(Alive<'a>),
-    /// Nothing keeps the stream or stands in for it. It is a non-blocking stream with this handle, if it still exists.
+    /// Nothing keeps the stream alive, and no stream stands in for it. If it still exists, it is a non-blocking stream
+    /// with this handle.
     Lost(u64),
 }
 
@@ -58,16 +60,16 @@ pub(super) struct Facts<'f, 'a> {
     pub(super) is_unnamed: bool,
     /// The reason why no stream waits, if no consumer worked on the memory.
     pub(super) idle: Elided,
-    /// Where a consumer works if it named no stream.
+    /// The device and context of a consumer that named no stream.
     pub(super) at: Place,
-    /// Where the producer works.
+    /// The producer's device and context.
     pub(super) home: Place,
     pub(super) streams: &'f [(Role, Found<'a>)],
-    /// Where the imported libraries work now; `None` if they were not asked yet.
+    /// The imported libraries' current streams; `None` if the libraries were not asked yet.
     pub(super) libraries: Option<&'f [Alive<'a>]>,
-    /// Whether this is the end of a call.
+    /// Whether the memory was lent for one call, which ends now.
     pub(super) in_call: bool,
-    /// Whether the garbage collector collects the owner, too.
+    /// Whether the garbage collector is collecting the owner, too.
     pub(super) collected: bool,
 }
 
@@ -104,10 +106,10 @@ pub(super) fn decide<'a>(facts: &Facts<'_, 'a>) -> Option<Plan<'a>> {
     })
 }
 
-/// Adds the upstream streams to `producers`. Returns a lost one, if any is left.
+/// Adds the streams of earlier users to `producers`. Returns the handle of a lost stream, if there is one.
 ///
-/// A lost stream counts as alive if a library works on a stream with its handle. If that is a new stream, the lost one
-/// was destroyed, and no more work can follow on it.
+/// A lost stream counts as alive if a library's current stream has its handle. If the handle belongs to a new stream,
+/// the lost stream was destroyed and gets no more work.
 fn upstream<'a>(
     facts: &Facts<'_, 'a>,
     users: &[Alive<'a>],
@@ -127,10 +129,11 @@ fn upstream<'a>(
     left
 }
 
-/// Adds to `users` the streams of unknown users: any blocking stream of the place, and the libraries' streams.
+/// Adds to `users` the streams that an unnamed consumer may use: any blocking stream of its place, and the libraries'
+/// current streams.
 fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
-    // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a call
-    // the next work may be on another stream.
+    // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a
+    // call the producer's next work may be on another stream.
     let legacy = Alive::legacy(facts.at);
     let is_legacy = |next: &Alive<'_>| next.is(legacy) && !next.stands_in();
     let follows = !facts.in_call && producers.first().is_some_and(is_legacy);
@@ -148,7 +151,7 @@ fn alive<'a>(facts: &Facts<'_, 'a>, of: Role) -> Streams<'a> {
 
 /// Adds the streams with the role `of` to `streams`, each once.
 fn add_alive<'a>(facts: &Facts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
-    // A copy of `streams` as a set, for more than a few: a chain of views has hundreds upstream.
+    // The same streams as a set, used if there are many: a chain of views has hundreds of upstream streams.
     let mut there = HashSet::new();
     for (role, stream) in facts.streams {
         let (Found::Alive(alive) | Found::Met(alive)) = *stream else { continue };

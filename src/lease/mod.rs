@@ -62,7 +62,7 @@ pub trait Holder: Send {
     type Lock<'l>: Copy;
     /// A mark of the consumer's work, if the memory must wait for that work.
     type Mark: Send;
-    /// An interrupt, which left a question unanswered.
+    /// The exception that stops an end, such as `KeyboardInterrupt` from an object that was asked for its stream.
     type Interrupt;
 
     /// Makes the orders that the end needs.

@@ -138,7 +138,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         is_over
     }
 
-    /// Asks the next items, least recently asked first, within the limits of `most`. Returns those that are over.
+    /// Asks the next items, least recently asked first, within the limits of `most`. Returns the items that are over.
     /// Nothing is locked meanwhile, since `is_over` may run any code, this function too.
     ///
     /// If `is_over` panics, all other items stay. The item that it was asked about is leaked: it is not over, and would

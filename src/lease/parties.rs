@@ -40,7 +40,8 @@ impl Parties<'_> {
         pairs.all(|(user, next)| between(*user, *next).is_some())
     }
 
-    /// For an end where the host waits: orders the streams that are inside a graph capture.
+    /// Makes the edges that an end still needs when the host waits: captured work does not run during the wait, so its
+    /// streams are ordered inside the graph.
     pub fn join(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {

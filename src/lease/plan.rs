@@ -34,7 +34,7 @@ pub trait Known {
     fn is_kept(&self) -> bool;
 }
 
-/// The consumer of memory, as far as the bridge was told.
+/// The consumer of the memory, if the caller named one.
 #[derive(Debug, Clone)]
 pub enum Consumer<K> {
     /// No consumer: the memory is only passed on.
@@ -46,8 +46,8 @@ pub enum Consumer<K> {
     /// A consumer on the producer's own stream. The stream is given if it may be closed, or if the producer
     /// may move.
     OnProducer(Option<K>),
-    /// A reader that named no stream. It works on any blocking stream of its place, or on a library's current
-    /// stream. These are the libraries' current streams when it read.
+    /// A reader that named no stream. It works on any blocking stream of its place, or on a library's current stream.
+    /// The list has the libraries' current streams at the read.
     Unnamed(Vec<K>),
     /// A consumer on this stream.
     On(K),
@@ -63,7 +63,7 @@ pub trait Outline {
     fn at(&self) -> Place;
     /// Whether users beside the consumer work on the memory.
     fn has_others(&self) -> bool;
-    /// Whether a stream upstream waits as well.
+    /// Whether an earlier user's stream must wait, too.
     fn has_upstream(&self) -> bool;
     /// The place where the memory was lent to users of the legacy default stream.
     fn lent(&self) -> Option<Place>;
@@ -115,7 +115,7 @@ pub struct Answers<'f, 'a> {
     pub both_live: Option<Option<(Alive<'a>, Alive<'a>)>>,
     /// The answer to [`Question::Streams`]. A stream may have several roles.
     pub streams: Option<&'f [(Role, Found<'a>)]>,
-    /// Whether the garbage collector clears the owner, as the producer's stream tells.
+    /// Whether the garbage collector clears the owner. Known once the producer's stream was asked.
     pub collected: bool,
     /// The answer to [`Question::Libraries`].
     pub libraries: Option<&'f [Alive<'a>]>,

@@ -27,7 +27,7 @@ use crate::stream::{Stream, Thread};
 /// let (mine, theirs) = (cuda.stream(0)?, cuda.stream(0)?);
 /// let x = Array::from_host(&mine, &[1.0_f32; 4], &[4])?;
 /// let tensor = x.to_dlpack(&mine)?;
-/// // SAFETY: not true: the tensor is ready on another stream. That is what the device finds.
+/// // SAFETY: deliberately wrong: the tensor is ready on another stream, and the device reports it.
 /// let wrong = unsafe { Array::from_dlpack(tensor, &theirs) }?;
 /// wrong.to_vec::<f32>(&theirs)?;
 /// # Ok::<(), cai_bridge::Error>(())
@@ -73,7 +73,7 @@ impl Drop for Checked {
 }
 
 impl SimulatedCuda {
-    /// Makes a machine with that many GPUs.
+    /// Makes a machine with `devices` GPUs.
     ///
     /// # Examples
     ///
@@ -162,8 +162,8 @@ impl SimulatedCuda {
     }
 
     /// Makes the `nth` next call (1 is the first) of the driver's entry point `call` do nothing and report success. A
-    /// test that leaves a wait (`cuStreamWaitEvent`) out shows that the wait is needed. If the call has not come by
-    /// the next [`reports`](SimulatedCuda::reports), the reports say so, and no later call is left out.
+    /// test that leaves a wait (`cuStreamWaitEvent`) out shows that the wait is needed. If no such call comes before
+    /// the next [`reports`](SimulatedCuda::reports), they say so, and the fault is dropped.
     ///
     /// # Errors
     ///
@@ -191,12 +191,13 @@ impl SimulatedCuda {
         made.map_err(|error| Error::new(Kind::Misuse, error.to_string()))
     }
 
-    /// Captures what `work` queues on `stream` into a graph, in the global mode, which is the strictest. Nothing of
-    /// it runs before the graph is [launched](SimulatedGraph::launch).
+    /// Captures the work that `work` queues on `stream` into a graph, in the global mode, which is the strictest. None
+    /// of it runs before the graph is [launched](SimulatedGraph::launch).
     ///
     /// # Errors
     ///
-    /// The error that `work` returns; or `work` did what no capture allows, or left another stream in the capture.
+    /// The error that `work` returns. Or `work` made a call that a capture does not allow, or left another stream in
+    /// the capture.
     ///
     /// # Examples
     ///
@@ -280,7 +281,7 @@ pub struct SimulatedGraph {
 }
 
 impl SimulatedGraph {
-    /// Queues the graph's work on `stream`, after the work of the launch before. The memory of that work must still
+    /// Queues the graph's work on `stream`, after the work of the previous launch. The memory of that work must still
     /// exist.
     ///
     /// # Errors

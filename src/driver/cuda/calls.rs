@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 
 /// `CUresult`.
 pub(super) type Code = u32;
-/// `cuGetErrorName`. It is also asked about codes that no enumeration has.
+/// `cuGetErrorName`. A newer driver may return a code that no enumeration has, so the code is a plain number.
 type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 #[cfg(feature = "cudarc-sys")]
 const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
@@ -55,7 +55,8 @@ macro_rules! calls {
         raw { $($raw:ident = $raw_symbol:ident: fn($($raw_type:ty),*);)* }
         $($name:ident = $symbol:ident: fn($($argument:ident: $type:ty),*);)+
     ) => {
-        /// The entry points. A `raw` one returns its code; each other one has a method that returns a `Result`.
+        /// The entry points. An entry point marked `raw` returns its code; every other one has a method that returns a
+        /// `Result`.
         #[derive(Debug)]
         pub(super) struct $table {
             error_name: ErrorName,
@@ -65,9 +66,8 @@ macro_rules! calls {
 
         impl $table {
             pub(super) fn load(library: &Library) -> Result<Self> {
-                // SAFETY: each signature is that of `cuda.h`, and the wheel's build compares it with cudarc's. The
-                // results, and the code whose name is asked for, differ: C has a 32-bit enumeration, and here is a
-                // number of the same size.
+                // SAFETY: each signature is that of `cuda.h`, and the wheel's build compares it with cudarc's. Only
+                // result codes differ: C declares a 32-bit enumeration, this crate a number of the same size.
                 unsafe {
                     Ok(Self {
                         error_name: symbol(library, "cuGetErrorName")?,

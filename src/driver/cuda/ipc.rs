@@ -120,7 +120,8 @@ impl Ipc for Cuda {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         self.check_life("cuIpcGetEventHandle", event)?;
         let mut name = CUipcEventHandle { reserved: [0; 64] };
-        // SAFETY: no event of this process is destroyed but with its context, which lives, by the check above.
+        // SAFETY: the driver destroys an event only with its context, and the check above shows that the context is
+        // alive.
         unsafe { calls.name_event(&raw mut name, event.handle as CUevent) }?;
         Ok(unsigned(name.reserved))
     }
@@ -131,7 +132,7 @@ impl Ipc for Cuda {
         let (mut event, name): (CUevent, _) =
             (ptr::null_mut(), CUipcEventHandle { reserved: signed(name) });
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: `name` is what another process was given for it, which the driver checks; `event` outlives the call.
+        // SAFETY: the driver checks `name`, which another process exported; `event` outlives the call.
         unsafe { calls.open_event(&raw mut event, name) }?;
         Ok(Event { handle: event as usize, context, life })
     }
@@ -139,7 +140,7 @@ impl Ipc for Cuda {
     fn close_event(&self, event: Event) -> Result<()> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         self.check_life("cuEventDestroy", event)?;
-        // SAFETY: its one owner, who opened it, closes it once; its context lives, by the check above.
+        // SAFETY: the caller opened the event and closes it once; the check above shows that its context is alive.
         unsafe { calls.close_event(event.handle as CUevent) }
     }
 
@@ -174,7 +175,7 @@ impl Ipc for Cuda {
     fn export_pool(&self, pool: u64) -> Result<i32> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let mut file: c_int = -1;
-        // SAFETY: the driver gave the pool; a handle of this kind is an int, which outlives the call.
+        // SAFETY: the pool came from the driver; a handle of this kind is an int, and `file` outlives the call.
         unsafe { calls.export_pool((&raw mut file).cast(), pool as CUmemoryPool, FILE, 0) }?;
         Ok(file)
     }
@@ -195,7 +196,8 @@ impl Ipc for Cuda {
             .map_err(|_| Error::new(Kind::ExtentOverflow, bytes.to_string()))?;
         let mut pointer: CUdeviceptr = 0;
         let (pool, _relaxed) = (pool as CUmemoryPool, self.calls.relaxed()?);
-        // SAFETY: `create_pool` gave the pool; `pointer` outlives the call; `Alive` is the proof for the stream.
+        // SAFETY: the pool came from `create_pool`; `pointer` outlives the call; `Alive` proves that the stream is
+        // alive.
         unsafe { calls.allocate_from(&raw mut pointer, size, pool, native(stream)) }?;
         Ok(pointer)
     }

@@ -22,11 +22,11 @@ use crate::driver::codes::{INVALID_CONTEXT, NOT_READY, OUT_OF_MEMORY};
 use crate::driver::{Context, Driver as _};
 use crate::error::Result;
 
-/// A module with one empty kernel, for any GPU and any driver of today.
+/// PTX of a module with one empty kernel, which every current GPU and driver accepts.
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// How long the work takes by which the bridge checks that unloading waits.
+/// How long the test work takes that shows whether unloading waits.
 const A_WHILE: Duration = Duration::from_millis(1);
 
 /// Whether unloading a module waits, once it has been checked.

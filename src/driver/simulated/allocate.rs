@@ -63,7 +63,7 @@ impl State {
     pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
-        // A block freed in stream order is not open here. A block opened twice stays.
+        // Another process's block stays while this process has it open more than once.
         if self.memory.close(start) == Some(false) {
             return Ok(());
         }

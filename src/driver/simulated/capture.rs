@@ -127,7 +127,8 @@ impl State {
         if refused { Err(codes::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// The capture that an action on the legacy default stream would implicitly be ordered with.
+    /// The capture of a blocking stream with which CUDA would have to order an action on `stream`. `None` unless
+    /// `stream` is a legacy default stream.
     fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
         let stream = self.streams.get(stream);
         if stream.role != Role::Legacy {

@@ -81,7 +81,7 @@ impl Contexts {
         Ok((context.0.get() as u64) << 16 | resets.unwrap_or(0))
     }
 
-    /// Whether the device's primary context is asked for the first time.
+    /// Whether the driver was already asked for the device's primary context.
     pub(super) fn is_retained(&self, ordinal: i32) -> bool {
         self.retained.contains(&ordinal)
     }

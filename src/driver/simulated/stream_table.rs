@@ -22,7 +22,7 @@ impl StreamId {
     }
 }
 
-/// The stream's part in the order of the legacy default stream.
+/// Whether CUDA orders the stream with the legacy default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Legacy,
