@@ -1,11 +1,11 @@
 """Zero-copy translation between DLPack and the CUDA Array Interface.
 
-`convert` gives an array of any library as one of another, and `adapt` makes a function of one
-library's arrays take those of any. Below these, `to_cai` and `to_dlpack` return views that speak
-one protocol each, and `from_cai` takes what a dict of the CUDA Array Interface leaves out.
+`convert` turns an array of any library into one of another library, and `adapt` lets a function for
+one library's arrays take any library's. Below these, `to_cai` and `to_dlpack` return views that
+each speak one protocol, and `from_cai` takes details that a CUDA Array Interface dict leaves out.
 
-Nothing is copied unless asked for, and the producer is kept alive. The consumer's stream waits for
-the producer's at hand-over, and the producer's for the consumer's at the end.
+Nothing is copied unless you ask for it, and the producer is kept alive. The consumer's stream waits
+for the producer's at hand-over, and the producer's for the consumer's at the end.
 """
 
 import os as _os
@@ -69,7 +69,7 @@ _in_dask.announce()
 
 
 def __getattr__(name: str) -> object:
-    """Import what takes longer to import than the bridge: `typing`'s protocols, and sockets."""
+    """Import names that take longer to import than the bridge: protocols, and sockets."""
     if name in {"cancel", "open_shared", "share", "shares"}:
         from cai_bridge import _share  # noqa: PLC0415
 

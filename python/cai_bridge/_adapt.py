@@ -1,4 +1,4 @@
-"""`adapt`: a function of one library's arrays for callers who have another's."""
+"""`adapt`: makes a function for one library's arrays take any library's."""
 
 from __future__ import annotations
 
@@ -72,13 +72,14 @@ def adapt(
 ) -> Any:
     """Make a function for one library's arrays take any library's, and return the caller's.
 
-    Also a decorator: ``@adapt(to="cupy")``. Arguments that are arrays on a GPU, or trees of them,
-    are converted for the call. Everything else passes unchanged, as does the ``self`` of a method.
-    A container with arrays is passed as a copy, so what the function adds to it is lost.
+    Also a decorator: ``@adapt(to="cupy")``. GPU arrays among the arguments, and trees of them, are
+    converted for the call. All other arguments pass unchanged, as does the ``self`` of a method. A
+    container with arrays is passed as a copy, so a change that the function makes to the container
+    is lost.
 
     After the call has returned or raised, the caller has the memory back: the stream of each array
-    waits for the function's work. This also holds if the function keeps or returns an array that it
-    was given, or an array that it made from such a view.
+    waits for the function's work. This also holds if the function keeps or returns an argument, or
+    an array that it made from one.
 
     Parameters
     ----------
@@ -91,14 +92,14 @@ def adapt(
         The stream that the function works on, as in `convert`, or a callable without arguments
         that returns it at each call. Results are ready after that stream's work.
     readonly : bool, optional
-        As in `convert`: with False you vouch that the function only reads, as JAX's arrays
-        require. NumPy's arrays are copies, and read-only by default, since what the function
-        writes to them would be lost. With `op` or `like` leave it out: these say what is written.
+        As in `convert`. With False you vouch that the function only reads, which JAX's arrays
+        require. NumPy's arrays are copies, and read-only by default, since writes to them would be
+        lost. Leave it out with `op` or `like`, which say what the function writes.
     returns : str, module, type or None, optional
-        The library of the results: ``"like"`` means that of the first array among the arguments.
-        Otherwise name a library as in `convert`, or pass None to return the results unchanged. If
-        the library of the first array is unknown, the results are views. Results on the host stay
-        there: with ``to="numpy"`` the caller gets NumPy's arrays, whatever this argument says.
+        The library of the results: ``"like"`` means the library of the first array among the
+        arguments. Otherwise name a library as in `convert`, or pass None to return the results
+        unchanged. If the library of the first array is unknown, the results are views. Results on
+        the host stay there: with ``to="numpy"`` the caller always gets NumPy's arrays.
     backward : callable, optional
         The gradient, which makes the function a part of PyTorch's autograd. The bridge calls it
         with the gradients of the results, then the arguments. It returns a gradient or None for
@@ -175,13 +176,13 @@ def adapt(
         raise TypeError(f"function: got {type(function).__name__}; allowed: a callable{hint}")
     import inspect
 
-    # An object is called by what its class defines.
+    # Calling an object runs its class's ``__call__``.
     both = function, type(function).__call__
     if any(map(inspect.isgeneratorfunction, both)) or any(map(inspect.isasyncgenfunction, both)):
         raise TypeError(
             "function: got a generator function; allowed: functions, methods and coroutines"
         )
-    # A call without an array: check these two arguments themselves.
+    # A call may have no array, so check these two arguments now.
     _libraries.find(to).maker.admit(None if is_callback(stream) else stream, readonly)
     is_like = isinstance(returns, str) and returns == "like"
     if not (is_like or returns is None):
@@ -240,7 +241,7 @@ def _awaited(function: Any, call: Call, kept: int) -> Callable[..., Any]:
 
 
 def _is_method(function: Any, names: list[str]) -> bool:
-    """Tell whether a function is written as a method: in a class, with `self` first."""
+    """Return whether a function is written as a method: in a class, with `self` first."""
     name = getattr(function, "__qualname__", "")
     around = name.rpartition(".")[0] if isinstance(name, str) else ""
     return names[:1] == ["self"] and around != "" and not around.endswith("<locals>")

@@ -21,7 +21,7 @@ PLAIN = frozenset(_plain_types())
 
 
 def is_callback(stream: Any) -> bool:
-    """Tell whether a stream is a callable, to be called at each call of the function."""
+    """Return whether a stream is a callable, to be called at each call of the function."""
     return callable(stream) and not hasattr(stream, "__cuda_stream__")
 
 
@@ -143,7 +143,7 @@ def binder(function: Any, kept: int) -> Callable[[Any], object] | None:
     """
     import inspect  # noqa: PLC0415
 
-    # What another function says of itself in a decorator's place need not be what that takes.
+    # A wrapper's `__signature__` may differ from the arguments that it takes.
     if hasattr(function, "__signature__"):
         return None
     try:
@@ -155,7 +155,7 @@ def binder(function: Any, kept: int) -> Callable[[Any], object] | None:
 
 
 def _names(function: Any) -> list[str]:
-    """Name the parameters that take positional arguments, as far as the signature tells."""
+    """List the names of the parameters that take positional arguments, if they are known."""
     import inspect  # noqa: PLC0415
 
     try:

@@ -86,7 +86,7 @@ def _of_numpy(
             x = inputs[at]
             if not x.is_cpu:
                 return general(*inputs)
-            # As in `adapt` with NumPy's arrays for memory on a GPU.
+            # The same as `adapt` does for memory on a GPU and NumPy.
             args[at] = convert(x.detach() if x.requires_grad else x, "numpy", readonly=readonly)
         return _tensors(function(*args))
 

@@ -38,24 +38,24 @@ below_autograd: Any = ASKED["_AutoDispatchBelowAutograd"] or torch.no_grad
 
 
 def is_followed(args: tuple[Any, ...]) -> bool:
-    """Tell whether autograd, `torch.func` or forward mode follows a call, or may follow it."""
+    """Return whether autograd, `torch.func` or forward mode follows a call, or may follow it."""
     if _transforms is None or _transforms() or getattr(forward_ad, "_current_level", 0) >= 0:
         return True
     return torch.is_grad_enabled() and any_requires_grad(args)
 
 
 def any_requires_grad(args: tuple[Any, ...]) -> bool:
-    """Tell whether autograd follows a tensor among the arguments."""
+    """Return whether autograd follows a tensor among the arguments."""
     return any(isinstance(one, torch.Tensor) and one.requires_grad for one in args)
 
 
 def is_forward() -> bool:
-    """Tell whether forward mode is on. Dynamo can trace this function."""
+    """Return whether forward mode is on. Dynamo can trace this function."""
     return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def is_dual(x: Any) -> bool:
-    """Tell whether an argument has a tangent of forward mode."""
+    """Return whether an argument has a tangent of forward mode."""
     if not is_forward() or not isinstance(x, torch.Tensor):
         return False
     return forward_ad.unpack_dual(x).tangent is not None
@@ -107,7 +107,7 @@ _USUAL: dict[int, bool] = {}
 
 
 def _is_usual(x: torch.Tensor, bits: int) -> bool:
-    """Tell whether a tensor is like a new one on its device: no conjugate, no batch, not sparse."""
+    """Return whether a tensor is like a new one on its device: not conjugate, batched or sparse."""
     asked = ASKED["_dispatch_keys"]
     is_usual = False
     if x.device.type in DEVICES:

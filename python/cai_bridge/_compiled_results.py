@@ -76,7 +76,7 @@ def _overlaps_itself(x: Any) -> bool:
 
 
 def _is_same(x: Any, y: Any) -> bool:
-    """Tell whether two tensors have each element at the same address, as in `f(x, x)`."""
+    """Return whether two tensors have each element at the same address, as in `f(x, x)`."""
     return bool(
         (x.data_ptr(), x.shape, x.stride(), x.dtype) == (y.data_ptr(), y.shape, y.stride(), y.dtype)
     )

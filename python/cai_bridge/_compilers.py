@@ -102,7 +102,7 @@ def _untyped(wanted: Wanted) -> Callable[..., Any]:
 
 
 def _has(given: tuple[Any, ...], library: str, kind: str) -> bool:
-    """Tell whether an array of the library is among the arguments, or JAX's tracer of one."""
+    """Return whether an array of the library is among the arguments, or JAX's tracer of one."""
     if (module := _imported(library)) is None:
         return False
     array = getattr(module, kind)

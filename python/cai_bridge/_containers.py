@@ -166,7 +166,7 @@ def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
     try:
         made = object.__new__(type(x))
     except TypeError:
-        made = _copied(x)  # exceptions and other classes in C are made by their own constructors
+        made = _copied(x)  # exceptions and other C classes need their own constructors
     else:
         _share(x, made)
     for name, part in zip(names, parts, strict=True):
@@ -175,7 +175,7 @@ def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
 
 
 def _share(x: Any, made: Any) -> None:
-    """Give a new object the attributes of another of its class, which may refuse to be copied."""
+    """Return a new object the attributes of another of its class, which may refuse to be copied."""
     if type(x).__dictoffset__:
         made.__dict__.update(x.__dict__)
     for kind in type(x).__mro__:
@@ -288,7 +288,7 @@ def say_at(
 
 
 def warn_of_attribute(x: Any, name: str, root: str | list[str], way: Way, level: int) -> None:
-    """Warn about an object in a tree that has an array and stays unchanged."""
+    """Warn about an object in a tree that holds an array and is passed unchanged."""
     import warnings  # noqa: PLC0415
 
     kind = type(x).__name__
@@ -301,7 +301,7 @@ def warn_of_attribute(x: Any, name: str, root: str | list[str], way: Way, level:
 
 
 def warn_of_key(x: Any, kind: str, root: str | list[str], way: Way, level: int) -> None:
-    """Warn about a dict with an array as a key, which stays unchanged."""
+    """Warn about a dict with an array as a key, which is passed unchanged."""
     import warnings  # noqa: PLC0415
 
     warnings.warn(
@@ -312,7 +312,7 @@ def warn_of_key(x: Any, kind: str, root: str | list[str], way: Way, level: int) 
 
 
 def warn_of_iterator(x: Any, _: None, root: str | list[str], way: Way, level: int) -> None:
-    """Warn about an iterator in a tree, which stays unchanged."""
+    """Warn about an iterator in a tree, which is passed unchanged."""
     import warnings  # noqa: PLC0415
 
     warnings.warn(
@@ -360,7 +360,7 @@ def say_where(error: Exception, traceback: TracebackType | None, path: str) -> N
 
 
 def _is_ours(error: Exception, traceback: TracebackType | None) -> bool:
-    """Tell whether an exception is the bridge's own, by its words and by its traceback."""
+    """Return whether an exception is the bridge's own, by its words and by its traceback."""
     said = error.args
     if not (said and isinstance(said[0], str) and "; allowed: " in said[0]):
         return False

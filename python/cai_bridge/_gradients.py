@@ -79,7 +79,7 @@ def undisturbed(function: Tensors) -> Tensors:
 
 
 def _imports_dynamo() -> Any:
-    """Tell whether Dynamo may watch frames, for a PyTorch without the question."""
+    """Return whether Dynamo may watch frames, for a PyTorch without a function that tells."""
     return _imported("torch._dynamo")
 
 
@@ -103,7 +103,7 @@ def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[boo
             return x
         x = x.detach()
         if x.device.type == "cpu":
-            # As in `adapt` with NumPy's arrays for memory on a GPU.
+            # The same as `adapt` does with memory on a GPU for NumPy.
             return convert(x, to, readonly=not is_written if is_numpy else None)
         if is_written and is_numpy:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What the bridge's functions accept, as types that a type checker can check."""
+"""The arguments of the bridge's functions, as types for a type checker."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +17,7 @@ class SupportsDLPack(Protocol):
 
 
 class ExportsDLPack(Protocol):
-    """What JAX's stub says about its arrays: ``__dlpack__`` without parameters, and no device."""
+    """An array as JAX's stub declares it: ``__dlpack__`` without parameters, and no device."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         """Return a capsule."""
@@ -32,7 +32,7 @@ class SupportsCudaArrayInterface(Protocol):
     def __cuda_array_interface__(self) -> Any:
         """The dict with ``shape``, ``typestr``, ``data``, ``version`` and optional entries.
 
-        No narrower type: what torch's property returns is a union for a type checker.
+        Not narrower: the property's type in torch is a union for a type checker.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""How many queues of the device CUDA uses, for programs whose missing waits must show."""
+"""Environment variables for programs whose missing waits must show."""
 
 QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 """Environment variables that CUDA reads when it starts.

@@ -67,13 +67,13 @@ class Share(NamedTuple):
     Attributes
     ----------
     handle : bytes
-        What `share` returned.
+        The handle that `share` returned.
     nbytes : int
         The size of the array.
     waiting, opened : int
-        How many receivers may still open it, and how many have it open.
+        How many more receivers may open it, and how many have it open.
     seconds : float
-        How long ago it was shared.
+        The time since it was shared, in seconds.
     """
 
     handle: bytes
@@ -84,7 +84,7 @@ class Share(NamedTuple):
 
 
 class _Gpu:
-    """The bridge's streams, events and pools on a GPU, and what it opened of other processes."""
+    """The bridge's streams, events and pools on a GPU, and memory opened from other processes."""
 
     def __init__(self, device: _IpcDevice) -> None:
         self.device = device
@@ -119,7 +119,7 @@ class _Gpu:
             return self._pool
 
     def open(self, memory: dict[str, Any], files: list[int]) -> int:
-        """Open an allocation of another process. A second time only counts."""
+        """Open an allocation of another process. If it is open already, count one more user."""
         with self.lock:
             if known := self._opened.get(_key(memory)):
                 known[1] += 1
@@ -161,7 +161,7 @@ def _gpu(ordinal: int) -> _Gpu:
 
 
 def _twice(call: Callable[[], Any]) -> Any:
-    """Try a driver call once more if it fails, since an end has no caller to raise to."""
+    """Retry a failed driver call once, since nobody could handle an exception at an end."""
     try:
         return call()
     except DriverError:
@@ -227,7 +227,7 @@ class _Lease:
         self.done: _IpcEvent | None = None
         self.alive: int | None = None
         self.until: float | None = None
-        # Whether the process has ended, and whether each copy of its connection is closed.
+        # Whether the process has ended, and whether every copy of its connection is closed.
         self.is_dead, self.is_silent = False, False
         if pid:
             with contextlib.suppress(OSError, AttributeError):
@@ -335,8 +335,8 @@ class _Loop(threading.Thread):
     def died(self, lease: _Lease) -> None:
         """Note that a process has ended.
 
-        Its GPU context goes with the last copy of its files. A child that it forked has such
-        copies, and the connection, too. Also, the connection alone may end before the context.
+        Its GPU context ends with the last copy of its files. A child that it forked has such
+        copies, and copies of the connection. The connection may also end before the context.
         """
         if lease.alive is not None:
             self.selector.unregister(lease.alive)
@@ -432,7 +432,7 @@ def _started() -> _Loop:
 
 
 def _forked() -> None:
-    """Leave the connections to receivers to the parent process, whose end they report.
+    """Close this child's copies of the connections to receivers: they report the parent's end.
 
     The connections to senders stay open, since the child has copies of the files that keep the GPU
     context.
@@ -465,7 +465,7 @@ def _credentials(peer: socket.socket) -> tuple[int, int]:
 def _exported(
     gpu: _Gpu, view: CaiView | DLPackView
 ) -> tuple[dict[str, Any], Callable[[], int] | None]:
-    """Return how a receiver opens a view's memory, and what makes the file that it needs."""
+    """Return how a receiver opens a view's memory, and a function that makes the file it needs."""
     device = gpu.device
     start, nbytes, is_legacy, pool = device.allocation(view.ptr)
     if not start <= view.ptr + _reach(view) < start + nbytes:
@@ -491,7 +491,7 @@ def _exported(
 
 
 def _reach(view: CaiView | DLPackView) -> int:
-    """Return how far before its first item an array begins, because of negative strides."""
+    """Return how many bytes of an array lie before its first item, because of negative strides."""
     if view.strides is None or 0 in view.shape:
         return 0
     steps = zip(view.shape, view.strides, strict=True)
@@ -531,10 +531,10 @@ def share(
 ) -> bytes:
     """Let other processes of this machine open an array, without a copy.
 
-    The owner is kept until every receiver has closed its array or has ended. A receiver's work
-    waits for what is pending on `x` now. Work queued on the producer's stream after a receiver's
-    end waits for that receiver's work. The host waits for neither. Until then nobody may write
-    the memory unless the receivers expect it.
+    The bridge keeps the owner until every receiver has closed its array or has ended. A receiver's
+    work waits for work pending on `x` now. Work queued on the producer's stream after a receiver's
+    end waits for the receiver's work. The host waits for neither. Until then nobody may write the
+    memory, unless the receivers expect it.
 
     Parameters
     ----------
@@ -548,14 +548,14 @@ def share(
     readonly : bool, optional
         Whether the receivers get the array read-only; by default as `x` is.
     copy : bool, optional
-        Whether to share a copy, in a pool of the bridge's own. A handle of ``cudaMalloc``'s memory
-        shows a receiver the whole allocation with its neighbours; a copy shows no other array.
+        Whether to share a copy, in a pool of the bridge. A handle of ``cudaMalloc`` memory shows a
+        receiver the whole allocation, with the array's neighbours; a copy shows no other array.
 
     Returns
     -------
     bytes
-        The handle. Send it to the other process by any way: a queue, a pipe, Dask, Ray. It works
-        for processes of the same user. `cancel` takes it back.
+        The handle. Send it to the other process in any way: a queue, a pipe, Dask, Ray. It works
+        for processes of the same user. `cancel` revokes it.
 
     Raises
     ------
@@ -632,12 +632,13 @@ def _parsed(handle: object) -> tuple[bytes, bytes]:
 
 
 def cancel(handle: bytes) -> None:
-    """Take a handle back: no receiver can open it any more. Receivers that have it open keep it.
+    """Revoke a handle: no more receivers can open it. Receivers that have it open keep it.
 
     Parameters
     ----------
     handle : bytes
-        What `share` returned in this process. A handle that is over or taken back does nothing.
+        The handle that `share` returned in this process. Nothing happens if it is used up or
+        revoked.
 
     Raises
     ------
@@ -740,7 +741,7 @@ class _End:
         self.memory, self.done, self.is_told = opened.memory, done, False
 
     def order(self) -> None:
-        """Record the event behind all work on the array, which is ordered before the stream."""
+        """Record the event after all work on the array."""
         if self.memory is not None and self.memory["pool"] is not None:
             self.gpu.close(self.memory, self.stream)
             self.memory = None
@@ -794,13 +795,13 @@ def open_shared(handle: bytes) -> DLPackView:
     Parameters
     ----------
     handle : bytes
-        What `share` returned there.
+        The handle that `share` returned there.
 
     Returns
     -------
     DLPackView
-        A view of the sender's memory, like any other: `convert` makes an array of it, ``with`` or
-        `release` ends it, and the sender learns about the end of the last user. After ``release()``
+        A view of the sender's memory, like any other. `convert` makes an array of it, and ``with``
+        or `release` ends it. The sender learns when the last user has ended. After ``release()``
         you may tell the sender to write: its stream waits already. If the sender ends, the view
         refuses to be read.
 

@@ -42,9 +42,9 @@ class NoGpuError(DeliveryError):
 class Undelivered:
     """Stands for a view that could not be sent or received: using it raises the reason.
 
-    After an error within Dask's own deserialization the tasks that wait for the view would wait
-    forever (distributed 2026.8). So the error is raised where a task uses the view. Dask may send
-    this object on: it keeps what arrived, from which another process makes the view.
+    After an error in Dask's own deserialization, tasks would wait for the view forever (distributed
+    2026.8). So the error is raised where a task uses the view. Dask may send this object on: it
+    keeps the received data, from which another process can make the view.
     """
 
     def __init__(self, error: Exception, header: Header, frames: Frames) -> None:

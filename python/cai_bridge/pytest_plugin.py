@@ -1,4 +1,4 @@
-"""The pytest plugin behind ``pytest --pyargs cai_bridge.conformance``, a test per requirement.
+"""The pytest plugin of ``pytest --pyargs cai_bridge.conformance``: one test per requirement.
 
 `pytest_cai_bridge` has the options, and registers this module if an option names a subject.
 """
@@ -45,7 +45,7 @@ REASONS, FEW = 5, 3
 
 
 class Place:
-    """The device for judging, open as long as the plugin's tests run.
+    """The lab, open as long as the plugin's tests run.
 
     An adapter may keep a stream, and a library its pool. So one simulated device serves all tests,
     as in ``cai-bridge check``.
@@ -61,7 +61,7 @@ class Place:
         self._device: object = None
 
     def lab(self) -> Lab:
-        """Open the device, unless it is open."""
+        """Return the lab, and open it first if it is closed."""
         if self._lab is None or SimulatedCuda.current() is not self._device:
             # A fixture may install another simulated device for each test.
             self.close()
@@ -71,7 +71,7 @@ class Place:
         return self._lab
 
     def close(self) -> None:
-        """Close the device, so that other tests may install their own."""
+        """Close the lab, so that other tests may install their own simulated device."""
         self._lab = None
         self._open.close()
 
@@ -83,11 +83,11 @@ class Tally:
     Attributes
     ----------
     expected : int
-        How many requirements are not left out by a file.
+        The number of requirements that no file leaves out.
     name, role, place : str
         The subject's name, its role, and the device.
     verdicts : list of Verdict
-        The verdicts on the requirements that were run here.
+        The verdicts of this run.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Case:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name what is judged."""
+    """Return the names of the subjects."""
     given = [f"{role} {one}" for role in ROLES for one in config.getoption(f"--cai-{role}", [])]
     return [f"conformance: {', '.join(given)}"] if given else []
 
@@ -125,7 +125,7 @@ def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        # For the first two the kit's message says everything.
+        # The kit's message for these two types needs no type name.
         kind = "" if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: "
         raise pytest.UsageError(f"--cai-{role} {subject}: {kind}{text_of(error)}") from None
 
@@ -174,7 +174,7 @@ def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
 
 
 def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]:
-    """Make a test for each subject and requirement, with its reasons, and one behind them."""
+    """Make a test for each subject and requirement, and a last test that there was any verdict."""
     made = []
     place = config.stash[PLACE]
     for subject in config.getoption(f"--cai-{role}"):
@@ -202,7 +202,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     here = str(config.invocation_params.dir)
     if here not in sys.path:
-        # `python -m pytest` puts the current folder there, and `pytest` does not.
+        # `python -m pytest` adds the current folder; `pytest` does not.
         sys.path.insert(0, here)
     config.stash[PLACE] = place = Place(config)
     config.add_cleanup(place.close)
@@ -215,9 +215,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the last lines of a run at one line for each failure.
+    """Shorten each failure in the summary to one line.
 
-    On a terminal pytest cuts them at its width, but not if the variable ``CI`` is set.
+    pytest cuts the lines at the terminal's width, but not if the variable ``CI`` is set.
     """
     report = yield
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -269,7 +269,7 @@ def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
 
 
 def _told(verdict: Verdict, case: Case) -> str:
-    """Write a failure in full, or in two lines if it likely follows from another."""
+    """Describe a failure in full, or in two lines if it likely follows from another failure."""
     rule = verdict.requirement
     cause = case.tally.report.follows.get(rule.name)
     if cause and case.place.config.get_verbosity() < 1:
@@ -292,7 +292,7 @@ def _told(verdict: Verdict, case: Case) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report what was judged of each subject, what causes its failures, and what was not judged."""
+    """Report each subject's verdicts, the causes of failures, and the skipped requirements."""
     tallies = [one for one in terminalreporter.config.stash.get(TALLIES, []) if one.verdicts]
     if tallies:
         terminalreporter.section("conformance")
@@ -313,12 +313,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @contextmanager
 def _named_when_slow(case: Case) -> Iterator[None]:
-    """Name a requirement on the terminal if it takes long, since it may hang."""
+    """Print a requirement's name if its check takes long, since it may hang."""
     config, name = case.place.config, case.requirement.name if case.requirement else ""
     after: float = config.getoption("--cai-slow-after")
 
     def tell() -> None:
-        # Past pytest's capture.
+        # Not through pytest's capture.
         writer = config.get_terminal_writer()
         writer.line(f"\ncai_bridge: {case.subject}: {name} has run for {after:g} s")
         writer.flush()
@@ -333,7 +333,7 @@ def _named_when_slow(case: Case) -> Iterator[None]:
 
 
 def _anything(tally: Tally) -> None:
-    """Fail if every requirement was skipped, since then nothing is known about the library."""
+    """Fail if every requirement was skipped: then nothing is known about the library."""
     if any(one.outcome != "skipped" for one in tally.verdicts):
         return
     if len(tally.verdicts) < tally.expected:

@@ -32,20 +32,20 @@ class Surroundings:
     """The CUDA driver, or the reason why there is none."""
 
     def has(self, name: str) -> bool:
-        """Tell whether a library is installed."""
+        """Return whether a library is installed."""
         return name in self.libraries
 
     def older(self, name: str, version: str) -> bool:
-        """Tell whether a library is installed in a version before `version`."""
+        """Return whether a library is installed in a version before `version`."""
         found = self.libraries.get(name)
         return found is not None and version_of(found.version) < version_of(version)
 
     def since(self, name: str, version: str) -> bool:
-        """Tell whether a library is installed in `version` or a later one."""
+        """Return whether a library is installed in `version` or a later one."""
         return self.has(name) and not self.older(name, version)
 
     def is_set(self, variable: str, value: str) -> bool:
-        """Tell whether an environment variable has this value."""
+        """Return whether an environment variable has this value."""
         return self.environment.get(variable, "").strip() == value
 
 

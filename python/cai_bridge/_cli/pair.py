@@ -53,7 +53,7 @@ class Side:
         return self.name, self.stack
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON, with the source of each line."""
+        """Return it as data for JSON, with the source of each line."""
         stack = [[*one, linecache.getline(one[0], one[1]).strip()] for one in self.stack]
         return {
             "operation": self.operation,
@@ -143,7 +143,7 @@ class Pair:
         return advice(found) if found else WAIT
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
+        """Return it as data for JSON."""
         return {
             "verdict": self.verdict,
             "writes": self.writes,

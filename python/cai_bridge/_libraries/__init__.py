@@ -1,4 +1,4 @@
-"""The libraries that `convert` knows, a file each, found by name on first use."""
+"""The libraries that `convert` knows, one file each, found by name on first use."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ _registered: dict[str, Library] = {}
 FOUND: dict[Any, _Maker] = {}
 """The makers found before; `convert` looks here first."""
 _unknown_types: weakref.WeakSet[type] = weakref.WeakSet()
-"""Array types without a library: finding that out searches all installed packages."""
+"""Types that belong to no library: finding this out searches all installed packages."""
 _lock = threading.RLock()
 """Held while one of these changes: no entry from before a registration may stay."""
 
 
 def register(library: Library) -> None:
-    """Teach `convert` and `adapt` a library.
+    """Add a library to `convert` and `adapt`.
 
     Parameters
     ----------
     library : Library
-        How its arrays are recognised and made. It replaces an earlier one of the same name.
+        The facts about its arrays. It replaces an earlier library of the same name.
 
     Raises
     ------
     TypeError
-        `library` is not a `Library`, or its attributes are not as `Library` says.
+        `library` is not a `Library`, or one of its attributes is not valid.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def register(library: Library) -> None:
 
 
 def ask_for_streams() -> None:
-    """Tell the core which libraries to ask for their current streams if nobody named a user.
+    """Tell the core which libraries to ask for their current streams if an array's user is unknown.
 
     The core asks PyTorch and CuPy by quicker ways.
     """
@@ -106,7 +106,7 @@ def _stream_of(library: Library, device: int) -> Any:
     if library.view is not None:
         is_there = _imported(library.name) is not None or _may_be_there(library)
         return library.current_stream(device) if is_there else None
-    # The maker imports the modules of its types, and a read or an end must import nothing.
+    # The maker would import the modules of its types, and reads and ends must import nothing.
     are_there = all(map(_is_imported, library.arrays))
     return library.maker.works_on(device) if are_there else None
 
@@ -223,7 +223,7 @@ def _signature(method: Any) -> str:
 
 
 def _takes(method: Any, *arguments: Any) -> bool:
-    """Tell whether a method takes these arguments, if its signature tells."""
+    """Return whether a method takes these arguments, if its signature tells."""
     import inspect
 
     try:
@@ -298,17 +298,17 @@ def _has(library: Library, kind: type) -> bool:
     try:
         return issubclass(kind, library.types)
     except ModuleNotFoundError:
-        # Another distribution has modules of that name: cuda.bindings without cuda.core.
+        # Another distribution has a module of that name: cuda.bindings without cuda.core.
         return False
 
 
 def _is_imported(kind: type | str) -> bool:
-    """Tell whether the module of a type of arrays is imported."""
+    """Return whether the module of a type of arrays is imported."""
     return isinstance(kind, type) or _imported(kind.partition(":")[0]) is not None
 
 
 def _may_be_there(library: Library) -> bool:
-    """Tell whether arrays of the library can exist. Looking at its types may import it."""
+    """Return whether arrays of the library can exist. Looking at its types may import it."""
     knows_them = "types" in vars(library) or type(library).types is not Library.types
     return knows_them or any(map(_is_imported, library.arrays))
 
@@ -353,7 +353,7 @@ def _unknown(to: Any, field: str) -> TypeError:
     )
 
 
-# Names of libraries that are not their modules' names.
+# Other names by which libraries are known.
 _CALLED = {
     "pytorch": "torch",
     "tvm": "tvm_ffi",

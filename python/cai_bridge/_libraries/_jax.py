@@ -14,13 +14,13 @@ class Jax(Routed):
     name = "jax"
     arrays = ("jax:Array",)
     _from_host = "cai_bridge._libraries._jax:of_host"
-    # XLA answers "UNIMPLEMENTED" to other strides (0.11.2).
+    # XLA answers "UNIMPLEMENTED" for strides with gaps (0.11.2).
     _strides = "compact"
     _gpu_memory_alone = True
     _versioned = False
     view = DLPackView
     writes = False
-    # It never writes.
+    # JAX never writes to its arrays.
     readonly = False
 
     def routes(self) -> Quick:
@@ -97,7 +97,7 @@ def _by_buffer(public: Any) -> Any:
 
 
 def _state(array: Any) -> tuple[Any, ...]:
-    """Return an array's properties, all but its memory."""
+    """Return an array's properties, except its memory."""
     where = array.sharding, array.committed
     return (*where, type(array), array.shape, array.dtype, array.weak_type)
 

@@ -76,22 +76,22 @@ class Library:
     def current_stream(self, device: int) -> Any:
         """Return the stream that the library works on now on a GPU, as `to_cai` takes it.
 
-        The library keeps the stream alive as long as it works on it. The bridge also asks where
-        nobody named the user of an array, at the end of its view for example.
+        The library must keep the stream alive as long as it works on it. The bridge also asks if
+        nobody named an array's user, for example at the end of its view.
 
-        None if there is no such stream: then the array that `make` returns must order its work.
+        None if there is no such stream: then the array from `make` must order its work itself.
         """
         return None
 
     def _stream_in_use(self, device: int) -> Any:
-        """Return the current stream, for memory whose user nobody named. Must not start the GPU.
+        """Return the current stream, if nobody named the memory's user. Must not start the GPU.
 
         Asked only if the library is imported and its Rust file says so.
         """
         return self.current_stream(device)
 
     def make(self, view: Any, stream: Any) -> Any:
-        """Make an array from a view, of the class that `view` names. The array must hold the view.
+        """Make an array from a view of the class `view`. The array must hold the view.
 
         The memory is ready on the stream.
 
@@ -103,7 +103,7 @@ class Library:
         """Make an array of items that only a dict can express: dates, records, swapped bytes."""
         return self.make(view, stream)
 
-    # --- what the bridge asks ---------------------------------------------------------------------
+    # --- called by the bridge ------------------------------------------------------------------
 
     @functools.cached_property
     def types(self) -> tuple[type, ...]:

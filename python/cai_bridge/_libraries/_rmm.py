@@ -1,13 +1,13 @@
-"""RMM: a DeviceBuffer, which is bytes. RMM has no current stream: the default stream is used.
+"""RMM: a DeviceBuffer, which holds bytes. RMM has no current stream, so its default stream is used.
 
-A ``DeviceBuffer`` allocates from a memory resource; no call of RMM's Python API wraps foreign
-memory without a copy. So the bridge makes the buffer with a resource that has only the view's
-memory; the buffer holds that resource. Read for this, in ``python/rmm/rmm/pylibrmm`` of
+A ``DeviceBuffer`` allocates from a memory resource, and no call of RMM's Python API wraps foreign
+memory without a copy. So the bridge gives the buffer a resource that has only the view's memory,
+and the buffer holds the resource. This relies on ``python/rmm/rmm/pylibrmm`` of
 https://github.com/rapidsai/rmm, release 26.10: ``device_buffer.pyx`` (the constructor, which holds
 the stream and the resource; the dict of version 0), ``stream.pyx`` (``Stream(obj)`` of an object
 with ``__cuda_stream__``; the default streams) and ``memory_resource/_memory_resource.pyx``
-(``CallbackMemoryResource``); and in ``cpp/include/rmm``: ``device_buffer.hpp`` and ``aligned.hpp``
-(what a buffer is aligned to).
+(``CallbackMemoryResource``). It also relies on ``device_buffer.hpp`` and ``aligned.hpp`` in
+``cpp/include/rmm`` (a buffer's alignment).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rmm(Library):
     def current_stream(self, device: int) -> Any:
         from rmm.pylibrmm.stream import DEFAULT_STREAM
 
-        # Up to 25.10 it has no `__cuda_stream__`.
+        # Up to 25.10 RMM's stream has no `__cuda_stream__`.
         return DEFAULT_STREAM if hasattr(DEFAULT_STREAM, "__cuda_stream__") else LEGACY
 
     def make(self, view: Any, stream: Any) -> Any:
@@ -58,7 +58,7 @@ class Rmm(Library):
 
 
 _out: set[_Lent] = set()
-"""The memory in use: C++ code that takes a buffer over does not keep its resource's callables."""
+"""Memory in use: C++ code that takes a buffer over does not keep the resource's callables alive."""
 
 
 class _Lent:
@@ -69,7 +69,7 @@ class _Lent:
         self.calls = self.allocate, self.deallocate
 
     def allocate(self, nbytes: int, stream: Any, *_more: Any) -> int:
-        """Give the memory to the new buffer. A buffer that grows gets none."""
+        """Return the memory to the new buffer. A buffer that grows gets none."""
         if not self.left:
             raise MemoryError(
                 f"the buffer has {self.view.nbytes} bytes of another library's; allowed: to copy it"
@@ -80,7 +80,7 @@ class _Lent:
         return ptr
 
     def deallocate(self, ptr: int, nbytes: int, stream: Any, *_more: Any) -> None:
-        """Give the memory back, in order."""
+        """Return the memory back, in order."""
         _out.discard(self)
         self.view = None
 

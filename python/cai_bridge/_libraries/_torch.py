@@ -1,6 +1,7 @@
-"""PyTorch: its exchange API makes tensors of managed tensors, and names the current stream.
+"""PyTorch: its exchange API makes tensors from managed tensors, and names the current stream.
 
-Before 2.10 it has none: ``torch.utils.dlpack.from_dlpack`` makes tensors of capsules.
+Releases before 2.10 have no exchange API: ``torch.utils.dlpack.from_dlpack`` makes tensors from
+capsules.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from cai_bridge._core import _dtypes
 from ._library import Any, DLPackView, Library
 
 LACKS = {"float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"}
-"""Types that no release has had up to 2.15."""
+"""Element types that PyTorch lacks, up to release 2.15."""
 COMPLEX32, FLOAT4_X2 = (5, 32, 1), (17, 4, 2)
 
 
@@ -18,7 +19,7 @@ class Torch(Library):
     name = "torch"
     arrays = ("torch:Tensor",)
     _from_host = "torch:from_dlpack"
-    # On negative strides its exchange API ends the process (2.11), and `from_dlpack` raises.
+    # With negative strides the exchange API kills the process (2.11), and `from_dlpack` raises.
     _strides = "not negative"
     _gpu_memory_alone = True
 
@@ -34,7 +35,7 @@ class Torch(Library):
 
     @property
     def _element_types(self) -> frozenset[tuple[int, int, int]]:  # type: ignore[override]
-        """The table's types without those that PyTorch lacks, and two that only DLPack has."""
+        """The table's types that PyTorch has, and two that only DLPack has."""
         import torch
 
         lacks = {name for name in LACKS if not hasattr(torch, name)}

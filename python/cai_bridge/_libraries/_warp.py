@@ -1,10 +1,10 @@
 """Warp: an array over the pointer, whose deleter holds the view. Each GPU has a current stream.
 
 Warp's own import of a CAI object ignores the dict's stream. Its constructor takes a pointer, a
-shape, strides and a deleter. The array keeps the deleter, and slices keep the array. Read for this,
-in ``warp/_src`` of https://github.com/NVIDIA/warp, release 1.19: ``types.py`` (``array.__init__``,
+shape, strides and a deleter. The array keeps the deleter, and slices keep the array. This relies on
+``warp/_src`` of https://github.com/NVIDIA/warp, release 1.19: ``types.py`` (``array.__init__``,
 ``_init_from_ptr``, ``__del__``, ``ARRAY_MAX_DIMS``) and ``context.py`` (``get_stream``,
-``runtime``, ``Stream.__cuda_stream__``). The tests make arrays of Warp's own on the host.
+``runtime``, ``Stream.__cuda_stream__``). The tests make Warp's own arrays on the host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Warp(Library):
     _gpu_memory_alone = True
 
     def _stream_in_use(self, device: int) -> Any:
-        """Give the current stream of a GPU that Warp already works on, else None.
+        """Return the current stream of a GPU that Warp already works on, else None.
 
         Asking Warp about any other GPU would start Warp there. Returns a handle if the release's
         streams have no ``__cuda_stream__``.

@@ -1,9 +1,8 @@
-"""What DLPack and the CUDA Array Interface require, and a kit that judges libraries by it.
+"""What DLPack and the CUDA Array Interface require, and a kit that tests libraries against it.
 
-``pytest --pyargs cai_bridge.conformance --cai-producer module:factory`` runs one test a
-requirement; `check_producer` and `check_consumer` do the same as a call. A requirement is a
-function of an adapter, which says how a library makes or takes arrays, and a lab, which is where it
-is judged.
+``pytest --pyargs cai_bridge.conformance --cai-producer module:factory`` runs one test for each
+requirement. `check_producer` and `check_consumer` do the same from Python. A requirement's check
+gets an adapter, which makes or takes the library's arrays, and a lab, the device to judge on.
 """
 
 from cai_bridge.testing import assert_equivalent, describe

@@ -1,7 +1,7 @@
-"""What the kit needs to know of a library: how to make, fill, import and read an array.
+"""What the kit must know about a library: how to make, fill, import and read an array.
 
-Only `make` of a producer and `take` of a consumer are required. A requirement that needs more than
-an adapter has is skipped, and the report says what was missing.
+Only a producer's `make` and a consumer's `take` are required. If an adapter lacks a member that a
+requirement needs, the requirement is skipped, and the report names the member.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .stand_in import speaking_only
 
 
 class Streams:
-    """What producers and consumers have in common: streams."""
+    """The streams of a library, for producers and consumers."""
 
     name: str = ""
     subject: str = ""
 
     @property
     def source(self) -> Any:
-        """What the author wrote: the class, or the function that an adapter was made of."""
+        """The class, or the function, that the adapter's author wrote."""
         return type(self)
 
     def stream(self) -> Any:
@@ -58,7 +58,7 @@ class Streams:
             return stream  # type: ignore[no-any-return]
         if stream is None:
             return contextlib.nullcontext()
-        # To go on would judge work on the default stream, as if it were on this one.
+        # Without this error the kit would judge work on the default stream instead.
         raise missing(self, "on(stream)", "and its streams are no context managers")
 
     def on_device(self, ordinal: int) -> AbstractContextManager[Any]:
@@ -67,7 +67,7 @@ class Streams:
         raise missing(self, "on_device(ordinal)")
 
     def entered(self, stream: Any) -> AbstractContextManager[Any]:
-        """Make a stream the current one; None changes nothing, whatever `on` does with it."""
+        """Make a stream the current one; for None do nothing, whatever `on` does with None."""
         return contextlib.nullcontext() if stream is None else self.on(stream)
 
 
@@ -81,7 +81,8 @@ class ProducerAdapter(Streams):
     dtypes : tuple of str
         The element types that `make` knows, by NumPy's or ``ml_dtypes``' names.
     immutable : bool
-        Whether arrays are never written once they are made, as JAX's; then the kit writes to none.
+        Whether arrays are never written after they are made, as in JAX. The kit then writes to
+        none.
     """
 
     dtypes: tuple[str, ...] = ("float32",)
@@ -120,15 +121,15 @@ class ProducerAdapter(Streams):
         return array
 
     def strided(self, array: Any) -> Any:
-        """Take every second column of an array of two dimensions; by default by indexing."""
+        """Take every second column of a two-dimensional array; by default by indexing."""
         return sliced_by(self, "strided(array)", array, SECOND_COLUMNS[1])
 
     def sliced(self, array: Any) -> Any:
-        """Take all rows but the first of an array of two dimensions; by default by indexing."""
+        """Take all rows but the first of a two-dimensional array; by default by indexing."""
         return sliced_by(self, "sliced(array)", array, ROWS[1])
 
     def reversed(self, array: Any) -> Any:
-        """Take the rows of an array of two dimensions from the last; by default by indexing."""
+        """Take the rows of a two-dimensional array in reverse order; by default by indexing."""
         return sliced_by(self, "reversed(array)", array, REVERSED[1])
 
     def index(self, array: Any, key: tuple[slice, ...]) -> Any:
@@ -149,14 +150,15 @@ class ProducerAdapter(Streams):
         return called_with(self, "copy(array)", array, ("clone", "copy"), ())
 
     def renewed(self, array: Any) -> Any:
-        """Give an array as it is to be handed over once more work is queued on it.
+        """Return the array to hand over after more work was queued on `array`.
 
-        The array itself by default; a view that is ready on the stream of its making is made anew.
+        By default `array` itself. A view that is ready on the stream of its making must be made
+        again.
         """
         return array
 
     def taken(self, array: Any, step: tuple[str, Any]) -> Any:
-        """Do a step of a layout of `conformance.layouts`."""
+        """Apply one step of a layout; see `conformance.layouts`."""
         own = ((SECOND_COLUMNS, self.strided), (ROWS, self.sliced), (REVERSED, self.reversed))
         for known, take in own:
             if step == known:
@@ -170,7 +172,7 @@ class ProducerAdapter(Streams):
         return calls[kind](array, what)
 
     def readonly(self, array: Any) -> Any:
-        """Give a read-only view of an array."""
+        """Return a read-only view of an array."""
         del array
         raise missing(self, "readonly(array)")
 
@@ -180,12 +182,12 @@ class ProducerAdapter(Streams):
         Yields
         ------
         str, array, nested lists
-            The operation, the array, or with which exception it was refused, and its values.
+            The operation, the array or the exception that refused it, and the array's values.
         """
         raise missing(self, "lazy()", "which gives arrays that are not computed yet")
 
     def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
-        """Make an array with a write on a stream of the library's that is held back.
+        """Make an array with a held-back write on one of the library's streams.
 
         Override it if the library's streams have no names.
         """
@@ -195,8 +197,8 @@ class ProducerAdapter(Streams):
         words = words or lab.items
         array = self.make((words,), "float32")
         if lab.timed:
-            # What has to be compiled for it would take longer than the hold lasts. Zeros, for which
-            # some have another way, would not do.
+            # This compiles the fill, which may take longer than the hold lasts. The value must not
+            # be 0, which some libraries write by another kernel.
             self.fill(array, BEFORE)
         lab.synchronize()
         place = place_of_items(array)
@@ -207,7 +209,7 @@ class ProducerAdapter(Streams):
         return Late(array, stream, value, hold)
 
     def late_on_two(self, lab: Lab, value: float, streams: int = 2) -> Late:
-        """Make an array whose parts have writes on several streams, one of them held back."""
+        """Make an array with writes to its parts on several streams, one of them held back."""
         made = [self.stream() for _ in range(streams)]
         if made[0] is None:
             raise missing(self, "stream()")
@@ -222,7 +224,7 @@ class ProducerAdapter(Streams):
         if lab.timed:
             self.fill(array, BEFORE)
         lab.synchronize()
-        # One at a time is held back: to wait for the one must not do for the other.
+        # Only one stream is held back in each round, so waiting for a single stream is not enough.
         held, holds = lab.turn(streams), []
         for number, (stream, part) in enumerate(zip(made, parts, strict=True)):
             with self.on(stream):
@@ -254,20 +256,20 @@ class ConsumerAdapter(Streams):
     library: Any = None
 
     def take(self, x: Any) -> Any:  # noqa: ARG002 - the interface
-        """Import another library's array, without a copy; return the library's own array."""
+        """Import another library's array without a copy, and return the library's own array."""
         raise missing(self, "take(x)")
 
     def take_by(self, door: str, x: Any) -> Any:
-        """Import an array, which may speak both protocols, by one of the `doors`.
+        """Import an array, which may speak both protocols, by the protocol `door`.
 
-        By default `take` gets a stand-in that speaks only that protocol.
+        By default `take` gets a stand-in that speaks only this protocol.
         """
         return self.take(speaking_only(door, x))
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Import an array by `cai_bridge.convert`; `stream` is one of the library's, or None.
+        """Import an array by `cai_bridge.convert`; `stream` is a stream of the library, or None.
 
-        By default no stream is passed, as for a library with a current stream.
+        By default `convert` gets no stream, as for a library with a current stream.
         """
         del stream
         return convert(x, self.library, readonly=readonly)
@@ -296,7 +298,7 @@ class ConsumerAdapter(Streams):
         return self._own(copied, "tolist", "values(copied)", "and the arrays have no tolist")
 
     def _own(self, array: Any, method: str, member: str, why: str) -> Any:
-        """Call a method of the array's own, in place of a member that the adapter has not."""
+        """Call a method of the array, in place of a member that the adapter lacks."""
         call = getattr(array, method, None)
         if call is None:
             raise missing(self, member, why)

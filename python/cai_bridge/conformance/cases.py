@@ -1,7 +1,7 @@
-"""The cases that a requirement is judged in: values of the axes that `axes.toml` declares.
+"""The cases that a requirement is judged in: combinations of the values in `axes.toml`.
 
-Each value of an axis is tried with all others plain; then all pairs of values are, and triples of
-those that differ in kind if the lab is thorough.
+First each value is tried with plain values on all other axes. Then every pair of values is tried,
+and in a thorough lab every triple of values of different kinds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rows = list[tuple[str, ...]]
 
 @functools.cache
 def declared() -> dict[str, dict[str, Any]]:
-    """Read the axes: what each is, and its values by role, and by role and door."""
+    """Read the axes: the meaning of each, and its values by role, and by role and door."""
     text = files(__package__).joinpath("axes.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
@@ -32,14 +32,14 @@ AXES = tuple(declared())
 
 
 def named_values(axis: str, role: str, values: Iterable[str]) -> tuple[str, ...]:
-    """List values in which ``"@rows"`` stands for the group of that name; each comes once."""
+    """Return the values once each, with ``"@rows"`` replaced by the group of that name."""
     groups = declared()[axis].get(f"{role}-groups", {})
     found = (groups[one[1:]] if one.startswith("@") else [one] for one in values)
     return tuple(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
 def values_of(axis: str, role: str, door: str) -> tuple[str, ...]:
-    """List an axis's values for a door of a role; none where the door has no such axis."""
+    """List the values of an axis for a role's door; empty if the door has no such axis."""
     one = declared()[axis]
     return named_values(axis, role, one.get(f"{role}-{door}", one.get(role, ())))
 
@@ -54,12 +54,12 @@ PLAIN = {axis: _plain(axis) for axis in AXES}
 
 
 class Case:
-    """One of the cases that a requirement is judged in: an attribute for each axis.
+    """One of the cases that a requirement is judged in: a value for each axis.
 
     Parameters
     ----------
     **values : str
-        What differs from the plain case, by axis.
+        The values that differ from the plain case, by axis.
 
     Attributes
     ----------
@@ -81,18 +81,18 @@ class Case:
         return self.at(axis)
 
     def at(self, axis: str) -> str:
-        """Tell the value of an axis, past `looked_at`."""
+        """Return the value of an axis without adding the axis to `looked_at`."""
         return self._odd.get(axis, PLAIN[axis])
 
     def but(self, **values: str) -> Case:
-        """Make a case that differs in some axes."""
+        """Make a case with other values on some axes."""
         made = Case(**{**self._odd, **values})
         made.looked_at = self.looked_at
         return made
 
     @property
     def odd(self) -> Mapping[str, str]:
-        """What differs from the plain case, by axis."""
+        """The values that differ from the plain case, by axis."""
         return dict(self._odd)
 
     def __eq__(self, other: object) -> bool:
@@ -110,12 +110,12 @@ class Case:
         return f"Case({', '.join(told)})"
 
     def to_dict(self) -> dict[str, str]:
-        """Give the case as data for JSON."""
+        """Return the case as data for JSON."""
         return {axis: self.at(axis) for axis in AXES}
 
 
 def with_dtypes(over: Axes, dtypes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Put a library's types in place of those of the axis; one of 4 bytes is first, if any."""
+    """Replace the element types of the axis by a library's, a type of 4 bytes first, if any."""
     values = {axis: tuple(some) for axis, some in over.items()}
     if "dtype" in values:
         known = sorted(dtypes, key=lambda one: one != PLAIN["dtype"])
@@ -124,7 +124,7 @@ def with_dtypes(over: Axes, dtypes: Sequence[str]) -> dict[str, tuple[str, ...]]
 
 
 def single_cases(over: Mapping[str, tuple[str, ...]]) -> tuple[Case, ...]:
-    """List the plain case, and each value with all others plain."""
+    """List the plain case, and the cases with one value that is not plain."""
     plain = {axis: some[0] for axis, some in over.items()}
     rows = [plain] + [{**plain, axis: one} for axis, some in over.items() for one in some[1:]]
     return tuple(Case(**row) for row in rows)
@@ -133,16 +133,16 @@ def single_cases(over: Mapping[str, tuple[str, ...]]) -> tuple[Case, ...]:
 def combined_cases(
     over: Mapping[str, tuple[str, ...]], *, thorough: bool = False
 ) -> tuple[Case, ...]:
-    """List further cases, so that all pairs of values are together in one.
+    """Only one type of each size and one layout of each kind is combined.
 
-    Of the types of one size, and of the layouts of one kind, only one is combined.
+    Only one type of each size and one layout of each kind is combined.
 
     Parameters
     ----------
     over : mapping
         The values of each axis that are judged.
     thorough : bool, optional
-        Whether triples are together, too, and pairs of every layout.
+        Whether every triple of values occurs, too, and every pair with every layout.
     """
     axes = [axis for axis, some in over.items() if len(some) > 1]
     kinds = tuple(_kinds(axis, over[axis]) for axis in axes)
@@ -163,7 +163,7 @@ def cases_of(over: Axes, dtypes: Sequence[str], *, thorough: bool = False) -> tu
 
 
 def _kinds(axis: str, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Keep one value of each kind: a size of types, the traits of layouts."""
+    """Keep one value of each kind: one type of each size, one layout for each set of traits."""
     kind: Any = {"dtype": _size, "layout": traits_of}.get(axis)
     if kind is None:
         return values
@@ -177,7 +177,7 @@ def _size(dtype: str) -> int:
 
 @functools.cache
 def _covering(axes: tuple[tuple[str, ...], ...], strength: int) -> tuple[tuple[str, ...], ...]:
-    """Choose rows so that each `strength` values of as many axes are together in one."""
+    """Choose rows so that every combination of `strength` values of different axes occurs."""
     left = {
         tuple(zip(at, some, strict=True))
         for at in itertools.combinations(range(len(axes)), strength)
@@ -195,7 +195,7 @@ def _covering(axes: tuple[tuple[str, ...], ...], strength: int) -> tuple[tuple[s
 def _filled(
     axes: tuple[tuple[str, ...], ...], fixed: dict[int, str], left: set[Any], strength: int
 ) -> tuple[str, ...]:
-    """Fill a row that has some values with those that cover most of what is left."""
+    """Complete a row with the values that cover most of the combinations still left."""
     for at, axis in enumerate(axes):
         if at not in fixed:
             known = list(itertools.combinations(sorted(fixed.items()), strength - 1))
@@ -208,10 +208,10 @@ def _filled(
 
 
 def explains(cause: Case, over: Axes, consequence: Case) -> bool:
-    """Tell whether a failure in one case may be the cause of another requirement's in another.
+    """Return whether a failure in one case may explain another requirement's failure in another.
 
-    A failure in a plain case explains those in every case; one that needs a certain layout, only
-    those of layouts with the same traits.
+    A failure in a plain case explains failures in every case. A failure that needs a certain layout
+    explains only failures for layouts with the same traits.
     """
     for axis, values in over.items():
         mine, other = cause.at(axis), consequence.at(axis)
@@ -223,7 +223,7 @@ def explains(cause: Case, over: Axes, consequence: Case) -> bool:
 
 
 def shared(failed: Sequence[Case], every: Sequence[Case]) -> str:
-    """Tell by which values of the axes failures differ from what passed; empty if by none."""
+    """Return the values that the failed cases share and no passed case has; empty if none."""
     told = []
     for axis in AXES:
         values = {one.at(axis) for one in failed}

@@ -1,4 +1,4 @@
-"""Which failures likely follow from another one: a report tells each cause once."""
+"""Finds which failures likely follow from another one, so that a report names each cause once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ the same fault wherever that value shows it."""
 
 
 def follows(failed: Sequence[Verdict]) -> dict[str, str]:
-    """Tell, of each failure that another explains, the name of the one that is likely its cause.
+    """Map each failure that another failure explains to the name of its likely cause.
 
-    A failure follows one of the requirements that it rests on, if that failed in cases that
-    explain each of its own; see `conformance.cases.explains`. Where none does, it follows one that
-    failed by the same exception; or, if it failed for odd arrays only, one that failed for the same
-    oddness. Of several, the first that is at home where it failed is the cause.
+    A failure follows a requirement that it rests on, if that requirement failed in cases that
+    explain each of the failure's cases (see `conformance.cases.explains`). Otherwise it follows a
+    failure with the same exception. If it failed only for unusual arrays, it may also follow a
+    failure for the same unusual values. Among several, the cause is the first one that failed in
+    its plain case or for its own axis.
     """
     found: dict[str, str] = {}
     by_name = {one.name: one for one in failed}
@@ -49,7 +50,7 @@ def follows(failed: Sequence[Verdict]) -> dict[str, str]:
 
 
 def _root(name: str, found: dict[str, str]) -> str:
-    """Find what a failure follows in the end: what its cause follows, too."""
+    """Follow the causes from `name` to the first cause."""
     while name in found:
         name = found[name]
     return name
@@ -64,7 +65,7 @@ def _is_plain(one: Verdict, case: Case) -> bool:
 
 
 def _in_its_axis(one: Verdict) -> bool:
-    """Whether it failed only for odd values of the axis that the requirement is about."""
+    """Whether the requirement failed only for unusual values of the axis that it is about."""
     axis = one.requirement.about
     return bool(axis and one.cases) and all(
         case.at(axis) != _plain(one, axis) for case in one.cases
@@ -72,17 +73,17 @@ def _in_its_axis(one: Verdict) -> bool:
 
 
 def _is_at_home(one: Verdict) -> bool:
-    """Whether it failed in its plain case, or for what it is about: it names what is wrong."""
+    """Whether the requirement failed in its plain case, or for the axis that it is about."""
     return _in_its_axis(one) or any(_is_plain(one, case) for case in one.cases)
 
 
 def _is_more_at_home(one: Verdict, cause: Verdict) -> bool:
-    """Whether a failure explains its likely cause as well, and names what is wrong."""
+    """Whether a failure explains its likely cause as well, and names the fault better."""
     return _is_at_home(one) and not _is_at_home(cause) and _explains(one, cause, same=True)
 
 
 def _explains(cause: Verdict, one: Verdict, *, same: bool = False) -> bool:
-    """Tell whether each failed case has one of the cause's that explains it; of the `same` kind."""
+    """Whether each failed case is explained by a case of `cause`; `same`: by a shared value."""
     over = cause.requirement.over
     odd = _oddness(cause)
     return all(
@@ -95,7 +96,7 @@ def _explains(cause: Verdict, one: Verdict, *, same: bool = False) -> bool:
 
 
 def _oddness(cause: Verdict) -> tuple[str, ...]:
-    """List the axes whose values a failure is due to: in a plain case, those of that case alone."""
+    """List the axes whose values may cause a failure; for a failed plain case, only its own."""
     over = [axis for axis in OF_THE_ARRAY if axis in cause.requirement.over]
     if any(_is_plain(cause, case) for case in cause.cases):
         over = [axis for axis in over if _plain(cause, axis) != PLAIN[axis]]
@@ -103,7 +104,7 @@ def _oddness(cause: Verdict) -> tuple[str, ...]:
 
 
 def _shared(odd: tuple[str, ...], seen: Case, one: Verdict, case: Case) -> bool:
-    """Whether two cases have an odd value in common that the second requirement's plain lacks."""
+    """Whether two cases share an unusual value that the second requirement's plain case lacks."""
     for axis in odd:
         mine, other = seen.at(axis), case.at(axis)
         if axis not in one.requirement.over or other == _plain(one, axis):

@@ -1,4 +1,4 @@
-"""Judging a library: every requirement of its role, one after the other."""
+"""Judges a library by every requirement of its role."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ def check_producer(
     only: str | Iterable[str] | None = None,
     lab: Lab | None = None,
 ) -> Report:
-    """Judge a library by what the protocols require of a producer.
+    """Judge a library by the requirements on a producer.
 
     Parameters
     ----------
     make : ProducerAdapter, subclass of it, or callable
-        How the library makes arrays. A plain function is called with a shape, a tuple of item
-        counts, and the name of an element type; requirements about streams are then skipped.
+        The code that makes the library's arrays. A plain function is called with a shape, a tuple
+        of item counts, and the name of an element type; requirements about streams are then
+        skipped.
     name : str, optional
         The library's name in the report.
     only : str or iterable of str, optional
         The names of the requirements to judge; by default all.
     lab : Lab, optional
-        Where to judge; see `open_lab`.
+        The lab to judge in; see `open_lab`.
 
     Returns
     -------
@@ -44,7 +45,7 @@ def check_producer(
     Raises
     ------
     TypeError
-        `make` is none of these.
+        `make` is none of the above.
     ValueError
         `only` names an unknown requirement.
     """
@@ -58,12 +59,12 @@ def check_consumer(
     only: str | Iterable[str] | None = None,
     lab: Lab | None = None,
 ) -> Report:
-    """Judge a library by what the protocols require of a consumer.
+    """Judge a library by the requirements on a consumer.
 
     Parameters
     ----------
     consume : ConsumerAdapter, subclass of it, or callable
-        How the library takes arrays in. A plain function is called with an object that speaks one
+        The code that imports arrays. A plain function is called with an object that speaks one
         protocol, and returns the library's array, which should have ``copy()`` and ``tolist()``.
     name, only, lab
         As for `check_producer`.

@@ -1,4 +1,4 @@
-"""What is known of child processes that judge: what they find, and how they ended."""
+"""Child processes that judge: their environment, and how they ended."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from cai_bridge._queues import QUEUES
 
 
 def environment() -> dict[str, str]:
-    """Make the environment of a child, which finds the modules that this process finds.
+    """Return the environment of a child, which finds the same modules as this process.
 
-    Subjects may be modules beside a script. A library may begin CUDA before the lab does.
+    The subject may be a module beside a script. The library may initialise CUDA before the lab
+    does, so CUDA's settings are set here.
     """
     return {**QUEUES, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def ended_by(code: int) -> str | None:
-    """Name the signal that a child ended by, from its exit code; None where it has no name."""
+    """Return the name of the signal that ended a child, from its exit code; None without one."""
     try:
         return signal.Signals(-code).name if code < 0 else None
     except ValueError:

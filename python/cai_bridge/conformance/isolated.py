@@ -1,7 +1,7 @@
-"""Judging in a child process, so that a library which ends the process costs one requirement.
+"""Judges in a child process, so that a library that crashes costs only one requirement.
 
-The child writes a line of JSON before and after each requirement. Where it ends between the two, or
-takes too long, that is the verdict, and another child goes on behind it.
+The child writes a line of JSON before and after each requirement. If it crashes or takes too long
+between the two, the requirement has failed, and another child continues with the next.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check_isolated(
     only : str or iterable of str, optional
         The names of the requirements to judge; by default all.
     where : str, optional
-        As for `open_lab`.
+        The lab's kind, as for `open_lab`.
     thorough : bool, optional
         Whether each requirement is judged in every case of its product. A requirement may then take
         ten times as long.
@@ -69,7 +69,8 @@ def check_isolated(
     Returns
     -------
     Report
-        A requirement that the process did not survive has failed, and the evidence says how.
+        If the process crashed in a requirement, that requirement has failed, and its evidence says
+        how.
 
     Raises
     ------
@@ -106,11 +107,11 @@ class _Seen:
     refusal: str = ""
 
     def have(self, requirements: dict[str, Requirement]) -> bool:
-        """Tell whether each of them has its verdict."""
+        """Return whether each of `requirements` has its verdict."""
         return requirements.keys() <= {one.name for one in self.verdicts}
 
     def take(self, line: dict[str, Any], requirements: dict[str, Requirement]) -> str | None:
-        """Take a line in; return the name of a requirement that is judged from here on."""
+        """Take a line in; return the name of the requirement that the child judges next, if any."""
         match line:
             case {"refusal": text}:
                 self.refusal = text
@@ -133,7 +134,7 @@ _MORE = ("program", "traceback", "missing", "missing_in", "raised")
 
 def _died(requirement: Requirement, how: str, program: str, trace: str) -> Verdict:
     evidence = f"the process ended: {how}"
-    # Whatever ends it in the same place has one cause.
+    # Two crashes in the same place have one cause.
     frames = [line for line in trace.splitlines() if line.strip().startswith("File ")]
     raised = "\n".join([how.partition(";")[0], *frames]) if frames else ""
     return Verdict(requirement, "failed", evidence, program, trace, cases=(Case(),), raised=raised)
@@ -147,7 +148,7 @@ def _run_child(
     limit_s: float,
     progress: Callable[[str], object] | None,
 ) -> tuple[str, str]:
-    """Judge in one child as long as it lives; return how it ended, and where that was."""
+    """Judge in one child until it ends; return how it ended, and where."""
     reading, writing = os.pipe()
     requirements = {one.name: one for one in left}
     with tempfile.TemporaryFile() as said, os.fdopen(reading) as lines:
@@ -168,7 +169,8 @@ def _run_child(
                     progress(begun)
                 if seen.have(requirements):
                     break
-            # A thread may keep what has judged all, and a process that it started the pipe.
+            # A thread may keep a child alive that has judged everything, and a process that the
+            # child started may keep the pipe open.
             child.wait(_LAST_WORDS_S if seen.have(requirements) else limit_s)
         except TimeoutError as late:
             end = str(late)
@@ -177,11 +179,11 @@ def _run_child(
             end = f"it did not end in {late.timeout:g} s"
             _ask_where(child)
         finally:
-            # Also after an interrupt: nothing else would end the child.
+            # Also after an interrupt, since nothing else would end the child.
             child.kill()
             code = child.wait()
         said.seek(0)
-        # It may be of any encoding.
+        # The output may have any encoding.
         text, trace = split_dump(said.read().decode(errors="backslashreplace"))
         last = " ".join(text[-400:].split())
     end = end or ended_by(code) or f"exit code {code}"
@@ -189,7 +191,7 @@ def _run_child(
 
 
 def _ask_where(child: subprocess.Popen[bytes]) -> None:
-    """Have a child that hangs write where it is: its `faulthandler` does so at its end."""
+    """Make a hanging child dump its stacks: its `faulthandler` does so when it is aborted."""
     child.send_signal(signal.SIGABRT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(_LAST_WORDS_S)
@@ -211,9 +213,9 @@ def _lines_of(lines: IO[str], limit_s: float) -> Iterator[str]:
 
 
 def _child(arguments: list[str]) -> None:
-    """Judge, and write lines to the pipe."""
+    """Judge, and write the results to the pipe."""
     role, subject, where, cases, pipe, *names = arguments
-    # What ends the process, or hangs, is told with its line.
+    # `faulthandler` shows where the process crashes or hangs.
     faulthandler.enable()
     with os.fdopen(int(pipe), "w") as out:
 
@@ -229,7 +231,7 @@ def _child(arguments: list[str]) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            # It may do another thing here than where it was looked at first, or leave.
+            # The subject may behave differently here than in the parent, or exit.
             what = f"{type(error).__name__}: {text_of(error)}"
             say(refusal=f"subject: got {subject!r}, which raised {what}")
             return

@@ -28,7 +28,7 @@ from .verdict import Outcome, Verdict
 
 
 def text_of(error: BaseException) -> str:
-    """Read an exception's text, which may raise in its turn."""
+    """Return an exception's text. Making the text may raise an exception, too."""
     try:
         return str(error)
     except Exception as another:
@@ -37,7 +37,7 @@ def text_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What came of one case."""
+    """The outcome of one case."""
 
     case: Case
     outcome: Outcome
@@ -49,7 +49,7 @@ class _Seen:
 
 @contextmanager
 def _collecting_little(lab: Any) -> Iterator[None]:
-    """Have collections look at what is made meanwhile alone; a lab that is timed does so itself."""
+    """Let garbage collections look at new objects only; a lab that is timed does this itself."""
     if lab.timed:
         yield
         return
@@ -61,10 +61,9 @@ def _collecting_little(lab: Any) -> Iterator[None]:
 
 
 def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
-    """Run one requirement's check, in each of its cases.
+    """Run one requirement's check in each of its cases.
 
-    What the library raises by itself is a failure, too: the check did nothing but what the
-    specification allows.
+    An exception of the library is a failure, too: a check only does what the specification allows.
     """
     with _collecting_little(lab):
         seen = _seen_of(requirement, adapter, lab)
@@ -83,7 +82,7 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
 
 
 def _seen_of(requirement: Requirement, adapter: Any, lab: Any) -> list[_Seen]:
-    """Run the check with each value by itself, then with those that passed combined."""
+    """Run the check with each value alone, then with combinations of the values that passed."""
     over = with_dtypes(requirement.over, getattr(adapter, "dtypes", ()))
     seen = []
     for number, case in enumerate(single_cases(over)):
@@ -91,7 +90,7 @@ def _seen_of(requirement: Requirement, adapter: Any, lab: Any) -> list[_Seen]:
             seen.append(_trusted(requirement, case, adapter, lab))
     if seen[0].outcome != "passed":
         return seen
-    # A value that fails, or is not judged, by itself says no more beside another.
+    # A value that failed or was skipped alone tells no more in combination.
     for case in combined_cases(_passing(over, seen), thorough=lab.thorough):
         with _rounds(lab, 1):
             seen.append(_trusted(requirement, case, adapter, lab))
@@ -102,7 +101,7 @@ def _seen_of(requirement: Requirement, adapter: Any, lab: Any) -> list[_Seen]:
 
 
 def _left_out(over: dict[str, tuple[str, ...]], seen: list[_Seen]) -> list[Case]:
-    """List the pairs that are together in no case but those that were not judged, for others."""
+    """List a case for each pair of values that occurs only in skipped cases."""
     plain = seen[0].case
     told = {pair for one in seen if one.outcome != "skipped" for pair in _pairs(plain, one.case)}
     alone = {one.case for one in seen}
@@ -119,7 +118,7 @@ def _pairs(plain: Case, case: Case) -> list[tuple[tuple[str, str], ...]]:
 
 
 def _trusted(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _Seen:
-    """Judge in one case; what the kit's own library fails in as well is the lab's fault."""
+    """Judge one case; a failure that the kit's own library shares is the lab's fault."""
     seen = _judge_in(requirement, case, adapter, lab)
     if seen.outcome != "failed":
         return seen
@@ -141,10 +140,10 @@ LAB_FAILS = "not judged: the lab itself fails here, by the kit's own library"
 
 
 def _of_the_kits_own(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _Seen | None:
-    """Judge the kit's own library in a case, once; None where it has none of that memory."""
+    """Judge the kit's own library in a case, once; None if it lacks that kind of memory."""
     is_its_own = isinstance(adapter, Producer | Consumer)
     if lab.where == "host" or is_its_own or requirement.name == "exchange-errors":
-        # No function in Python can fail with an exception set, so the kit's own library does not.
+        # A function in Python cannot return an error with no exception set, as C code can.
         return None
     own = reference_of(requirement.role, adapter, lab)
     key = requirement.name, case, own
@@ -155,7 +154,7 @@ def _of_the_kits_own(requirement: Requirement, case: Case, adapter: Any, lab: An
 
 
 def _passing(over: dict[str, tuple[str, ...]], seen: list[_Seen]) -> dict[str, tuple[str, ...]]:
-    """Keep the values that passed with all others plain."""
+    """Keep the values that passed with plain values on all other axes."""
     passed = {one.case for one in seen if one.outcome == "passed"}
     plain = seen[0].case
     return {
@@ -193,7 +192,7 @@ def _count(judged: list[_Seen], seen: list[_Seen]) -> str:
 
 @contextmanager
 def _rounds(lab: Any, rounds: int) -> Iterator[None]:
-    """Try what depends on timing so often; the plain case stands for the others."""
+    """Use this many rounds for checks that depend on timing."""
     before, lab.rounds = lab.rounds, rounds
     try:
         yield
@@ -224,7 +223,7 @@ def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _
         missing = getattr(reason, "member", ""), getattr(reason, "place", "")
         return _Seen(case, "skipped", str(reason), missing=missing)
     except UnmetError as unmet:
-        # What fails by one of these has one cause, whichever requirement it is.
+        # A failure of one of these classes has the same cause in every requirement.
         kind = "" if type(unmet) is UnmetError else type(unmet).__name__
         return _Seen(case, "failed", str(unmet), raised=kind)
     except (Exception, SystemExit) as error:
@@ -234,7 +233,7 @@ def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _
 
 def _raised(case: Case, error: BaseException) -> _Seen:
     told = f"{type(error).__name__}: {text_of(error)}"
-    # The driver's word for what the lab finds out by itself, too.
+    # The driver's name for the error that the lab finds by itself as well.
     raised = NoMemoryError.__name__ if "ILLEGAL_ADDRESS" in told else told
     return _Seen(case, "failed", f"raised {told}", traceback_of(error), raised)
 
@@ -243,10 +242,10 @@ _OF_AN_ARRAY = ("form", "asking", "dtype", "layout", "memory", "flag")
 
 
 def _told_by(requirement: Requirement, refused: NotTakenError) -> str:
-    """Name the requirement that tells of an array that is not taken; empty if it is this one.
+    """Name the requirement that reports this refusal; empty if it is `requirement` itself.
 
-    It is the first that is about one of the array's odd values and has cases with all others. What
-    has none is told by each that is about one.
+    It is the first requirement that is about one of the array's unusual values and has cases with
+    all the others. If there is none, every requirement about one of the values reports it.
     """
     case = refused.case
     values = {axis: case.at(axis) for axis in _OF_AN_ARRAY}
@@ -270,7 +269,7 @@ def _has_cases(one: Requirement, values: dict[str, str]) -> bool:
 
 
 def _expect_plain(requirement: Requirement, adapter: Any, lab: Any, refused: str) -> None:
-    """Leave a refusal without a verdict where the plain array is not taken either."""
+    """Skip the requirement if the library refuses the plain array as well."""
     kind = requirement.given.get("kind") or (CaiArray if requirement.door == "cai" else DLPackArray)
     try:
         with lab.fresh():

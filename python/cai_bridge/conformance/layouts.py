@@ -1,6 +1,6 @@
-"""Layouts: what is taken of a C-contiguous array, by indexing, permuting and broadcasting.
+"""Layouts: views of a C-contiguous array, by indexing, permuting and broadcasting.
 
-`View` follows what is taken by arithmetic, so that the kit knows which items a library has to show.
+`View` computes the same views by arithmetic, so the kit knows which items a library must show.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALL = slice(None)
 
 @dataclass(frozen=True)
 class View:
-    """Where the items of a view are, counted in items of the C-contiguous array behind it."""
+    """The places of a view's items, counted in items of the C-contiguous array behind it."""
 
     offset: int
     shape: tuple[int, ...]
@@ -26,7 +26,7 @@ class View:
 
     @classmethod
     def of(cls, shape: tuple[int, ...]) -> View:
-        """Take the whole of a C-contiguous array."""
+        """Return the view of a whole C-contiguous array."""
         return cls(0, shape, tuple(math.prod(shape[at + 1 :]) for at in range(len(shape))))
 
     def index(self, key: tuple[slice, ...]) -> View:
@@ -51,12 +51,12 @@ class View:
         return View(self.offset, shape, strides)
 
     def take(self, step: Step) -> View:
-        """Do a step of a layout."""
+        """Apply one step of a layout."""
         view: View = getattr(self, step[0])(step[1])
         return view
 
     def places(self) -> list[int]:
-        """List where the items are, the last axis fastest."""
+        """List the places of the items, the last axis fastest."""
         walks = (range(extent) for extent in self.shape)
         steps = (
             sum(at * step for at, step in zip(index, self.strides, strict=True))
@@ -66,7 +66,7 @@ class View:
 
     @property
     def compact_strides(self) -> tuple[int, ...]:
-        """The strides of a C-contiguous array of the shape."""
+        """The strides, in items, of a C-contiguous array of this shape."""
         return View.of(self.shape).strides
 
     @property
@@ -128,12 +128,12 @@ MAY_BE_REFUSED = ("reversed", "repeated")
 
 
 def may_be_refused(layout: str) -> bool:
-    """Tell whether a library may do without a layout: negative strides, and repeated items."""
+    """Return whether a library may lack a layout: negative strides, and repeated items."""
     return any(trait in traits_of(layout) for trait in MAY_BE_REFUSED)
 
 
 def view_of(layout: str) -> View:
-    """Tell where the items of a layout are."""
+    """Return the view of a layout."""
     shape, steps = LAYOUTS[layout]
     view = View.of(shape)
     for step in steps:
@@ -143,7 +143,7 @@ def view_of(layout: str) -> View:
 
 @functools.cache
 def traits_of(layout: str) -> frozenset[str]:
-    """Tell what is special about a layout; a fault of one may show in each that has its traits."""
+    """Return a layout's traits; a fault for one layout may show in all layouts with its traits."""
     if layout not in LAYOUTS:
         named = (trait for trait in NAMED if trait in layout)
         return frozenset([next(named, layout)])

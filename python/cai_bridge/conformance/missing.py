@@ -1,4 +1,4 @@
-"""What an adapter does not say, and where its author would say it."""
+"""The error for a member that an adapter lacks, with the place to add it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .requirement import NotApplicableError
 
 
 class MissingMemberError(NotApplicableError):
-    """A requirement cannot be judged before an adapter says more.
+    """A requirement cannot be judged, since the adapter lacks a member.
 
     Attributes
     ----------
     member : str
-        What it has to say, such as ``"readonly(array)"``.
+        The member, such as ``"readonly(array)"``.
     place : str
-        The class or function that does not, with file and line; empty if not known.
+        The class or function that lacks the member, with file and line; empty if not known.
     """
 
     def __init__(self, member: str, place: str, more: str = "") -> None:
@@ -30,23 +30,23 @@ class MissingMemberError(NotApplicableError):
 
 
 def missing(adapter: Any, member: str, more: str = "") -> MissingMemberError:
-    """Make the error that says which member is missing, and of which class.
+    """Make the error that names the missing member and the class that lacks it.
 
     Parameters
     ----------
     adapter : ProducerAdapter or ConsumerAdapter
-        Which does not have it.
+        The adapter that lacks the member.
     member : str
-        Its name and arguments, such as ``"readonly(array)"``.
+        The member's name and arguments, such as ``"readonly(array)"``.
     more : str, optional
-        Why the default does not do.
+        Why the default implementation does not work.
     """
     return MissingMemberError(member, place_of(adapter.source), more)
 
 
 @functools.lru_cache(maxsize=256)
 def place_of(source: Any) -> str:
-    """Tell where a class or function is written: what it is called, the file, and the line."""
+    """Return the name, the file and the line of a class or function."""
     name = getattr(source, "__qualname__", type(source).__name__)
     try:
         file = inspect.getsourcefile(source)
@@ -57,7 +57,7 @@ def place_of(source: Any) -> str:
 
 
 def near(file: str) -> str:
-    """Write a path as it is from the working directory, where it is below."""
+    """Return a path relative to the working directory, if the file is inside it."""
     path = Path(file)
     try:
         return str(path.relative_to(Path.cwd()))

@@ -1,4 +1,4 @@
-"""Finding adapters: by a library's name, by ``module:factory``, or of a plain function."""
+"""Finds adapters by a library's name or by ``module:factory``, or makes one from a function."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class _Taken(ConsumerAdapter):
 
 
 def as_producer(source: Any, name: str | None = None) -> ProducerAdapter:
-    """Make an adapter of a `ProducerAdapter`, of a subclass, or of a function that makes arrays."""
+    """Return an adapter from a `ProducerAdapter`, a subclass, or a function that makes arrays."""
     allowed = "a ProducerAdapter, or a function of a shape and the name of an element type"
     return _named(_adapted(source, ProducerAdapter, _Made, ("make", allowed)), source, name)
 
 
 def as_consumer(source: Any, name: str | None = None) -> ConsumerAdapter:
-    """Make an adapter of a `ConsumerAdapter`, of a subclass, or of a function that takes arrays."""
+    """Return an adapter from a `ConsumerAdapter`, a subclass, or a function that takes arrays."""
     allowed = "a ConsumerAdapter, or a function of an array"
     adapter = _adapted(source, ConsumerAdapter, _Taken, ("consume", allowed))
     for door in adapter.doors:
@@ -56,7 +56,7 @@ def as_consumer(source: Any, name: str | None = None) -> ConsumerAdapter:
 def _adapted(
     source: Any, kind: type[_A], of_function: Callable[[Any], _A], refusal: tuple[str, str]
 ) -> _A:
-    """Make an adapter of a kind; a refusal names the argument, and what it may be."""
+    """Return an adapter of a kind. `refusal` has the argument's name, and the allowed values."""
     argument, allowed = refusal
     if isinstance(source, kind):
         return source
@@ -68,7 +68,7 @@ def _adapted(
             f"{argument}: got {_kind(source)}, which is a class of arrays: it has {spoken}; "
             f"allowed: {allowed}"
         )
-    # An adapter of the other role may be callable, and is no function.
+    # An adapter of the other role may be callable, and is not a function.
     own = source if isinstance(source, type) else type(source)
     if callable(source) and not issubclass(own, Streams):
         return of_function(source)
@@ -76,7 +76,7 @@ def _adapted(
 
 
 def array_class(source: Any) -> str:
-    """Tell which protocol's attribute a class has; empty for what is no class of arrays."""
+    """Return the protocol attribute that a class has; empty if it is no class of arrays."""
     if not isinstance(source, type):
         return ""
     return next((name for name in SPOKEN if inspect.getattr_static(source, name, None)), "")
@@ -87,7 +87,7 @@ def _kind(source: Any) -> str:
 
 
 def _made_of(argument: str, kind: type[_A]) -> _A:
-    """Make an adapter of a class, which has to need no arguments."""
+    """Make an adapter of a class, whose constructor must need no arguments."""
     if not _can_be_made(kind):
         raise TypeError(f"{argument}: got {_kind(kind)}, which takes arguments; allowed: one of it")
     return kind()
@@ -98,7 +98,7 @@ def _can_be_made(kind: type) -> bool:
         inspect.signature(kind).bind()
     except TypeError:
         return False
-    except ValueError:  # a class in C, of which nothing is known
+    except ValueError:  # a class in C without a signature
         return True
     return True
 
@@ -114,7 +114,7 @@ def _named(adapter: _A, source: Any, name: str | None) -> _A:
 
 
 def _subject(factory: Any, own: str) -> str:
-    """Name it as ``module:factory``; empty where that finds nothing, or something else."""
+    """Return the factory's name as ``module:factory``; empty if it does not find the factory."""
     subject = f"{getattr(factory, '__module__', None)}:{own}"
     try:
         found = _find(subject, "") if not subject.startswith(("None:", "__main__:")) else None
@@ -127,12 +127,12 @@ def _subject(factory: Any, own: str) -> str:
 def producer_named(subject: str) -> ProducerAdapter:
     """Find a producer: a library that the kit knows, such as ``"torch"``, or ``module:factory``.
 
-    ``"to_cai(torch)"`` and ``"from_cai(torch)"`` are the views of `cai_bridge` over its arrays.
+    ``"to_cai(torch)"`` and ``"from_cai(torch)"`` are `cai_bridge` views of its arrays.
 
     Raises
     ------
     ValueError
-        No such library, module or factory.
+        There is no such library, module or factory.
     """
     bridge, _, inner = subject.partition("(")
     if bridge in _BRIDGED and inner.endswith(")"):
@@ -152,7 +152,7 @@ def consumer_named(subject: str) -> ConsumerAdapter:
     Raises
     ------
     ValueError
-        No such library, module or factory.
+        There is no such library, module or factory.
     """
     adapter = as_consumer(_find(subject, "Consumer"), _library(subject))
     adapter.subject = subject
@@ -165,7 +165,7 @@ LIBRARIES: Sequence[str] = (
     *("torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi", "rmm"),
     "simulated",
 )
-"""The libraries that the kit has adapters for, by the names that it calls them."""
+"""The names of the libraries that the kit has adapters for."""
 
 
 def _library(subject: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Where a library is judged: on the lab's device, or on the CPU, if its arrays are there."""
+"""Chooses the lab for a library: the lab's device, or the CPU if its arrays are there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .requirement import NotApplicableError, Requirement, needs
 
 
 def judged_on(role: str, adapter: Any, lab: Lab) -> Lab:
-    """Tell the lab for a library: the one that is there, or one of the CPU's memory."""
+    """Return the lab for a library: `lab` itself, or a lab of CPU memory."""
     with contextlib.suppress(Exception, SystemExit):
         if role == "producer":
             x = adapter.make((2,), (*adapter.dtypes, "float32")[0])
@@ -35,12 +35,12 @@ def _takes(adapter: Any, lab: Lab) -> bool:
 
 
 def expect_judged(requirement: Requirement, lab: Lab) -> None:
-    """Leave what is CUDA's without a verdict on the CPU.
+    """Skip a requirement about CUDA on the CPU.
 
     Raises
     ------
     NotApplicableError
-        It is.
+        The requirement is about CUDA, and the lab is the CPU.
     """
     if isinstance(lab, HostLab):
         needs(requirement.door != "cai", "the CUDA Array Interface is of memory that CUDA knows")

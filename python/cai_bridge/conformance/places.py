@@ -1,4 +1,4 @@
-"""Where an array and its slices begin, and whether what was written to them is held back."""
+"""The addresses of arrays and their slices, and whether a write to them is held back."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .missing import missing
 from .requirement import NotApplicableError, UnmetError
 
 BEFORE = -1.0
-"""What an array holds before the write that is held back."""
+"""The value of an array's items before the held-back write."""
 
 NOT_SO = (TypeError, IndexError, ValueError, NotImplementedError)
-"""What is raised by indexing that a library does not have; whatever else is a failure."""
+"""The exceptions for an unsupported index; any other exception is a failure."""
 
 SECOND_COLUMNS = ("index", (slice(None), slice(None, None, 2)))
 ROWS = ("index", (slice(1, None), slice(None)))
 REVERSED = ("index", (slice(None, None, -1), slice(None)))
-"""The steps of layouts that adapters have methods for."""
+"""The layout steps that adapters have methods for."""
 
 
 def sliced_by(adapter: Any, member: str, array: Any, key: tuple[slice, ...]) -> Any:
-    """Index an array, where it can be."""
+    """Index an array; a library that cannot skips the check."""
     if not hasattr(array, "__getitem__"):
         raise missing(adapter, member, "and the arrays cannot be indexed")
     try:
@@ -35,7 +35,7 @@ def sliced_by(adapter: Any, member: str, array: Any, key: tuple[slice, ...]) -> 
 
 
 def _written(key: tuple[slice, ...]) -> str:
-    """Write a key as in Python: ``x[:, ::2]``."""
+    """Write an index as in Python: ``x[:, ::2]``."""
     parts = []
     for one in key:
         start, stop = ("" if at is None else f"{at}" for at in (one.start, one.stop))
@@ -46,7 +46,7 @@ def _written(key: tuple[slice, ...]) -> str:
 def called_with(
     adapter: Any, member: str, array: Any, names: tuple[str, ...], arguments: tuple[Any, ...]
 ) -> Any:
-    """Call the first method of these names that an array has."""
+    """Call the first of these methods that an array has."""
     found = next((getattr(array, name, None) for name in names if hasattr(array, name)), None)
     if found is None:
         raise missing(adapter, member, f"and the arrays have no {' or '.join(names)}")
@@ -58,19 +58,19 @@ def called_with(
 
 
 def place_of_items(array: Any) -> int:
-    """Tell where an array begins, by whichever of its protocols says so."""
+    """Return the address of an array, by any of its protocols."""
     return next((said.ptr for said in describe(array) if said.ptr), 0)
 
 
 def shared_places(array: Any, parts: Sequence[Any], words: int) -> list[int]:
-    """Tell where the parts of an array begin, each of so many float32 items.
+    """Return the addresses of an array's parts, each with `words` float32 items.
 
     Raises
     ------
     NotApplicableError
-        They are copies.
+        The parts are copies.
     UnmetError
-        They are in the array's memory, and not where their items are.
+        The parts are in the array's memory, but not at their items.
     """
     begin, places = place_of_items(array), [place_of_items(part) for part in parts]
     nbytes = 4 * words
@@ -89,13 +89,13 @@ def shared_places(array: Any, parts: Sequence[Any], words: int) -> list[int]:
 def expect_behind(  # noqa: PLR0917
     lab: Lab, stream: Any, hold: Hold, place: int, words: int, value: float
 ) -> None:
-    """Fail where a write of a value is not on the stream that was the current one.
+    """Fail if a write is not on the stream that was current when it was queued.
 
     Raises
     ------
     UnmetError
-        It is elsewhere, so that whatever is seen of it would tell nothing of that stream; or the
-        array is said to be elsewhere.
+        The write is on another stream, so a check would say nothing about this stream. Or the array
+        reports another address.
     """
     if not place:
         return

@@ -1,7 +1,7 @@
-"""The kit's own libraries: a producer and a consumer that keep every requirement, on any lab.
+"""The kit's own libraries: a producer and a consumer that meet every requirement, in any lab.
 
-What they fail in is the lab's fault, so that no library is accused of it: see `judging`. They are
-made of a lab's streams, memory and reads alone, and track each stream that has work on an array.
+If they fail a check, the lab is at fault and no library is accused: see `judging`. They use only a
+lab's streams, memory and reads, and track each stream with work on an array.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = "the kit's own library"
 
 
 class _Legacy:
-    """The default stream, where no other one is current."""
+    """The default stream, while no other stream is current."""
 
     handle = LEGACY
 
@@ -41,11 +41,11 @@ class _Legacy:
 
 
 class _Streams:
-    """The lab's streams, and which of them is the current one."""
+    """The lab's streams, and the current one."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        # Each thread has one of its own, as in most libraries.
+        # Each thread has its own current stream, as in most libraries.
         self._thread = threading.local()
 
     @property
@@ -59,7 +59,7 @@ class _Streams:
         return self._currents[-1] if self._currents else _Legacy()
 
     def expect_device(self) -> None:
-        """Refuse a thread without a current device, as libraries that make none current do."""
+        """Refuse a thread without a current device, like libraries that make none current."""
         if not self.lab.has_device():
             raise RuntimeError("the calling thread has no current device")
 
@@ -78,12 +78,12 @@ class _Streams:
             self._currents.pop()
 
     def on_device(self, ordinal: int) -> contextlib.AbstractContextManager[Any]:
-        """Take the lab's device for the current one."""
+        """Make the lab's device current."""
         return contextlib.nullcontext(ordinal)
 
 
 class Memory:
-    """Bytes, and the streams that have work on them, the last one last."""
+    """Memory, and the streams with work on it, the latest last."""
 
     def __init__(self, library: _Streams, nbytes: int) -> None:
         self.library, self.lab = library, library.lab
@@ -93,22 +93,22 @@ class Memory:
         self.streams: dict[int, Any] = {}
 
     def used_on(self, stream: Any) -> None:
-        """Note that work is queued on a stream."""
+        """Record that work was queued on a stream."""
         if handle_of(stream) == PER_THREAD or isinstance(stream, _Named):
-            # Each thread has another one by this name, and a consumer's may go: a stream of the
-            # lab's comes behind it.
+            # The stream's name means another stream in each thread, or the consumer's stream may be
+            # destroyed. So a stream of the lab is ordered after it.
             behind, stream = stream, self.lab.stream(NAME)
             self.lab.order(handle_of(behind), stream.handle)
         self.streams.pop(handle_of(stream), None)
         self.streams[handle_of(stream)] = stream
 
     def order_before(self, stream: int) -> None:
-        """Make a stream wait for all work."""
+        """Make a stream wait for all work on the memory."""
         for handle in self.streams:
             self.lab.order(handle, stream)
 
     def ready_stream(self) -> int | None:
-        """Tell a stream that comes behind all work; it lives as long as the memory."""
+        """Return a stream ordered after all work. It lives as long as the memory."""
         last = next(reversed(self.streams), None)
         if last is not None:
             self.order_before(last)
@@ -257,17 +257,17 @@ class Array:
     # The exchange API.
 
     def exchanged(self) -> ManagedTensor:
-        """Make a tensor; what is pending comes before the current stream."""
+        """Make a tensor; the current stream waits for the pending work."""
         self.memory.order_before(handle_of(self.memory.library.current))
         return self._managed(versioned=True, flags=READ_ONLY * self.region.readonly)
 
     def lent(self) -> ManagedTensor:
-        """Make a tensor that keeps nothing, and order nothing."""
+        """Make a tensor that keeps nothing alive, and order nothing."""
         return self._managed(versioned=True, flags=READ_ONLY * self.region.readonly, owner=())
 
 
 class _Foreign(Memory):
-    """Somebody else's memory, which goes with its tensor."""
+    """Another library's memory, freed with its tensor."""
 
     def __init__(self, library: _Streams, taken: Taken) -> None:
         super().__init__(library, 0)
@@ -275,21 +275,21 @@ class _Foreign(Memory):
 
 
 class Opaque:
-    """A tensor that nothing can be done with but to keep it, until its deleter is called."""
+    """A tensor of an unknown type, only kept until it is deleted."""
 
     def __init__(self, taken: Taken) -> None:
         self.taken = taken
 
 
 class _Named(_Legacy):
-    """A stream of a consumer's, by its handle."""
+    """A consumer's stream, by its handle."""
 
     def __init__(self, handle: int | None) -> None:
         self.handle = handle or LEGACY
 
 
 def empty(library: Any, shape: tuple[int, ...], dtype: str) -> Array:
-    """Make an array."""
+    """Make an uninitialised array."""
     library.expect_device()
     itemsize = dtype_named(dtype).itemsize
     memory, strides = Memory(library, math.prod(shape) * itemsize), compact_strides(shape, itemsize)
@@ -310,18 +310,18 @@ class Producer(_Streams, ProducerAdapter):
         self.array: type[Array] = type("Array", (Array,), spoken)
 
     def current_handle(self) -> int:
-        """Tell the stream that work is queued on."""
+        """Return the stream that work is queued on."""
         return handle_of(self.current)
 
     def allocated(self, like: DLTensor) -> ManagedTensor | None:
-        """Make a tensor like another; None for what there is no memory for."""
+        """Make a tensor like another; None if there is no memory for it."""
         names = [name for name, code in CODES.items() if code == (like.code, like.bits)]
         if (like.device_type, like.device_id) != self.lab.device or not names:
             return None
         return empty(self, tuple(like.shape[: like.ndim]), names[0]).exchanged()
 
     def imported(self, taken: Taken) -> Array | Opaque:
-        """Make an array of a tensor; of what there is no type of, one that only keeps it."""
+        """Make an array of a tensor; for an unknown type, an object that only keeps the tensor."""
         code, bits, lanes = taken.fields.dtype
         names = [name for name, known in CODES.items() if known == (code, bits) and lanes == 1]
         if taken.fields.device[0] != self.lab.device[0] or not names:
@@ -345,7 +345,7 @@ class Producer(_Streams, ProducerAdapter):
 
 
 class Consumer(_Streams, simulated.Consumer):
-    """The kit's own library as a consumer: the one of the simulated device, by a lab's means."""
+    """The kit's own library as a consumer: the simulated device's consumer, in any lab."""
 
     name = NAME
 
@@ -356,7 +356,7 @@ class Consumer(_Streams, simulated.Consumer):
         self.doors = getattr(like, "doors", ("cai", "dlpack"))
 
     def take(self, x: Any) -> simulated.Array:
-        """Take an array in by the protocol that it speaks."""
+        """Import an array by the protocol that it speaks."""
         self.expect_device()
         return super().take(x)
 
@@ -387,7 +387,7 @@ class Consumer(_Streams, simulated.Consumer):
         self.give_back_written(array)
 
     def give_back(self, array: simulated.Array) -> None:
-        """Make the producer's stream wait for the current one, or the array's end."""
+        """Make the producer's stream, or the array's end, wait for the current stream."""
         if array.ready is not None:
             self.order(handle_of(self.current), array.ready)
         elif array.upon is not None:
@@ -395,7 +395,7 @@ class Consumer(_Streams, simulated.Consumer):
 
 
 class _Waited:
-    """A stream that the end of an array waits for on the host."""
+    """A stream that the host waits for at the end of an array."""
 
     _destroyed = False
 
@@ -405,12 +405,12 @@ class _Waited:
         self.is_open = True
 
     def synchronize(self) -> None:
-        """Wait."""
+        """Make the host wait."""
         self._lab.wait(handle_of(self._stream))
 
 
 def reference_of(role: str, adapter: object, lab: Lab) -> Producer | Consumer:
-    """Give the kit's own library in a role, with an adapter's types and doors."""
+    """Return the kit's own library for a role, with an adapter's types and doors."""
     key = role, *(getattr(adapter, name, ()) for name in ("dtypes", "doors"))
     if key not in lab.own:
         lab.own[key] = (Producer if role == "producer" else Consumer)(lab, adapter)

@@ -1,4 +1,4 @@
-"""DLPack's exchange API of the kit's own library: a table of functions in Python."""
+"""The DLPack exchange API of the kit's own library: a table of functions in Python."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FAILED = -1
 
 
 class Exchanges(Protocol):
-    """What a library does for its table."""
+    """The methods that a library's table calls."""
 
     def current_handle(self) -> int:
-        """Tell the stream that work is queued on."""
+        """Return the stream that work is queued on."""
 
     def allocated(self, like: DLTensor) -> ManagedTensor | None:
-        """Make a tensor like another; None for what there is no memory for."""
+        """Make a tensor like another; None if there is no memory for it."""
 
     def imported(self, taken: Taken) -> Any:
         """Make an array of a tensor."""
@@ -42,7 +42,7 @@ def _object(address: int) -> Any:
 
 
 def table_capsule(library: Exchanges) -> Any:
-    """Make a capsule with the table of a library, which lives as long as the process."""
+    """Make a capsule with the table of a library; both live as long as the process."""
 
     def allocate(prototype: Any, out: Any, context: Any, set_error: Any) -> int:
         made = library.allocated(prototype[0])
@@ -60,7 +60,7 @@ def table_capsule(library: Exchanges) -> Any:
         return 0
 
     def take(address: int, out: Any) -> int:
-        # A function in Python cannot fail with an exception set, so this one takes every tensor.
+        # A function in Python cannot fail with an exception set, so this one accepts every tensor.
         made = library.imported(Taken(DLManagedTensorVersioned.from_address(address)))
         _keep_one(made)
         out[0] = id(made)

@@ -1,4 +1,4 @@
-"""What counts as a refusal: an exception that the protocols allow, of who takes the plain array."""
+"""Which exceptions count as a refusal, from a library that takes the plain array."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .requirement import NotApplicableError
 _T = TypeVar("_T")
 
 ALLOWED = (BufferError, TypeError, ValueError, RuntimeError, AssertionError)
-"""What the protocols raise, or libraries that keep them: `NotImplementedError` is one of them."""
+"""Exceptions of the protocols, and of libraries that follow them, such as `NotImplementedError`."""
 
 ACCIDENTS = (SystemError, MemoryError, RecursionError, NameError, NullError)
-"""What no library raises on purpose; ``SystemError`` is of C code that forgot its exception."""
+"""Exceptions that no library raises on purpose; ``SystemError`` comes from broken C code."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a library would not: an exception's type and message."""
+    """A library's refusal: the exception's type and message."""
 
     reason: str
 
@@ -36,7 +36,7 @@ _noted: list[list[Refusal]] = []
 
 @contextmanager
 def noted() -> Iterator[list[Refusal]]:
-    """Note the refusals meanwhile."""
+    """Collect the refusals within the block."""
     _noted.append([])
     try:
         yield _noted[-1]
@@ -45,14 +45,14 @@ def noted() -> Iterator[list[Refusal]]:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Make a refusal of an exception.
+    """Convert an exception to a refusal.
 
     Raises
     ------
     NotApplicableError
-        The protocols have no such exception: it may be an accident, which tells nothing.
+        The protocols have no such exception. It may be an accident, which proves nothing.
     Exception
-        The error itself, if it is an accident for sure.
+        `error` itself, if it is certainly an accident.
     """
     if isinstance(error, ACCIDENTS):
         raise error
@@ -66,16 +66,16 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 class NotTakenError(Exception):
-    """A consumer would not take an array; which requirement tells of it is `judging`'s to say.
+    """A consumer refused an array; `judging` decides which requirement reports it.
 
     Attributes
     ----------
     error : Exception
-        What the consumer raised.
+        The consumer's exception.
     case : Case
-        What the array was like.
+        The array's case.
     named : bool
-        Whether it named a stream.
+        Whether the consumer named a stream.
     """
 
     def __init__(self, error: Exception, case: Case, *, named: bool) -> None:
@@ -84,9 +84,9 @@ class NotTakenError(Exception):
 
 
 def attempt(call: Callable[..., _T], *arguments: Any) -> _T | Refusal:
-    """Call, and make what is raised a `Refusal`.
+    """Call, and return a `Refusal` for an exception.
 
-    The exception itself would keep frames, and so the array.
+    The exception itself would keep frames, and through them the array.
     """
     try:
         return call(*arguments)

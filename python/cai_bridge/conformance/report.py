@@ -1,4 +1,4 @@
-"""What a check found: verdicts, and the report that they make."""
+"""The report of a check: all verdicts on one library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .verdict import Verdict
 
 
 class ConformanceError(AssertionError):
-    """A library does not meet what the protocols require of it.
+    """A library does not meet the protocols' requirements.
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class Report:
     role : str
         ``"producer"`` or ``"consumer"``.
     place : str
-        The device that it was judged on.
+        The device of the lab.
     verdicts : tuple of Verdict
-        In the order of `requirements`.
+        The verdicts, in the order of `requirements`.
     """
 
     subject: str
@@ -49,18 +49,18 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there are verdicts, and no demanded requirement failed."""
+        """Whether there are verdicts, and no "must" requirement failed."""
         demanded = any(one.requirement.level == "must" for one in self.failed)
         return not demanded and any(one.outcome != "skipped" for one in self.verdicts)
 
     @property
     def failed(self) -> tuple[Verdict, ...]:
-        """What failed, recommendations included."""
+        """The failed requirements, recommendations included."""
         return tuple(one for one in self.verdicts if one.outcome == "failed")
 
     @functools.cached_property
     def follows(self) -> dict[str, str]:
-        """Tell, of each failure that another explains, the one that is likely its cause.
+        """Map each failure that another failure explains to its likely cause.
 
         See `conformance.causes.follows`.
         """
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def causes(self) -> tuple[Verdict, ...]:
-        """What failed, without what follows from another failure; demands first."""
+        """The failures that follow from no other failure, "must" requirements first."""
         first = [one for one in self.failed if one.name not in self.follows]
         return tuple(sorted(first, key=lambda one: one.requirement.level != "must"))
 
@@ -80,18 +80,18 @@ class Report:
         raise KeyError(name)
 
     def raise_for_failures(self) -> None:
-        """Raise if a demanded requirement failed, or if every requirement was skipped.
+        """Raise if a "must" requirement failed, or if every requirement was skipped.
 
         Raises
         ------
         ConformanceError
-            With the report as its message.
+            A requirement failed. The message is the report.
         """
         if not self.ok:
             raise ConformanceError(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as data for JSON."""
+        """Return the report as data for JSON."""
         return {
             "subject": self.subject,
             "role": self.role,
@@ -102,7 +102,7 @@ class Report:
         }
 
     def summary(self) -> str:
-        """Count the verdicts, in a line."""
+        """Return the numbers of verdicts, in one line."""
         counts = Counter(one.called for one in self.verdicts)
         kinds = ["passed", "failed", *(["advice"] if counts["advice"] else []), "skipped"]
         said = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
@@ -116,12 +116,12 @@ class Report:
         return self.told()
 
     def told(self, *, whole: bool = False) -> str:
-        """Write the report: a line a requirement, then each cause with a program that shows it.
+        """Return the report: one line per requirement, then each cause with its program.
 
         Parameters
         ----------
         whole : bool, optional
-            Whether what follows from a cause is told in full, too.
+            Whether failures that follow from a cause are described in full, too.
         """
         width = max((len(one.name) for one in self.verdicts), default=0)
         lines = [self.summary()]
@@ -135,7 +135,7 @@ class Report:
         return "\n".join([*lines, *self._missing()])
 
     def _told(self, one: Verdict) -> list[str]:
-        """Write a failure: the rule and its sentence, what was seen, and the program."""
+        """Describe a failure: the rule and its sentence, the evidence, and the program."""
         rule = one.requirement
         lines = ["", f"{one.name}: {rule.rule}", f"  {rule.citation}"]
         lines += [f'  "{rule.quote}"'] if rule.quote else []
@@ -150,7 +150,7 @@ class Report:
 
     @property
     def skipped(self) -> dict[str, tuple[str, ...]]:
-        """The names of what was not judged, by the reason; the commonest reason first."""
+        """The names of the skipped requirements by reason, the commonest reason first."""
         found: dict[str, tuple[str, ...]] = {}
         for one in self.verdicts:
             if one.outcome == "skipped":
@@ -163,7 +163,7 @@ class Report:
         Returns
         -------
         dict
-            The names of requirements by the member, such as ``"stream()"``, and by the class or
+            The names of requirements, by the member, such as ``"stream()"``, and by the class or
             function that lacks it, with file and line.
         """
         found: dict[tuple[str, str], tuple[str, ...]] = {}

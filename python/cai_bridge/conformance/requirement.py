@@ -1,8 +1,8 @@
-"""What the protocols require, one check each, and where it is written.
+"""The protocols' requirements, each with its check and its source in the specification.
 
-A check is a short function of an adapter and a lab. It says what it wants by `expect`, and its
-source is the program that a failure is reported with, so it uses nothing but its arguments and the
-names of `cai_bridge.conformance`.
+A check is a short function of an adapter and a lab, which calls `expect`. Reports print its source
+as the program that shows a failure. So it uses only its arguments and the names of
+`cai_bridge.conformance`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Specification:
-    """A text that requirements are taken from."""
+    """A text that contains requirements."""
 
     name: str
     url: str
@@ -48,36 +48,36 @@ class UnmetError(AssertionError):
 
 
 class NoMemoryError(UnmetError):
-    """An array is said to be where there is no memory: so is whatever else is judged of it."""
+    """An array reports an address without memory, so every other requirement fails, too."""
 
 
 class UsedCapsuleError(UnmetError):
-    """A capsule was handed out that somebody had used: so is whatever else is asked for."""
+    """A producer handed out a used capsule, so every other requirement fails, too."""
 
 
 class NotApplicableError(Exception):
-    """A requirement cannot be judged of this library, or here; the message says why."""
+    """A requirement cannot be judged for this library, or in this lab; the message says why."""
 
 
 def expect(condition: object, evidence: str) -> None:
-    """Fail the check with the evidence, unless the condition holds.
+    """Fail the check with `evidence`, unless the condition holds.
 
     Raises
     ------
     UnmetError
-        It does not.
+        The condition does not hold.
     """
     if not condition:
         raise UnmetError(evidence)
 
 
 def given(value: T | None, reason: str) -> T:
-    """Give a value on; leave the check without a verdict where there is none.
+    """Return `value`; skip the check if it is None.
 
     Raises
     ------
     NotApplicableError
-        It is None.
+        `value` is None.
     """
     if value is None:
         raise NotApplicableError(reason)
@@ -85,12 +85,12 @@ def given(value: T | None, reason: str) -> T:
 
 
 def needs(condition: object, reason: str) -> None:
-    """Leave the check without a verdict, unless the condition holds.
+    """Skip the check, unless the condition holds.
 
     Raises
     ------
     NotApplicableError
-        It does not.
+        The condition does not hold.
     """
     given(condition or None, reason)
 
@@ -102,36 +102,37 @@ class Requirement:
     Attributes
     ----------
     name : str
-        What it is called in reports, tests and lists of known failures, such as ``"cai-shape"``.
+        The name in reports, tests and lists of known failures, such as ``"cai-shape"``.
     role : str
-        ``"producer"`` or ``"consumer"``: of whom it is required.
+        ``"producer"`` or ``"consumer"``: the side that must meet the requirement.
     level : str
-        ``"must"``, or ``"should"`` for what the text recommends.
+        ``"must"``, or ``"should"`` for a recommendation.
     specification : Specification
-        The text.
+        The specification.
     section : str
-        The heading in it, and the entry or sentence.
+        The heading, and the entry or sentence under it.
     rule : str
-        What is required, in a sentence.
+        The requirement, in one sentence.
     why : str
-        What goes wrong otherwise.
+        The damage if a library does not meet it.
     check : callable
-        Called with the adapter, the lab, a `Case`, and with what is `given`; raises `UnmetError` or
-        `NotApplicableError`, and may return the evidence.
+        Called with the adapter, the lab, a `Case` and the arguments in `given`. Raises `UnmetError`
+        or `NotApplicableError`, and may return the evidence.
     over : mapping
-        The axes that it holds along, and their values; the first of each is its plain one.
+        The axes to judge along, and their values. Each axis's first value is its plain value.
     left_out : mapping
-        The other axes that its door has, and why it holds along none of them.
+        The other axes of its door, and why they are not judged.
     rests_on : tuple of str
-        The requirements whose failure may be the cause of this one's.
+        The requirements whose failure may cause this requirement's failure.
     given : mapping
-        What a check of several requirements is called with for this one, by name.
+        Further arguments of the check, by name, for a check of several requirements.
     of_cuda : bool
-        Whether it is about streams, which memory of the CPU has not.
+        Whether the requirement is about streams, which CPU memory lacks.
     about : str
-        The axis whose values it is about, if its plain case has none of them; otherwise empty.
+        The axis that the requirement is about, if its plain case has none of the axis's unusual
+        values; otherwise empty.
     tells : mapping
-        By axis, the values that it alone tells of, if an array is not taken for one of them.
+        By axis, the values whose refusals only this requirement reports.
     """
 
     name: str
@@ -152,31 +153,31 @@ class Requirement:
 
     @property
     def door(self) -> str:
-        """Which protocol it is about: ``"cai"``, ``"dlpack"``, ``"exchange"`` or ``"both"``."""
+        """The protocol: ``"cai"``, ``"dlpack"``, ``"exchange"`` or ``"both"``."""
         return self.name.removeprefix("takes-").partition("-")[0]
 
     @property
     def quote(self) -> str:
-        """The sentence that it is taken from; empty where the text has none of its own."""
+        """The sentence in the specification; empty if the text has no such sentence."""
         return quote_of(self)
 
     @property
     def citation(self) -> str:
-        """The specification and its section, in a line."""
+        """The specification and its section, in one line."""
         return f"{self.specification.name}, {self.section}"
 
     def program(self, subject: str, where: str = "", case: Case | None = None) -> str:
-        """Write the smallest program that shows whether `subject` meets it.
+        """Write the smallest program that shows whether `subject` meets the requirement.
 
         Parameters
         ----------
         subject : str
-            A library's name or ``module:factory``, as for `producer_named`; empty for one that has
-            no name to find it by, which is then left to be filled in.
+            A library's name or ``module:factory``, as for `producer_named`. If empty, the program
+            has a gap to fill in.
         where : str, optional
-            As for `open_lab`; by default what that takes where nothing is said.
+            The lab, as for `open_lab`; by default its default.
         case : Case, optional
-            The case to show; by default the requirement's plain one.
+            The case to show; by default the requirement's plain case.
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
@@ -194,7 +195,7 @@ class Requirement:
             call = f"surrounded({names[0]}, lab, {shown_case!r}, lambda: {call})"
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
-            # What a check's annotations name is not all in the package's own names.
+            # A check's annotations may use names that the package does not export.
             "from __future__ import annotations\n\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
@@ -247,12 +248,12 @@ _MODULES = (
 
 
 def _along(role: Role, door: str, row: Mapping[str, Any]) -> tuple[Axes, dict[str, str]]:
-    """Tell along which axes a row holds, and why along no others of its door.
+    """Return the axes of a row with their values, and why its door's other axes are left out.
 
     Raises
     ------
     ValueError
-        The row names an axis that its door has not, or a value that there is not.
+        The row names an axis that its door lacks, or an unknown value.
     """
     family = _read("families.toml")[row["family"]]
     over: dict[str, tuple[str, ...]] = {}
@@ -278,11 +279,11 @@ _SPECIFICATIONS = {"CAI": CAI, "DLPack": DLPACK, "array API": ARRAY_API}
 
 @dataclass(frozen=True)
 class Door:
-    """Makes functions the checks of what is required of libraries by a door, with a row each.
+    """Registers functions as checks of the requirements of a door, each with its row.
 
-    What such a requirement rests on is named without the door's prefix, or is another door's; it is
-    `rests_on` unless said. A check is called with what is `given` under its parameters' names, and
-    with what else its row says. The texts and the axes are in `requirements.toml`.
+    `rests_on` names requirements without the door's prefix, or requirements of another door; by
+    default it is the door's own list. The check is called with the values of `given` and of its
+    row, by parameter name. The texts and the axes are in `requirements.toml`.
     """
 
     role: Role
@@ -297,7 +298,7 @@ class Door:
         rests_on: Iterable[str] | None = None,
         **given: Any,
     ) -> Callable[[Check], Check]:
-        """Make a function the check of a requirement of this door."""
+        """Register a function as the check of a requirement of this door."""
         prefix = f"takes-{self.name}-" if self.role == "consumer" else f"{self.name}-"
         rests = self.rests_on if rests_on is None else rests_on
         full = [
@@ -338,7 +339,7 @@ class Door:
 
 
 def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
-    """List the requirements of a role, or all, by door; each after those that it rests on."""
+    """List the requirements of a role, or all, by door; each after its own requirements."""
     for module in _MODULES:
         importlib.import_module(f"cai_bridge.conformance.{module}")
     ordered: dict[str, Requirement] = {}
@@ -362,12 +363,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def chosen(role: Role, only: str | Iterable[str] | None) -> tuple[Requirement, ...]:
-    """List the requirements of a role that are named, or all.
+    """List the named requirements of a role, or all of them.
 
     Raises
     ------
     ValueError
-        A name that is none of a requirement of that role.
+        The role has no requirement of this name.
     """
     every = {one.name: one for one in requirements(role)}
     if only is None:

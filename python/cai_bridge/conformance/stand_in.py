@@ -1,4 +1,4 @@
-"""Stand-ins for an array that speak one protocol only, for consumers that prefer another."""
+"""Stand-ins for an array that speak only one protocol, for consumers that prefer another."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ EXCHANGE = "__dlpack_c_exchange_api__"
 
 
 def speaks(array: Any, name: str) -> bool:
-    """Tell whether an object has an attribute, without reading it: some raise anything."""
+    """Return whether an object has an attribute, without reading it: reading may raise anything."""
     return inspect.getattr_static(array, name, None) is not None
 
 
 class _OnlyCai:
-    """Speaks the CUDA Array Interface; keeps the array, and so the stream of its dict."""
+    """Speaks the CUDA Array Interface. Keeps the array, which keeps the stream of its dict."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
         if hasattr(array, "dtype"):
-            # Some types' typestrs do not say which they are.
+            # Some types' typestrs do not name the type.
             self.dtype = array.dtype
 
     @property
@@ -42,14 +42,14 @@ class _OnlyDlpack:
 
 
 def speaking_only(door: str, array: Any) -> Any:
-    """Stand in for an array by one protocol; return an array that speaks no other unchanged.
+    """Return a stand-in that speaks only one protocol, or the array if it speaks no other.
 
     Parameters
     ----------
     door : str
         ``"cai"`` or ``"dlpack"``.
     array : object
-        An array that speaks it.
+        An array that speaks the protocol.
     """
     if door == "cai":
         return _OnlyCai(array) if speaks(array, DLPACK) else array

@@ -1,4 +1,4 @@
-"""What is so during a whole check, by the axis `around`: each requirement has its values."""
+"""Conditions that hold during a whole check: the values of the axis `around`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 def surrounded(adapter: Streams, lab: Lab, case: Case, call: Callable[[], T]) -> T:
-    """Call as the case's `around` says: as it is, or in another thread, stream or device.
+    """Call as the case's `around` says: normally, or in another thread, stream or device.
 
     Raises
     ------
     NotApplicableError
-        The library has no streams, or there is one device.
+        The library has no streams, or the lab has only one device.
     """
     if case.around == "another thread":
         return in_another_thread(call, lab)
@@ -38,10 +38,10 @@ def surrounded(adapter: Streams, lab: Lab, case: Case, call: Callable[[], T]) ->
 
 
 def in_another_thread(call: Callable[[], T], lab: Lab | None = None, *, bare: bool = False) -> T:
-    """Call from another thread; return what it returns, and pass on what it raises.
+    """Call in another thread; return its result, or raise its exception.
 
-    A lab's device is its current one, unless the thread is to be `bare`: then it has none, as any
-    new thread on a GPU. Libraries may need one for all but deleters.
+    The lab's device is current there, unless the thread is `bare`: then it has no current device,
+    like any new thread on a GPU. Libraries may need a current device for everything but deleters.
     """
     raised: list[BaseException] = []
     returned: list[T] = []
@@ -64,5 +64,5 @@ def in_another_thread(call: Callable[[], T], lab: Lab | None = None, *, bare: bo
 
 
 def elsewhere(lab: Lab, case: Case, part: str, call: Callable[[], T]) -> T:
-    """Call from another thread if the case has that part there."""
+    """Call from another thread, if the case puts `part` there."""
     return in_another_thread(call, lab) if case.thread == part else call()

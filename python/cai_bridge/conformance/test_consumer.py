@@ -1,4 +1,4 @@
-"""What the protocols require of a consumer, one test a requirement, for each ``--cai-consumer``."""
+"""The requirements on a consumer: one test per requirement, for each ``--cai-consumer``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the protocols require of a producer, one test a requirement, for each ``--cai-producer``."""
+"""The requirements on a producer: one test per requirement, for each ``--cai-producer``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an adapter or its library failed: the author's own lines, without those of the kit."""
+"""Shortens tracebacks to the lines of the adapter and its library."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import traceback
 from pathlib import Path
 
 _KIT = Path(__file__).parent
-# Adapters of libraries, and the kit's own arrays, are what a check is about.
+# The kit's adapters of libraries are not hidden: a check is about them.
 _SHOWN = ("libraries",)
 
 
 def is_own(file: str) -> bool:
-    """Tell whether a file is one of the kit's own, which judge."""
+    """Return whether a file belongs to the kit's judging code."""
     path = Path(file)
     if not path.is_relative_to(_KIT):
         return False
@@ -19,9 +19,9 @@ def is_own(file: str) -> bool:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Write an exception's traceback from where the kit calls the adapter or the library.
+    """Return an exception's traceback from the kit's call of the adapter or the library on.
 
-    What it was raised from is told, too. Empty where the text cannot be made.
+    Includes the exceptions that it was raised from. Empty if the text cannot be made.
     """
     try:
         told = traceback.TracebackException.from_exception(error)
@@ -44,12 +44,13 @@ _BEGIN = "Fatal Python error: "
 
 
 def split_dump(said: str) -> tuple[str, str]:
-    """Split what a process said before it ended from Python's dump of where that was.
+    """Split a process's last output into its text and Python's stack dump.
 
     Returns
     -------
     str, str
-        The text without the dump, and the dump: the innermost call first, up to the kit's own.
+        The text without the dump, and the dump: the innermost call first, up to the kit's own
+        calls.
     """
     before, found, dump = said.partition(_BEGIN)
     if not found:

@@ -22,17 +22,17 @@ class Verdict:
     outcome : str
         ``"passed"``, ``"failed"``, or ``"skipped"``: it does not apply, or cannot be tested here.
     evidence : str
-        What the library did; for a skipped requirement, the reason.
+        The library's behaviour; for a skipped requirement, the reason.
     program : str
-        The smallest program that shows a failure; empty otherwise.
+        The smallest program that shows a failure; otherwise empty.
     traceback : str
-        Where the library or its adapter raised, or ended the process; empty otherwise.
+        Where the library or its adapter raised an exception or crashed; otherwise empty.
     missing : str
         The member that the adapter needs for this requirement, such as ``"stream()"``.
     missing_in : str
         The adapter's class or function, with file and line.
     cases : tuple of Case
-        The cases that a failed requirement failed in.
+        The cases in which the requirement failed.
     raised : str
         The exception that the library or its adapter raised, by its class and text; empty if none.
     """
@@ -54,12 +54,12 @@ class Verdict:
 
     @property
     def called(self) -> str:
-        """The outcome's name in a report: a recommendation that failed is advice."""
+        """The outcome's name in a report: a failed recommendation is called advice."""
         is_advice = self.outcome == "failed" and self.requirement.level == "should"
         return "advice" if is_advice else self.outcome
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the verdict as data for JSON."""
+        """Return the verdict as data for JSON."""
         one = self.requirement
         return {
             "requirement": one.name,

@@ -65,7 +65,7 @@ class SimulatedCuda(Queues, Findings):
         return self
 
     def _serve(self) -> None:
-        """Run what other processes wait for, as a GPU does without being asked."""
+        """Run the queued work that other processes wait for, as a GPU does by itself."""
         while SimulatedCuda._here is self:
             self._session.run_needed()
             time.sleep(0.0005)
@@ -216,8 +216,9 @@ class SimulatedCuda(Queues, Findings):
             The values. Without `data` and `fill` the memory is not initialized.
         dtype : str, optional
             The name of the element type: ``"float32"``, ``"bfloat16"``, ...; by default that of a
-            NumPy array, else ``"float32"``. Values are Python's
-            bool, int, float and complex; those of 8-bit floats are their bits.
+            The name of the element type: ``"float32"``, ``"bfloat16"``, ...; by default that of a
+            NumPy array, else ``"float32"``. Values are Python's bool, int, float and complex; 8-bit
+            floats are given as their bits.
         shape : int or sequence of int, optional
             The extents. Flat `data` is spread over them.
         fill : optional
@@ -232,23 +233,24 @@ class SimulatedCuda(Queues, Findings):
             The stream on which queued work writes the values, and on which the array is then
             pending. Without it the host writes them at once, and nothing is pending.
         name : str, optional
-            What reports call it.
+            The array's name in reports.
         readonly : bool, optional
-            Whether it is read-only: its exports say so, and once it is made nothing may write it.
+            Whether the array is read-only: exports have the flag, and nothing may write to the
+            array after it is made.
         device : int, optional
-            Its device; by default the stream's, else the current one.
+            The array's device; by default the stream's, else the current one.
         memory : str, optional
             ``"device"``, ``"pinned"``, ``"managed"``, or ``"pool"``: device memory that is freed in
             the order of `stream` and handed out again at once, as caching allocators do.
         strides : str or sequence of int, optional
             ``"C"``, ``"F"``, or bytes, one for each dimension.
         offset : int, optional
-            How many bytes the first item lies after DLPack's data pointer.
+            The number of bytes from DLPack's data pointer to the first item.
 
         Raises
         ------
         TypeError, ValueError, BufferError
-            An argument that does not fit, by its name.
+            An argument is not valid; the message names it.
         """
         _work.check_open(self._session)
         own, data, extents = values_and_shape(data, shape, fill)
@@ -321,7 +323,8 @@ def simulated_cuda(devices: int = 1, *, check: bool = True, shared: bool = False
 
     Raises
     ------
-    SimulatedError
+    RaceError
+        At the end of the block: the device has reports, and `check` is true.
     SimulatedError
         On entry: a simulated device is already in place.
 

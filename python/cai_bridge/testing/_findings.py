@@ -50,7 +50,7 @@ class Findings:
     def suppress(self, call: str, nth: int = 1) -> None:
         """Make the `nth` next call of an entry point report success and do nothing.
 
-        A test that still passes with the wait taken out is not a test.
+        A stream test must fail once its wait is suppressed.
         """
         self._session.suppress(call, _nth(nth))
 

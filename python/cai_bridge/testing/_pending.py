@@ -8,13 +8,13 @@ from ._errors import SimulatedError
 
 
 class Result:
-    """The place where queued work leaves what it read."""
+    """Holds the values that queued work has read."""
 
     done: bool = False
     value: Any = None
 
     def set(self, value: Any) -> None:
-        """Keep what the work read. This is the last step."""
+        """Store the values. The work does this last."""
         self.value, self.done = value, True
 
 

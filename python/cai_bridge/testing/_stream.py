@@ -50,7 +50,7 @@ def current(stream: SimulatedStream) -> Iterator[None]:
 
 
 def _current_streams(device: int) -> list[tuple[SimulatedStream, bool]]:
-    """Return a device's current streams, and whether each one's library ignores those in dicts.
+    """Return a device's current streams, and whether each one's library ignores dicts' streams.
 
     The returned objects keep their streams alive.
     """
@@ -224,7 +224,7 @@ class SimulatedStream:
 
 
 def a_stream(value: Any) -> SimulatedStream:
-    """Check for a stream of the simulated device: a bare handle does not say whose it is."""
+    """Return `value` if it is a simulated stream; a bare handle does not tell its owner."""
     if not isinstance(value, SimulatedStream):
         allowed = "a SimulatedStream: cuda.default_stream(0), cuda.stream_of(handle), cuda.stream()"
         _checks.refuse(TypeError, "stream", value, allowed)

@@ -206,7 +206,7 @@ def compact_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def values_and_shape(
     data: Any, shape: int | Sequence[int] | None, fill: Any
 ) -> tuple[str | None, Any, tuple[int, ...]]:
-    """Return a NumPy array's element type, its values, and the extents that they have or fill."""
+    """Return a NumPy array's element type, the values, and the extents of the array to make."""
     if data is not None and fill is not None:
         raise ValueError("fill: got a value beside data; allowed: one of the two")
     if data is None:

@@ -214,7 +214,7 @@ def check_open(session: _Session) -> None:
 
 
 def raise_kept(session: _Session) -> None:
-    """Raise what callables in queued work raised: the first one, with the others as its notes."""
+    """Raise the first exception of callables in queued work, with later ones as its notes."""
     raised = session.take_raised()
     if not raised:
         return

@@ -1,1 +1,1 @@
-"""What is required of a consumer: by CAI, and by DLPack."""
+"""The requirements on a consumer, by CAI and by DLPack."""

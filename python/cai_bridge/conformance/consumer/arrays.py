@@ -1,4 +1,4 @@
-"""What checks of consumers have in common: taking arrays, and judging copies."""
+"""Shared parts of the consumer checks: taking arrays, and judging copies."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FORMS = ("legacy", "older-minor", "newer-minor", "byte-offset", "null-strides", 
 
 
 def takes(door: str, *rests_on: str, forms: bool = True) -> Door:
-    """Make functions the checks of what is required of consumers that take arrays by a door.
+    """Register functions as checks of requirements on consumers that take arrays by a door.
 
-    A check with a parameter `kind` is given the class of the kit's arrays that speak the door.
+    A check with a parameter `kind` gets the class of the kit's arrays that speak this protocol.
     """
     kind = CaiArray if door == "cai" else DLPackArray
     if forms and door == "dlpack":
@@ -30,14 +30,14 @@ def takes(door: str, *rests_on: str, forms: bool = True) -> Door:
 
 
 def taken(c: ConsumerAdapter, x: Any, case: Case) -> Any:
-    """Import an array; what `may_be_refused` may be.
+    """Have the consumer import an array. A refusal that `may_be_refused` allows is no failure.
 
     Raises
     ------
     NotApplicableError
-        It was refused.
+        The consumer refused the array, and may.
     NotTakenError
-        It was not taken, and has to be.
+        The consumer refused the array, and must take it.
     """
     try:
         return c.take(x)
@@ -52,11 +52,11 @@ def taken(c: ConsumerAdapter, x: Any, case: Case) -> Any:
 
 
 def may_be_refused(case: Case, error: Exception) -> bool:
-    """Tell whether a consumer may refuse an array of a case, by this exception.
+    """Return whether a consumer may refuse the array of a case by this exception.
 
-    It may have no read-only, managed or pinned memory, no strides but those of C, and may not go
-    back to versions of CAI or of DLPack before its own. A copy that nobody has asked for may be
-    refused, too, as cai_bridge does.
+    A consumer may lack read-only, managed or pinned memory, and strides other than C order. It need
+    not support versions of CAI or DLPack before its own. It may also refuse a copy that nobody
+    asked for, as cai_bridge does.
     """
     if case.form == "copied" and not isinstance(error, BufferError):
         return False
@@ -75,18 +75,18 @@ OLDER = ("version 0", "version 1", "version 2")
 
 @contextlib.contextmanager
 def prepared(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Iterator[None]:
-    """Enter the stream that a case has the consumer on, and do what came before."""
+    """Enter the consumer's stream for the case, and do what comes before the import."""
     mine = stream_of(c) if case.mine == "its own" else None
     with c.entered(mine):
         kept = before(c, lab, x, case)
         yield
-        # What goes with it may be used by work that is queued.
+        # Queued work may still use the memory that goes with `kept`.
         lab.synchronize()
         del kept
 
 
 def before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Any:
-    """Do what comes before an import, as a case's moment says; return what has to be kept."""
+    """Do what the case's moment puts before an import; return objects to keep alive."""
     if case.moment == "again":
         return taken(c, x, case)
     if case.moment == "after another array":
@@ -96,7 +96,7 @@ def before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Any:
         contents = x.contents()
         part = attempt(c.take, x.first_item())
         needs(not isinstance(part, Refusal), f"a part of it is {part}")
-        # A write beside the items is judged by the requirement about unwritten arrays.
+        # Another requirement, about unwritten arrays, judges writes outside the items.
         lab.synchronize()
         lab.store(x.memory.ptr, contents)
         return part
@@ -106,12 +106,12 @@ def before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> Any:
 
 
 def refuse(c: ConsumerAdapter, kind: type[CaiArray | DLPackArray], lab: Lab) -> None:
-    """Hand over what is refused.
+    """Hand over arrays that the consumer should refuse.
 
     Raises
     ------
     NotApplicableError
-        None of it is.
+        The consumer takes all of them.
     """
     some: list[dict[str, Any]] = [{"version": 9}, {"typestr": "|O8"}, {"shape": (-1,)}]
     if kind is DLPackArray:
@@ -126,12 +126,12 @@ def refuse(c: ConsumerAdapter, kind: type[CaiArray | DLPackArray], lab: Lab) -> 
 
 
 def expect_read(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> str:
-    """Hand an array over, and judge by the items that the consumer reads.
+    """Hand an array over, and compare the items that the consumer reads with the array's.
 
     Raises
     ------
     UnmetError
-        Other items are read.
+        The consumer reads other items.
     """
     with prepared(c, lab, x, case):
         seen = c.values(c.copy(taken(c, x, case)))
@@ -144,12 +144,12 @@ def _told(case: Case) -> str:
 
 
 def expect_read_or_refused(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> str:
-    """Hand an array over: it is read as it is, or refused.
+    """Hand an array over: the consumer must read its items, or refuse it.
 
     Raises
     ------
     UnmetError
-        Other items are read.
+        The consumer reads other items.
     """
 
     def read() -> Any:
@@ -163,12 +163,12 @@ def expect_read_or_refused(c: ConsumerAdapter, lab: Lab, x: Any, case: Case) -> 
 
 
 def expect_refused(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, told: str) -> str:
-    """Hand an array over that the consumer is to refuse.
+    """Hand over an array that the consumer must refuse.
 
     Raises
     ------
     UnmetError
-        It takes what is `told`.
+        The consumer takes the array that `told` describes.
     """
     with prepared(c, lab, x, case.but(moment="first" if case.moment == "again" else case.moment)):
         y = attempt(c.take, x)
@@ -177,12 +177,12 @@ def expect_refused(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, told: str) 
 
 
 def stream_of(c: ConsumerAdapter) -> Any:
-    """Make a stream of the consumer's.
+    """Make a stream of the consumer.
 
     Raises
     ------
     MissingMemberError
-        The adapter says none.
+        The adapter makes no streams.
     """
     stream = c.stream()
     if stream is None:
@@ -191,7 +191,7 @@ def stream_of(c: ConsumerAdapter) -> Any:
 
 
 def asked_with(lab: Lab, asked: list[dict[str, Any]]) -> str:
-    """Tell what a consumer asked ``__dlpack__`` for, with the names of the streams."""
+    """Describe what a consumer asked ``__dlpack__`` for, with the streams by name."""
     told = []
     for wishes in asked:
         named = {"stream": lab.called(wishes["stream"])} if wishes.get("stream", -1) != -1 else {}
@@ -208,7 +208,7 @@ def expect_copied(
     *,
     shown: bool | None = None,
 ) -> str:
-    """Wait for a copy that a consumer queued, and judge by what it saw.
+    """Wait for a copy that a consumer queued, and judge the values that it saw.
 
     Parameters
     ----------
@@ -219,19 +219,19 @@ def expect_copied(
     copied : object
         What ``c.copy`` gave.
     late : Late
-        The array, the value that the copy has to have seen everywhere, and what was held back.
+        The array, the value that the copy must see in every item, and the hold.
     circumstance : str
-        What the order had to be known by.
+        The way in which the consumer had to learn about the order.
     shown : bool, optional
-        Whether what is not ordered would have come early; by default the lab finds out.
+        Whether an unordered copy would have run early; by default the lab finds out.
 
     Raises
     ------
     UnmetError
-        It saw something else, or nothing orders what was held back and what was not.
+        The copy saw another value, or nothing orders the write and the copy.
     """
     if shown is None:
-        # A host that waits is right, too, and lets the hold end.
+        # Waiting on the host is right as well, and lets the hold end.
         shown = not late.hold.pending or lab.overtakes(None, late.hold) is not None
     seen = sorted(set(flat(c.values(copied))))
     late.hold.release()

@@ -1,4 +1,4 @@
-"""What the CUDA Array Interface requires of who reads the dict: what it says is what is read."""
+"""The CUDA Array Interface's requirements on a reader: it must read what the dict describes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     for form in ("bare", "None", "descr"):
         x = handed(CaiArray, lab, case.but(form=form))
         if form == "descr" and not x.region.size:
-            continue  # which strides are the default ones without items, no text says
+            continue  # no text defines the default strides of an array without items
         expect_read(c, lab, x, case.but(form=form))
     return "with, without, and None"
 
@@ -72,6 +72,6 @@ def takes_cai_one_read(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     with prepared(c, lab, x, case):
         before = x.reads
         taken(c, x, case)
-    lab.synchronize()  # it may look at what it takes, at once
+    lab.synchronize()  # the consumer may read the array at once
     expect(x.reads - before == 1, f"it was read {x.reads - before} times")
     return "once"

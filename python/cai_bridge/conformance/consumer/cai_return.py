@@ -1,4 +1,4 @@
-"""What the CUDA Array Interface requires of a consumer at the end: the producer's stream waits."""
+"""The CUDA Array Interface's requirement at a consumer's end: the producer's stream waits."""
 
 from __future__ import annotations
 

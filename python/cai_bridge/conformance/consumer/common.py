@@ -1,6 +1,6 @@
-"""What both protocols require of who reads an array: what is said of it is what is read.
+"""The requirements of both protocols on a reader: it must read what the array describes.
 
-A check here has the class of the kit's own arrays, which speak one of the two, as `kind`.
+Each check gets the class of the kit's own arrays that speak one of the protocols, as `kind`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def takes_writable(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed])
         lab.synchronize()
         odd = x.layout != "C" and isinstance(told, Refusal)
         needs(not odd, f"the layout is not written: {told}")
-        # A legacy tensor has no flag that says that one may.
+        # A legacy tensor has no flag that allows or forbids writing.
         legacy = isinstance(x, DLPackArray) and "legacy" in x.forms
         flagless = legacy and isinstance(told, Refusal)
         needs(not flagless, f"what has no flags is not written: {told}")

@@ -1,4 +1,4 @@
-"""What DLPack requires of who takes a capsule: what its tensor says is what is read."""
+"""DLPack's requirements on a consumer of capsules: it must read what the tensor describes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def takes_dlpack_other_major(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
 
 
 def forms_asked(c: ConsumerAdapter, lab: Lab) -> list[str]:
-    """Tell which forms a consumer gets of a producer that has version 2.0."""
+    """Return the forms that a consumer gets from a producer that has version 2.0."""
     x = DLPackArray(lab, form="2.0")
     attempt(c.take, x)
     return x.forms

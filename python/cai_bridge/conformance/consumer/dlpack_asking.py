@@ -1,4 +1,4 @@
-"""What DLPack and the array API standard require of how a consumer asks for an array."""
+"""How a consumer must ask for an array, by DLPack and the array API standard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     x = handed(DLPackArray, lab, case)
     with prepared(c, lab, x, case):
         taken(c, x, case)
-    lab.synchronize()  # it may look at what it takes, at once
+    lab.synchronize()  # the consumer may read the array at once
     for wishes in x.asked:
         stream = wishes.get("stream")
         expect(stream is None or is_int(stream), f"stream is {stream!r}")
@@ -42,7 +42,7 @@ def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     x = handed(DLPackArray, lab, case)
     with prepared(c, lab, x, case):
         attempt(c.take, x)
-    lab.synchronize()  # it may look at what it takes, at once
+    lab.synchronize()  # the consumer may read the array at once
     newest = [wishes.get("max_version") for wishes in x.asked]
     expect(any(one is not None and one[0] >= 1 for one in newest), f"it asks with {x.asked}")
     return f"{newest}"

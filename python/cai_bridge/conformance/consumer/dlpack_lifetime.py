@@ -1,4 +1,4 @@
-"""What DLPack requires of a consumer once it has a capsule: of its name, and of its deleter."""
+"""DLPack's requirements on a consumer that has a capsule: rename it, and call its deleter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     x = handed(DLPackArray, lab, case, keep=True)
     with prepared(c, lab, x, case):
         y = taken(c, x, case)
-    lab.synchronize()  # it may look at what it takes, at once
+    lab.synchronize()  # the consumer may read the array at once
     names = [capsule_name(capsule) for capsule in x.capsules]
     expect(f"{names[-1]}".startswith("used_dltensor"), f"then it is called {names[-1]!r}")
     del y
@@ -39,7 +39,7 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
         held = [taken(c, x, case)]
         c.values(c.copy(held[0]))
     if case.use == "on another stream":
-        # One that is gone at the end.
+        # A stream that is destroyed before the end.
         other = stream_of(c)
         lab.synchronize()
         with c.entered(other):
@@ -47,7 +47,7 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
         del other
         collect()
     elsewhere(lab, case, "the end", held.clear)
-    # One more of the same array.
+    # A second import of the same array.
     with prepared(c, lab, x, case.but(moment="first")):
         held.append(taken(c, x, case))
         c.values(c.copy(held[0]))
@@ -55,18 +55,18 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     lab.synchronize()
     collect()
     if not all(x.deleted):
-        c.take(DLPackArray(lab))  # an end may be left to the next import
+        c.take(DLPackArray(lab))  # the library may call the deleter at the next import
     expect_deleted(lab, x)
     return "once"
 
 
 def expect_deleted(lab: Lab, x: DLPackArray, told: str = "") -> None:
-    """Judge that each tensor was deleted once, at once or in a moment, by another thread.
+    """Judge whether each tensor was deleted once, at once or a moment later by another thread.
 
     Raises
     ------
     UnmetError
-        One was not, or more often.
+        A tensor was not deleted, or was deleted more than once.
     """
     lab.synchronize()
     collect()
@@ -81,9 +81,9 @@ def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab, case: Case) -> 
     with prepared(c, lab, x, case):
         before = len(x.deleted)
         y = taken(c, x, case)
-    lab.synchronize()  # it may look at what it takes, at once
+    lab.synchronize()  # the consumer may read the array at once
     collect()
-    # What was only looked at is deleted with its capsule.
+    # A consumer that only read a capsule leaves the tensor to the capsule's destructor.
     if not all(x.deleted[before:]):
         return "not yet called"
     lab.put(x.region, 99.0)

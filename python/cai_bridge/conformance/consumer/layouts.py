@@ -1,4 +1,4 @@
-"""Layouts of the kit's own arrays, which consumers are handed."""
+"""Layouts of the kit's own arrays, which consumers must take."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYWORDS = {
 
 
 def handed(kind: type[Handed], lab: Lab, case: Case, **more: Any) -> Any:
-    """Make an array of the kit's own, as a case has it."""
+    """Make one of the kit's own arrays for a case."""
     vague = kind is CaiArray and DTYPES[case.dtype].typestr[1] == "V"
     needs(not vague, f"the typestr of {case.dtype} does not say which type it is")
     shape, layout = SHAPES[case.layout]
@@ -40,12 +40,12 @@ _TELLING = {"b": True, "i": -1, "f": -1.5, "c": -1.5 - 2j}
 
 
 def expect_others_refused(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
-    """Hand over items of each type that the consumer does not have.
+    """Hand over items of each type that the consumer lacks.
 
     Raises
     ------
     UnmetError
-        One is taken, and read as other values.
+        The consumer takes an array, and reads other values.
     """
     told = []
     for dtype in DTYPES:
@@ -67,12 +67,12 @@ def expect_others_refused(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[H
 
 
 def expect_gaps_kept(c: ConsumerAdapter, lab: Lab, x: Any) -> str:
-    """Have the consumer fill a strided array: what lies between its items stays.
+    """Have the consumer fill a strided array, and check that the gaps keep their bytes.
 
     Raises
     ------
     UnmetError
-        It changed.
+        The bytes in a gap changed.
     """
     y = attempt(c.take, x)
     if isinstance(y, Refusal):

@@ -1,4 +1,4 @@
-"""What both protocols require of a consumer while work is pending on what it is handed."""
+"""The requirements of both protocols on a consumer while work is pending on the array."""
 
 from __future__ import annotations
 

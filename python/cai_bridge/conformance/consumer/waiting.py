@@ -1,4 +1,4 @@
-"""Work that is pending on the kit's own arrays, and what a consumer that takes them then sees."""
+"""Pending work on the kit's own arrays, and what a consumer of them sees."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .layouts import Handed, handed
 
 @dataclass
 class Sides:
-    """The two sides' streams; `mine` is None for the consumer's default one."""
+    """The streams of both sides; `mine` is None for the consumer's default stream."""
 
     mine: Any
     theirs: Any
 
 
 def sides(c: ConsumerAdapter, lab: Lab, case: Case) -> Sides:
-    """Make the streams that a case has."""
+    """Make the streams of a case."""
     mine = stream_of(c) if case.mine == "its own" else None
     if case.theirs == "the consumer's":
         return Sides(mine, mine or 1)
@@ -35,19 +35,19 @@ def sides(c: ConsumerAdapter, lab: Lab, case: Case) -> Sides:
 
 
 def imported(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, mine: Any) -> Any:
-    """Have the consumer take an array on a stream, in the thread that a case says.
+    """Have the consumer take an array on a stream, in the thread of the case.
 
     Raises
     ------
     NotApplicableError
-        The stream would be the current one of this thread, which another has not.
+        The stream would have to be current in this thread, and another thread imports.
     """
     needs(not _is_of_the_thread(case), "each thread has a per-thread default stream of its own")
     return elsewhere(lab, case, "the import", _taking(c, x, case, mine))
 
 
 def _is_of_the_thread(case: Case) -> bool:
-    """Tell whether the producer's stream is the per-thread default one of a thread that imports."""
+    """Return whether the producer's stream is the importing thread's per-thread default stream."""
     return (case.theirs, case.thread) == ("2", "the import")
 
 
@@ -65,7 +65,7 @@ def _taking(c: ConsumerAdapter, x: Any, case: Case, mine: Any) -> Callable[[], A
 def written_and_imported(  # noqa: PLR0917
     c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides, value: float
 ) -> tuple[Late, Any]:
-    """Write an array late, and have the consumer take it."""
+    """Queue a held-back write to an array, and have the consumer take the array."""
 
     def write() -> Late:
         late: Late = x.write_late(streams.theirs, value)
@@ -88,7 +88,7 @@ BEFORE = (
 
 
 def took_before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides) -> Any:
-    """Do what comes before, as a case's moment says; return what has to be kept."""
+    """Do what the case's moment puts before the import; return objects to keep alive."""
     kept = None
     if case.moment in BEFORE:
         other = handed(type(x), lab, case) if case.moment == "after another array" else x
@@ -110,14 +110,14 @@ def took_before(c: ConsumerAdapter, lab: Lab, x: Any, case: Case, streams: Sides
 def expect_waits(
     c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed], *, on_another: bool = False
 ) -> str:
-    """Have the consumer take and copy arrays with work pending on them, as a case says, and judge.
+    """Have the consumer take and copy arrays with the case's pending work, and judge the copies.
 
-    With `on_another` it copies on another stream than the one that it took the array on.
+    With `on_another` the consumer copies on another stream than the import's.
 
     Raises
     ------
     UnmetError
-        A copy did not see the work, or nothing orders the two.
+        A copy did not see the work, or nothing orders the copy after the work.
     """
     seen = ""
     for value in lab.values():
@@ -127,7 +127,7 @@ def expect_waits(
         asked = len(getattr(x, "asked", ()))
         late, y = written_and_imported(c, lab, x, case, streams, value)
         if on_another and case.use == "on two streams":
-            # What the first one has waited for, the next one has not.
+            # The wait for the first array's stream says nothing about the next array's.
             with c.entered(streams.mine):
                 also = c.copy(y)
         with c.entered(stream_of(c) if on_another else streams.mine):
@@ -138,7 +138,7 @@ def expect_waits(
 
 
 def told_by(lab: Lab, x: Handed, theirs: Any, since: int = 0) -> str:
-    """Tell by what a consumer had to know of the order; `since` how many times it had asked."""
+    """Describe how a consumer could know the order; `since` counts its earlier requests."""
     if isinstance(x, DLPackArray):
         return asked_with(lab, x.asked[since:])
     return f"the dict names {lab.called(handle_of(theirs))}"
@@ -150,7 +150,7 @@ def expect_read_kept(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed
     Raises
     ------
     UnmetError
-        The producer read what was written behind it, or nothing orders the two.
+        The producer read the consumer's values, or nothing orders the read and the fill.
     """
     for value in lab.values():
         streams, x = sides(c, lab, case), handed(kind, lab, case, value=0.0)
@@ -177,12 +177,12 @@ def expect_read_kept(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed
 
 
 def needs_sharing(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> None:
-    """Leave a check without a verdict where the consumer writes to a copy of its own.
+    """Skip the check if the consumer writes to a copy of its own.
 
     Raises
     ------
     NotApplicableError
-        It does; to share the memory is a recommendation.
+        The consumer copies. Sharing the memory is only a recommendation.
     """
     x = kind(lab, (4,), value=1.0)
     y = c.take(x)
@@ -202,9 +202,9 @@ OTHERS = {
 
 
 def uses(c: ConsumerAdapter, lab: Lab, case: Case, streams: Sides) -> list[Any]:
-    """Tell the streams that the consumer uses an array on, each behind the one of the import.
+    """Return the streams that the consumer uses an array on, each after the import's stream.
 
-    To order the consumer's own streams is its user's part.
+    The consumer's user must order the consumer's own streams.
     """
     mine, found = streams.mine, []
     if case.use != "on another stream":
@@ -217,19 +217,19 @@ def uses(c: ConsumerAdapter, lab: Lab, case: Case, streams: Sides) -> list[Any]:
 
 
 def held(c: ConsumerAdapter, lab: Lab, stream: Any) -> Any:
-    """Hold back the consumer's later work on a stream; None is its default one."""
+    """Hold back the consumer's later work on a stream; None is the default stream."""
     return lab.hold(1) if stream is None else c.hold(lab, stream)
 
 
 def expect_given_back(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
-    """Have the producer write again once the consumer has used an array, and judge what it read.
+    """Have the producer write after the consumer's last use, and judge what the consumer read.
 
-    By DLPack the producer does so when the deleter is called.
+    With DLPack the producer writes when the deleter is called.
 
     Raises
     ------
     UnmetError
-        The consumer read what was written behind it, or nothing orders the two.
+        The consumer read the producer's new values, or nothing orders the read and the write.
     """
     seen = ""
     for value in lab.values():
@@ -249,7 +249,7 @@ def expect_given_back(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Hande
                 copies.append(c.copy(y))
         held_by, again = [y], handle_of(streams.theirs)
         if isinstance(x, DLPackArray):
-            # The producer may be quick.
+            # The producer may write as soon as the deleter is called.
             x.at_end = functools.partial(lab.write, again, x.region, -value)
         del kept, y
         elsewhere(lab, case, "the end", held_by.clear)

@@ -1,4 +1,4 @@
-"""What the libraries of today are known not to meet, as data with reasons."""
+"""The requirements that today's libraries are known not to meet, as data with reasons."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 
 
 def known(kind: Literal["skips", "xfails", "varies"]) -> dict[str, dict[str, str]]:
-    """Read what is known: for each library, reasons by the requirements' names.
+    """Read the known failures: for each library, reasons by the requirements' names.
 
     Parameters
     ----------
     kind : str
-        ``"xfails"`` for what fails, ``"skips"`` for what ends the process, ``"varies"`` for what
-        may fail or not.
+        ``"xfails"`` for requirements that fail, ``"skips"`` for requirements that crash the
+        process, ``"varies"`` for requirements that sometimes fail.
     """
     return tomllib.loads(files(__name__).joinpath(f"{kind}.toml").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""Where requirements are judged: memory, streams and held-back work of the kit's own.
+"""The labs that requirements are judged in: their memory, streams and held-back work.
 
-Two labs say the same in two ways: on a GPU a delay kernel holds a write back and the values tell;
-on the simulated device every pair of accesses that nothing orders is reported.
+On a GPU a delay kernel holds a write back, and the values show a missing wait. The simulated device
+reports every pair of accesses that nothing orders.
 """
 
 from cai_bridge.testing._values import flat

@@ -1,6 +1,6 @@
-"""Arrays of a lab's own that consumers are handed: with one door, and with every detail free.
+"""A lab's own arrays for consumers: each speaks one protocol, with every detail configurable.
 
-They keep what the specifications ask of producers, unless a check asks for something else.
+They follow the specifications, unless a check asks for something else.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ GUARD = 64
 
 FILLER = 0xA5
 
-# The bits of an 8-bit float's exponent and mantissa, and what says that its bias is not IEEE 754's.
+# An 8-bit float's exponent and mantissa bits, and the suffixes for another bias than IEEE 754's.
 _FLOAT8 = re.compile(r"float8_e(\d)m(\d)(?:b(\d+))?(fnuz)?")
 
 
 def _ones(name: str) -> tuple[int, int] | None:
-    """Tell the bits of 1.0, and how far on those of 2.0 are; None where it is no 8-bit float."""
+    """Return the bits of 1.0, and their distance to those of 2.0; None if it is no 8-bit float."""
     found = _FLOAT8.match(name)
     if found is None:
         return None
@@ -64,7 +64,7 @@ LAYOUTS = {
 def _laid_out(
     shape: tuple[int, ...], itemsize: int, layout: str
 ) -> tuple[int, tuple[int, ...], int]:
-    """Tell the first item's offset, the strides in bytes, and how many bytes there are."""
+    """Return the first item's offset, the strides and the total size, all in bytes."""
     if layout not in LAYOUTS:
         raise ValueError(f"layout: got {layout!r}; allowed: {', '.join(map(repr, LAYOUTS))}")
     steps = [*compact_strides(shape, itemsize)]
@@ -78,7 +78,7 @@ def _laid_out(
     axes = range(len(shape))
     some = {"rows": [0], "last": [-1], "repeated": [0], "last repeated": [-1]}.get(layout, axes)
     if layout in ("columns", "rows", "last"):
-        # Of an array with twice the extent in these axes.
+        # Strides as in an array with twice the extent along these axes.
         doubled = [*shape]
         for axis in some:
             doubled[axis] *= 2
@@ -99,12 +99,12 @@ def _laid_out(
 
 
 def _depth(values: Any) -> int:
-    """Tell how deep values are nested."""
+    """Return how deep values are nested."""
     return 1 + _depth(values[0]) if isinstance(values, list | tuple) and values else 0
 
 
 class HostMemory:
-    """Memory of the CPU, for arrays that are not on a device."""
+    """CPU memory, for arrays outside a device."""
 
     def __init__(self, nbytes: int) -> None:
         self._buffer = ctypes.create_string_buffer(nbytes)
@@ -123,20 +123,20 @@ class LabArray:
     dtype : str
         The name of the element type.
     layout : str
-        Where the items lie: one of `LAYOUTS`.
+        The arrangement of the items, one of `LAYOUTS`.
     value : float, optional
-        What all items hold; by default they are counted from 1 by where they lie.
+        The value of all items; by default the items count from 1 in the order of their addresses.
     host : bool
-        Whether the memory is the CPU's. It is left empty.
+        Whether the memory is the CPU's. It stays uninitialised.
     memory : str
         ``"device"``, ``"managed"`` or ``"pinned"``.
 
     Attributes
     ----------
     region : Region
-        Where the items are.
+        The items' place in memory.
     values : nested lists
-        What they hold; those of 8-bit floats are their bits.
+        The items' values; for 8-bit floats their bits.
     """
 
     HOST = (1, 0)
@@ -171,7 +171,7 @@ class LabArray:
         return nested(iter([value] * self.region.size), self.region.shape)
 
     def _counted(self) -> Any:
-        # By a walk of items, so that repeated ones are alike.
+        # Each place in memory has one number, so repeated items are equal.
         low = self.region.ptr - self.memory.ptr - GUARD
         places = [(low + step) // self.dtype.itemsize for step in self.region.offsets()]
         name = self.dtype.name
@@ -189,29 +189,29 @@ class LabArray:
         return nested(iter(values), self.region.shape)
 
     def holds(self, seen: Any) -> bool:
-        """Tell whether values that a consumer read are the array's."""
+        """Return whether the values that a consumer read are the array's."""
         if self.region.size and _depth(seen) != len(self.region.shape):
             return False
         got, own = list(flat(seen)), list(flat(self.values))
         ones = _ones(self.dtype.name)
         if ones is None:
-            # True is equal to 1, as which an unsigned integer reads it.
+            # True equals 1, so compare the types as well: the consumer may have read integers.
             kinds = {type(one).__name__.rstrip("_") for one in got}
             return got == own and (self.dtype.name != "bool" or kinds <= {"bool"})
         numbers = [1.0 if bits == ones[0] else 2.0 for bits in own]
         return got in (own, numbers)
 
     def contents(self) -> bytes:
-        """Read all of the memory, from before the items to behind them."""
+        """Read all of the memory, including the guard bytes on both sides of the items."""
         return self.lab.load(self.memory.ptr, self._nbytes)
 
     def swap_bytes(self) -> None:
-        """Write the items in the other byte order, of a C-contiguous array."""
+        """Swap the bytes of each item of a C-contiguous array."""
         data = b"".join(item[::-1] for item in self.region.pack(self.values))
         self.lab.store(self.region.ptr, data)
 
     def first_item(self) -> Self:
-        """Make another array of the same memory: of one axis, with the first item alone."""
+        """Make a one-dimensional array of the first item, in the same memory."""
         made = copy.copy(self)
         region = self.region
         first = next(flat(self.values))
@@ -220,14 +220,14 @@ class LabArray:
         return made
 
     def write_late(self, stream: Any, value: float) -> Late:
-        """Queue a write that is held back, on a stream that the array is pending on from then on.
+        """Queue a held-back write on a stream, which the array's export then names.
 
         Parameters
         ----------
         stream : int or object with ``__cuda_stream__``
-            The stream.
+            The stream to write on.
         value : float
-            What all items will hold.
+            The value that all items will have.
         """
         self._pending_on(stream)
         hold = self.lab.hold(handle_of(stream))
@@ -246,21 +246,22 @@ class CaiArray(LabArray):
     lab, shape, dtype, layout, value, memory
         As for `LabArray`.
     form : str
-        ``"newest"``, ``"version 0"`` to ``"version 2"``, or of version 3 ``"bare"`` (with no entry
-        that may be left out), ``"None"`` (with each of them None) or ``"descr"`` (with all said).
+        ``"newest"``, ``"version 0"`` to ``"version 2"``, or for version 3 ``"bare"`` (no optional
+        entry), ``"None"`` (every optional entry is None) or ``"descr"`` (every optional entry is
+        set).
     stream : int or object with ``__cuda_stream__``, optional
-        The stream that the dict names; an object is held.
+        The stream that the dict names; the array holds a stream object.
     readonly : bool
-        The flag in ``data``.
+        The read-only flag in ``data``.
     without : iterable of str
-        Entries that the dict does not have.
+        The entries to leave out of the dict.
     **entries : object
-        Entries in place of the right ones.
+        Entries to replace.
 
     Attributes
     ----------
     entries : dict
-        What the attribute gives a copy of.
+        The dict that the attribute returns a copy of.
     reads : int
         How often the attribute was read.
     """
@@ -296,7 +297,7 @@ class CaiArray(LabArray):
         self._form = form
         if form.startswith("version"):
             self.entries["version"] = int(form[-1])
-            # Before version 2 strides of C-contiguous arrays were given as well.
+            # Before version 2 a dict also had strides for C-contiguous arrays.
             if self.entries["version"] < 2:
                 self.entries["strides"] = region.strides
             del self.entries["stream"]
@@ -316,20 +317,20 @@ class CaiArray(LabArray):
             del self.entries[name]
 
     def first_item(self) -> Self:
-        """Make another array of the same memory."""
+        """Make another array of the first item, in the same memory."""
         made = super().first_item()
         strides = made.region.strides if self.entries.get("strides") else None
         made.entries = {**self.entries, "shape": (1,), "strides": strides}
         return made
 
     def _pending_on(self, stream: Any) -> None:
-        # Held, since the exporter vouches for each stream that it has named.
+        # The exporter must keep each stream that it has named alive.
         self._streams.append(stream)
         if self.entries["version"] >= 3:
             self.entries["stream"] = stream if isinstance(stream, int) else handle_of(stream)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The dict."""
+        """A copy of the dict."""
         self.reads += 1
         return dict(self.entries)

@@ -1,4 +1,4 @@
-"""What every lab can do."""
+"""The interface of every lab."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _values = itertools.count(1)
 
 @contextlib.contextmanager
 def _collecting_what_is_new() -> Iterator[None]:
-    """Have collections look at what is made within alone.
+    """Let garbage collections look at objects made within only.
 
-    One of all that libraries keep takes most of the time that a hold lasts: of Numba's kernels
-    60 ms.
+    A collection of everything that libraries keep takes most of a hold's time: 60 ms for Numba's
+    kernels.
     """
     gc.freeze()
     try:
@@ -52,26 +52,26 @@ def _collecting_what_is_new() -> Iterator[None]:
 
 
 class Lab(ABC):
-    """A device to judge on, as a context manager; made by `open_lab`.
+    """A device to judge on, as a context manager; `open_lab` makes one.
 
     Attributes
     ----------
     name : str
-        What reports call the device.
+        The device's name in reports.
     where : str
-        What `open_lab` calls it.
+        The lab's kind, as `open_lab` takes it.
     rounds : int
-        How often what depends on timing is tried: once where nothing does.
+        How often to try a check that depends on timing; 1 if none does.
     timed : bool
-        Whether races are seen by what was done when, for want of reports.
+        Whether races show only in values and times, since the device reports none.
     items : int
-        How many items an array with pending work has.
+        The number of items of an array with pending work.
     device : tuple of (int, int)
         DLPack's device of the lab's memory.
     expendable : bool
-        Whether a check may end the process.
+        Whether a check may crash the process.
     thorough : bool
-        Whether a requirement is judged in each case of its product, and not in pairs of values.
+        Whether every combination of values is judged, and not only every pair.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Lab(ABC):
 
     @functools.cached_property
     def own(self) -> dict[Any, Any]:
-        """The kit's own libraries here, and what came of them: see `conformance.reference`."""
+        """The kit's own libraries in this lab, and their outcomes: see `conformance.reference`."""
         return {}
 
     def __enter__(self) -> Self:
@@ -100,22 +100,22 @@ class Lab(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the lab has."""
+        """Free the lab's resources."""
 
     def on_device(self, ordinal: int) -> contextlib.AbstractContextManager[None]:
-        """Make a device the current one, where there are several.
+        """Make a device the current one, if there are several.
 
         Raises
         ------
         NotApplicableError
-            There is one.
+            The lab has only one device.
         """
         del ordinal
         raise NotApplicableError("there is one device")
 
     @abstractmethod
     def begin_thread(self) -> None:
-        """Have the calling thread be as a new one on a GPU: no device is its current one."""
+        """Leave the calling thread without a current device, like a new thread on a GPU."""
 
     @abstractmethod
     def current(self) -> contextlib.AbstractContextManager[None]:
@@ -123,58 +123,58 @@ class Lab(ABC):
 
     @abstractmethod
     def has_device(self) -> bool:
-        """Tell whether the calling thread has a current device."""
+        """Return whether the calling thread has a current device."""
 
     # Streams.
 
     @abstractmethod
     def stream(self, name: str = "the kit's") -> LabStream:
-        """Make a stream that is ordered with no other."""
+        """Make a stream that has no implicit order with any other stream."""
 
     @abstractmethod
     def per_thread(self) -> Any:
-        """Give the per-thread default stream, as an object with ``__cuda_stream__``."""
+        """Return the per-thread default stream, as an object with ``__cuda_stream__``."""
 
     @abstractmethod
     def order(self, first: int, then: int) -> None:
-        """Make work queued on `then` from here on run after what is queued on `first`; handles."""
+        """Make work queued on `then` from now on run after work queued on `first`; handles."""
 
     @abstractmethod
     def hold(self, stream: int) -> Hold:
-        """Queue work on a stream, by its handle, that holds back what comes behind it."""
+        """Queue work on a stream, by its handle, that holds back later work on it."""
 
     @abstractmethod
     def is_behind(self, stream: int, hold: Hold, region: Region, before: float) -> bool:
-        """Tell whether the last write to a region is queued on a stream, behind a hold.
+        """Return whether the last write to a region is queued on a stream, after a hold.
 
         Parameters
         ----------
         stream : int
             The stream's handle.
         hold : Hold
-            What holds it back.
+            The hold on the stream.
         region : Region
-            What was written.
+            The region that was written.
         before : float
-            What all its items held before; on a device that is timed.
+            The value of all its items before the write, for a device that is timed.
         """
 
     def turn(self, count: int) -> int:
-        """Count from 0 to `count` - 1, and begin again: what is tried in turns, round by round."""
+        """Count from 0 to `count` - 1 and start again, one step for each round."""
         self._turns += 1
         return (self._turns - 1) % count
 
     def overtakes(self, stream: int | None, hold: Hold) -> bool | None:
-        """Tell whether all that is queued on a stream is seen done while a hold still holds.
+        """Return whether all work on a stream is seen done while a hold still holds.
 
-        It never is where nothing is timed: what is not ordered is reported there. For None, a
-        stream that has no name, the lab waits as long as for others, and sees nothing.
+        Always false if nothing is timed, since such a lab reports missing orders. For None, a
+        stream without a name, the lab waits as long as for others and sees nothing.
 
         Returns
         -------
         bool or None
-            None where work on an idle stream was not done in that time either, so that nothing can
-            be told: a check that goes by it is not judged.
+            None if even work on an idle stream was not done in that time, so that the check cannot
+            be judged.
         """
         del stream, hold
         return False
@@ -185,41 +185,41 @@ class Lab(ABC):
         self._shown += shown
 
     def called(self, stream: object) -> str:
-        """Name a stream as reports do, by the handle that a protocol has for it."""
+        """Return a stream's name in reports, from the handle that a protocol passes."""
         return _DEFAULT_STREAMS.get(stream) or (  # type: ignore[call-overload]
             f"stream {stream:#x}" if type(stream) is int else repr(stream)
         )
 
     @abstractmethod
     def wait(self, stream: int) -> None:
-        """Wait on the host for a stream."""
+        """Make the host wait for a stream."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait on the host for all work."""
+        """Make the host wait for all work."""
 
     @abstractmethod
     def reports(self) -> list[str]:
-        """Tell the races found since the last call, where the lab finds any, and forget them."""
+        """Return the races found since the last call, if the lab finds any, and forget them."""
 
     @contextlib.contextmanager
     def no_waits(self) -> Iterator[None]:
-        """Fail if anything makes a stream wait meanwhile, as far as the lab can see.
+        """Fail if anything makes a stream wait within the block, as far as the lab can see.
 
         Raises
         ------
         UnmetError
-            Somebody did.
+            Something made a stream wait.
         """
         yield
 
     def failing_waits(self) -> contextlib.AbstractContextManager[None]:
-        """Have the driver's waits of streams fail meanwhile, where it can be made to.
+        """Make the driver's waits between streams fail within the block, if the lab can.
 
         Raises
         ------
         NotApplicableError
-            It cannot.
+            The lab cannot.
         """
         raise NotApplicableError("no driver call can be made to fail here")
 
@@ -238,9 +238,9 @@ class Lab(ABC):
             watch.waited = watch.ms >= HELD_MS and not (hold and hold.pending)
 
     def soon(self, happened: Callable[[], bool]) -> bool:
-        """Tell whether something has happened, or does so in a moment, by another thread.
+        """Return whether something has happened, or happens in a moment, in another thread.
 
-        What never does is waited for at its full length once, and shortly from then on.
+        The first time that it never happens takes the full limit, later times a shorter one.
         """
         end = time.perf_counter() + self._patience_s
         while not happened():
@@ -255,9 +255,9 @@ class Lab(ABC):
 
     @abstractmethod
     def memory(self, nbytes: int, stream: int | None = None, kind: str = "device") -> Any:
-        """Allocate bytes of a kind, on a stream that they may be used on; freed with the object.
+        """Allocate bytes of a kind for use on a stream; dropping the object frees them.
 
-        The object has ``ptr``.
+        The object has a ``ptr``.
         """
 
     @abstractmethod
@@ -282,18 +282,18 @@ class Lab(ABC):
 
     @abstractmethod
     def device_of(self, ptr: int) -> tuple[int, int] | None:
-        """Tell DLPack's device of an address; None where CUDA does not know it."""
+        """Return DLPack's device of an address; None if CUDA does not know it."""
 
     # What checks are made of.
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[None]:
-        """Run one check: nothing is pending before, and what it left behind is found.
+        """Run one check. Nothing is pending before it, and races that it leaves behind are found.
 
         Raises
         ------
         UnmetError
-            A race that the check has not asked for.
+            A race that the check did not expect.
         """
         self.synchronize()
         self.reports()
@@ -309,12 +309,12 @@ class Lab(ABC):
         expect(not found, "; ".join(found))
 
     def values(self) -> Iterator[float]:
-        """Give a value a round, that no round before has had: an old right one does not pass.
+        """Yield a new value in each round, so that a stale right value does not pass.
 
         Raises
         ------
         NotApplicableError
-            At the end: in no round would a fault have shown.
+            At the end, if a fault would have shown in no round.
         """
         self._shown = self._tried = 0
         for _ in range(self.rounds):
@@ -328,12 +328,12 @@ class Lab(ABC):
             )
 
     def region(self, said: Said) -> Region:
-        """Make a region of what a protocol says of an array.
+        """Make a region from a protocol's description of an array.
 
         Raises
         ------
         UnmetError
-            Something is missing that the memory cannot be found without.
+            The description lacks something that is needed to find the memory.
         """
         expect(said.error is None, f"{said.door} could not be read: {said.error}")
         for field in ("ptr", "shape", "strides", "itemsize"):
@@ -343,7 +343,7 @@ class Lab(ABC):
         return Region(ptr, shape, strides, str(said.dtype), cast("int", said.itemsize))
 
     def tensor_region(self, fields: TensorFields) -> Region:
-        """Make a region of what a DLPack tensor says."""
+        """Make a region from the fields of a DLPack tensor."""
         return self.region(said_by_tensor("the tensor", fields))
 
     def put(self, region: Region, value: Any) -> None:
@@ -359,7 +359,7 @@ class Lab(ABC):
         return Region(ptr, (count,), compact_strides((count,), 4), "float32", 4)
 
     def expect_read(self, stream: int, region: Region, late: Late, allowed: str) -> str:
-        """Read an array on a stream that has been ordered as the protocol has it, and judge.
+        """Read an array on a stream that the protocol has ordered, and judge the values.
 
         Parameters
         ----------
@@ -368,9 +368,9 @@ class Lab(ABC):
         region : Region
             The array's items.
         late : Late
-            The array, whose last write is held back.
+            The array with its held-back write.
         allowed : str
-            What the consumer did, which has to be enough.
+            What the consumer did, which should be enough for the order.
 
         Raises
         ------

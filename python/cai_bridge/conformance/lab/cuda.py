@@ -1,4 +1,4 @@
-"""The CUDA driver by `ctypes`: needs no array library, and is independent of the code under test.
+"""The CUDA driver by `ctypes`. It needs no array library, and shares no code with the bridge.
 
 ``driver("cuStreamQuery", stream)`` calls, and raises on an error; ``driver.result(...)`` returns
 the result's name instead. Addresses, streams, events and contexts are integers.
@@ -61,10 +61,10 @@ finish:
     ret;
 }
 """
-"""One thread that runs until a word of host memory is no longer 0, or for so many nanoseconds.
+"""PTX of a kernel with one thread, which runs until a host word is not 0, or for some time.
 
-The limit is what keeps a library that makes the host wait for the held-back work from waiting for
-ever: only the host could release it. ``%globaltimer`` is wall time, so it needs no clock rate.
+Only the host can release the kernel. So if a library makes the host wait for the held-back work,
+only the limit ends the wait. ``%globaltimer`` is wall time, independent of the clock rate.
 """
 
 
@@ -78,14 +78,14 @@ class Driver:
     Parameters
     ----------
     device : int, optional
-        The device's ordinal; by default that of the current context, and 0 where there is none.
+        The device's ordinal; by default the current context's, or 0 without a context.
 
     Raises
     ------
     OSError
-        There is no driver.
+        There is no driver library.
     CudaFailure
-        It does not start, or there is no such device.
+        The driver does not start, or has no such device.
     """
 
     signatures: ClassVar[dict[str, tuple[type, ...]]] = {
@@ -144,7 +144,7 @@ class Driver:
     # Calls.
 
     def code(self, name: str, *arguments: object) -> int:
-        """Call, and return the result's number."""
+        """Call a driver function, and return the result's number."""
         return int(getattr(self._library, name)(*arguments))
 
     def result(self, name: str, *arguments: object) -> str:
@@ -152,13 +152,13 @@ class Driver:
         return self.name_of(self.code(name, *arguments))
 
     def name_of(self, code: int) -> str:
-        """Name a result."""
+        """Return the name of a result."""
         text = ctypes.c_char_p()
         self._library.cuGetErrorName(code, ctypes.byref(text))
         return (text.value or b"CUDA_ERROR_WITHOUT_A_NAME").decode()
 
     def __call__(self, name: str, *arguments: object) -> None:
-        """Call, and raise on an error."""
+        """Call, and raise an exception on an error."""
         code = self.code(name, *arguments)
         if code:
             raise CudaFailure(f"{name}: {self.name_of(code)}")
@@ -172,12 +172,12 @@ class Driver:
     # Contexts.
 
     def current_context(self) -> int:
-        """Tell the calling thread's context; 0 where it has none."""
+        """Return the calling thread's context; 0 if it has none."""
         return self.get("cuCtxGetCurrent")
 
     @contextlib.contextmanager
     def context(self, context: int | None = None) -> Iterator[None]:
-        """Make a context current, the primary one unless said, and then the caller's again."""
+        """Make a context current, by default the primary one, and restore the caller's."""
         self("cuCtxPushCurrent_v2", self.primary if context is None else context)
         try:
             yield
@@ -185,10 +185,10 @@ class Driver:
             self.get("cuCtxPopCurrent_v2")
 
     def synchronize(self) -> None:
-        """Wait on the host for all work of the primary context.
+        """Make the host wait for all work of the primary context.
 
-        Freeing memory waits, and in the thread's relaxed mode it ends no graph capture: JAX makes
-        these in threads of its own, and ``cuCtxSynchronize`` beside one kills the process.
+        Freeing memory waits. In the thread's relaxed mode it ends no graph capture, unlike
+        ``cuCtxSynchronize``, which kills the process beside JAX's captures in other threads.
         """
         mode = INT(CAPTURE_RELAXED)
         with self.context():
@@ -209,7 +209,7 @@ class Driver:
         return self.get("cuEventCreate", NO_TIMING)
 
     def order(self, first: int, then: int) -> None:
-        """Make work queued on `then` from here on run after what is queued on `first`."""
+        """Make work queued on `then` from now on run after work queued on `first`."""
         event = self.event()
         try:
             self("cuEventRecord", event, first)
@@ -227,7 +227,7 @@ class Driver:
             return self._kernels[key]
 
     def launch(self, kernel: int, stream: int, *words: int) -> None:
-        """Launch one thread of a kernel that takes 64-bit words."""
+        """Launch a kernel with one thread and 64-bit arguments."""
         values = [ctypes.c_uint64(word) for word in words]
         parameters = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
         self("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, None)
@@ -235,12 +235,12 @@ class Driver:
     # Memory.
 
     def attributes(self, ptr: int) -> tuple[int, int, int]:
-        """Tell a pointer's memory type, whether it is managed, and its device's ordinal.
+        """Return a pointer's memory type, whether it is managed, and its device's ordinal.
 
         All are 0 for a pointer that CUDA does not know.
         """
         asked = (INT * 3)(MEMORY_TYPE, IS_MANAGED, ORDINAL)
-        # Each place is at least as wide as what is written there.
+        # Each slot is at least as wide as the value that the driver writes.
         answers = [ctypes.c_uint64(0) for _ in asked]
         places = (ctypes.c_void_p * 3)(*(ctypes.addressof(one) for one in answers))
         self("cuPointerGetAttributes", 3, asked, places, ptr)
@@ -259,7 +259,7 @@ class Driver:
 
 
 def driver_version() -> str | None:
-    """Tell the driver's own version, such as ``"580.95.05"``; None if it is not known."""
+    """Return the driver's own version, such as ``"580.95.05"``; None if it is not known."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -276,7 +276,7 @@ def driver_version() -> str | None:
 
 @contextlib.contextmanager
 def _with_queues() -> Iterator[None]:
-    """Have what CUDA reads as it begins, for this process alone: each queue takes memory."""
+    """Set variables that CUDA reads at its start, for this process: each queue takes memory."""
     ours = [name for name in QUEUES if name not in os.environ]
     os.environ.update({name: QUEUES[name] for name in ours})
     try:
@@ -294,7 +294,7 @@ def load() -> Driver:
 
 
 def why_no_gpu() -> str | None:
-    """Tell why there is no GPU to work on; None where there is one. Makes no context."""
+    """Return why there is no usable GPU; None if there is one. Makes no context."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:

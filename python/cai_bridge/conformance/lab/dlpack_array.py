@@ -1,4 +1,4 @@
-"""Arrays of a lab's own that speak DLPack, and log what consumers ask for."""
+"""A lab's own arrays that speak DLPack, and log the requests of consumers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHIFT = 16
 
 
 class _Out:
-    """What a tensor that was handed out keeps: the memory. The last one to go tells the array."""
+    """The memory of a tensor that was handed out. The last one to be dropped notifies the array."""
 
     def __init__(self, array: DLPackArray) -> None:
         self.memory, self._array = array.memory, weakref.ref(array)
@@ -52,43 +52,43 @@ class DLPackArray(LabArray):
     lab, shape, dtype, layout, value
         As for `LabArray`.
     form : str, optional
-        The form of the tensors: ``"legacy"``, or a version such as ``"1.1"`` for who asks for 1.0
-        or later; by default 1.3 for these. Who does not ask is handed a legacy one. ``"NULL
-        strides"`` is 1.1 without strides where these may be left out, ``"copied"`` has the flag of
-        copies, and ``"shifted"`` a `byte_offset`.
+        The form of the tensors: ``"legacy"``, or a version such as ``"1.1"`` for a consumer that
+        asks for 1.0 or later; by default 1.3. A consumer that asks for no version gets a legacy
+        tensor. ``"NULL strides"`` is 1.1 with NULL strides where the version allows them,
+        ``"copied"`` has the flag of copies, and ``"shifted"`` a `byte_offset`.
     memory : str
         As for `LabArray`.
     null : iterable of str
         Which of ``data``, ``shape`` and ``strides`` are NULL.
     byte_offset : int
-        How far behind the data pointer the first item is; 64 at most.
+        The number of bytes from the data pointer to the first item; at most 64.
     lanes : int
-        How many items of the last dimension make one of the tensor's.
+        The number of items of the last dimension in one element of the tensor.
     readonly : bool
-        The flag, which a legacy tensor has not: one is refused then.
+        The read-only flag. A legacy tensor has none, so it is refused then.
     device : tuple of int, optional
-        ``(device_type, device_id)``; by default the lab's. The memory of type 1 is the CPU's.
+        ``(device_type, device_id)``; by default the lab's. With type 1 the memory is the CPU's.
     keywords : iterable of str
-        What ``__dlpack__`` takes.
+        The keywords that ``__dlpack__`` takes.
     error : Exception, optional
-        What ``__dlpack__`` raises.
+        The exception that ``__dlpack__`` raises.
     keep : bool
         Whether capsules are kept.
     **fields : int
-        Fields of the tensor in place of the right ones, such as ``code``.
+        Fields of the tensor to replace, such as ``code``.
 
     Attributes
     ----------
     asked : list of dict
-        What ``__dlpack__`` was asked for, call by call.
+        The arguments of each call of ``__dlpack__``.
     forms : list of str
-        What it handed out: ``"legacy"``, or the version.
+        The forms that it handed out: ``"legacy"``, or the version.
     capsules : list
         The capsules, if they are kept.
     out : int
-        How many tensors are with consumers.
+        The number of tensors that consumers still hold.
     at_end : callable
-        Called once none is any more, by who deletes the last one.
+        Called when the last tensor is deleted, on the thread that deletes it.
     """
 
     at_end: Callable[[], object] | None = None
@@ -123,7 +123,7 @@ class DLPackArray(LabArray):
             if region.strides == compact_strides(shape, region.itemsize):
                 null = (*null, "strides")
         elif form == "shifted":
-            # Without items there is no pointer, behind which anything could be.
+            # Without items there is no pointer, so there is nothing to be offset.
             form, byte_offset = None, SHIFT if region.size else 0
         elif form == "copied":
             form, self._flags = None, IS_COPIED
@@ -141,19 +141,19 @@ class DLPackArray(LabArray):
 
     @property
     def deleted(self) -> list[int]:
-        """How often the deleter of each tensor that was handed out was called."""
+        """How often the deleter of each handed-out tensor was called."""
         self._end_capsules()
         return [tensor.deleted for tensor in self._tensors]
 
     def pending_on(self, stream: Any) -> None:
-        """Say that work on the array is pending on a stream, which exports are ordered by."""
+        """Declare a stream with pending work, so that exports are ordered after it."""
         self._stream = stream
 
     def _pending_on(self, stream: Any) -> None:
         self.pending_on(stream)
 
     def first_item(self) -> Self:
-        """Make another array of the same memory."""
+        """Make another array of the first item, in the same memory."""
         made = super().first_item()
         made._tensors, made._out, made.asked, made.forms, made.capsules = [], [], [], [], []
         made.out = 0
@@ -168,8 +168,8 @@ class DLPackArray(LabArray):
             raise TypeError(f"__dlpack__() got an unexpected keyword argument {unknown[0]!r}")
         self.asked.append(wishes)
         if self._error is not None:
-            # A new one: the traceback keeps frames, and those of the caller a capsule, in a cycle
-            # with this array that Python 3.12 was seen not to collect.
+            # Raise a new exception: a traceback keeps frames, and the caller's frame keeps a
+            # capsule. Python 3.12 was seen not to collect this cycle with the array.
             raise type(self._error)(*self._error.args)
         if wishes.get("dl_device") not in (None, self._device):
             raise BufferError(f"dl_device: got {wishes['dl_device']}; allowed: {self._device}")
@@ -185,9 +185,9 @@ class DLPackArray(LabArray):
         return capsule
 
     def _end_capsules(self) -> None:
-        """Delete the tensors of capsules that nobody has consumed, and that nobody has any more.
+        """Delete the tensors of capsules that nobody consumed and nobody holds any more.
 
-        A destructor of the capsule would do it, but one in Python loses the exception that is
+        A capsule's destructor would do it, but a destructor in Python loses the exception that is
         pending while a consumer refuses.
         """
         own = 4 if self._keep else 3  # the pair, the name here, and the call's argument
@@ -201,7 +201,7 @@ class DLPackArray(LabArray):
         self._out = left
 
     def __del__(self) -> None:
-        # One that somebody still has is left, with its tensor.
+        # If somebody still holds a capsule, its tensor stays.
         if "_out" in self.__dict__:
             self._out = [one for one in self._out if not one[1].deleted]
             self._end_capsules()
@@ -212,7 +212,7 @@ class DLPackArray(LabArray):
         return self._form or "1.3"
 
     def tensor(self, form: str) -> ManagedTensor:
-        """Make a tensor of a form, which is the caller's to hand out."""
+        """Make a tensor of a form for the caller to hand out."""
         if self._readonly and form == "legacy":
             raise BufferError("max_version: got None; allowed: 1.0 or later for read-only memory")
         self.forms.append(form)
@@ -236,9 +236,9 @@ class DLPackArray(LabArray):
         )
 
     def _order_before(self, stream: int | None) -> None:
-        """Make what is pending come before the stream that is asked for.
+        """Make the requested stream wait for the pending work.
 
-        It is lenient: 0, which is none, counts as the legacy default stream.
+        Lenient: 0, which names no stream, counts as the legacy default stream.
         """
         if self._stream is not None and stream != -1:
             self.lab.order(handle_of(self._stream), stream or LEGACY)

@@ -1,4 +1,4 @@
-"""Finding a lab: the simulated device that is in place, a GPU, or a simulated device."""
+"""Finds a lab: an active simulated device, a GPU, or a new simulated device."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
     Parameters
     ----------
     where : str, optional
-        ``"simulated"`` or ``"gpu"``; by default the simulated device where one is in place, else
-        the GPU where there is one, else a simulated device.
+        ``"simulated"`` or ``"gpu"``; by default an active simulated device, else a GPU, else a new
+        simulated device.
 
     Returns
     -------
@@ -29,15 +29,15 @@ def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
     Raises
     ------
     RaceError
-        The simulated device that is in place has reports already.
+        The active simulated device already has reports.
     RuntimeError
-        A GPU was asked for, and there is none.
+        A GPU was requested, and there is none.
     """
     if where not in (None, "simulated", "gpu"):
         raise ValueError(f"where: got {where!r}; allowed: None, 'simulated' or 'gpu'")
     here = SimulatedCuda.current()
     if here is not None and where != "gpu":
-        # A lab forgets what it has judged; what was found before is not its to forget.
+        # A lab forgets reports of its own checks, but must not forget earlier ones.
         here.check()
         return SimulatedLab(here, own=False)
     if where != "simulated":

@@ -1,7 +1,7 @@
-"""A GPU as a lab: a kernel that spins holds work back, and the values tell.
+"""A GPU as a lab: a spinning kernel holds work back, and the values show a missing wait.
 
-All streams of the lab are non-blocking, so that the legacy default stream orders none of them. What
-a check queues behind a held-back write is seen too early, or not: there is no report to rely on.
+All streams of the lab are non-blocking, so the legacy default stream orders none of them. A GPU
+reports no races: a check sees only whether its work ran before the held-back write.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _STAGING = 16 << 20
 
 
 class GpuLab(Lab):
-    """The current device of this process.
+    """The GPU of this process's current context.
 
     Parameters
     ----------
     rounds : int, optional
-        How often what depends on timing is tried.
+        How often to try a check that depends on timing.
     limit_ms : float, optional
-        How long a hold lasts that is never released, and so how long the host waits if a library
-        makes it wait for what is held back.
+        How long a hold lasts if nobody releases it. If a library makes the host wait for held-back
+        work, the host waits this long.
     """
 
     where = "gpu"
@@ -59,9 +59,9 @@ class GpuLab(Lab):
         self.device = (2, self.driver.ordinal)
         self.name = self.driver.describe()
         if not self.has_device():
-            # As in programs that have made their first CUDA call; other threads have none.
+            # As after a program's first CUDA call. Other threads have no current context.
             self.driver("cuCtxSetCurrent", self.driver.primary)
-        # All pinned memory is taken at once: taking some may wait for the device.
+        # Allocate all pinned memory now, since a later allocation may wait for the device.
         self._flags = Pinned(self.driver, 4 * _FLAGS)
         self._staging = Pinned(self.driver, _STAGING)
         self._staged = 0
@@ -74,7 +74,7 @@ class GpuLab(Lab):
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Load kernels now: the driver may wait for the device when it loads one."""
+        """Load the kernels now: loading a kernel may wait for the device."""
         memory = self.memory(64)
         region = self.words(memory.ptr, 16)
         hold = self.hold(self._own.handle)
@@ -84,7 +84,7 @@ class GpuLab(Lab):
         self.synchronize()
 
     def close(self) -> None:
-        """Wait for queued work, and drop the streams."""
+        """Wait for queued work, and destroy the streams."""
         self.synchronize()
         self._ended.close()
         self._blocks.close()
@@ -103,21 +103,21 @@ class GpuLab(Lab):
     # Streams.
 
     def stream(self, name: str = "the kit's") -> GpuStream:
-        """Give a non-blocking stream, which lives as long as the lab is open.
+        """Return a non-blocking stream, which lives until the lab is closed.
 
-        In a later check it is another's, once nothing refers to it any more.
+        Once nothing refers to the stream, a later check may get it again.
         """
         return GpuStream(self.driver, name, self._ended)
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[None]:
-        """Run one check, with streams that those before have let go of."""
+        """Run one check, with the streams that earlier checks no longer use."""
         with super().fresh():
             self._ended.settle()
             yield
 
     def per_thread(self) -> DefaultStream:
-        """Give the per-thread default stream."""
+        """Return the per-thread default stream."""
         return DefaultStream(2)
 
     def order(self, first: int, then: int) -> None:
@@ -138,18 +138,17 @@ class GpuLab(Lab):
         return made
 
     def is_behind(self, stream: int, hold: Hold, region: Region, before: float) -> bool:
-        """See whether the values stay what they were while the hold holds."""
+        """Return whether the values stay the same while the hold holds."""
         del stream
         time.sleep(1e-3 * STRAY_MS)
         seen = set(flat(self.get(region)))
         return seen == {before} or not hold.pending
 
     def overtakes(self, stream: int | None, hold: Hold) -> bool | None:
-        """Tell whether all that is queued on a stream is done while a hold still holds.
+        """Return whether all work on a stream is done while a hold still holds.
 
-        Each time a write of the lab's own on an idle stream has to overtake the hold, too. Where it
-        does not, the GPU is too busy for this to tell anything. A GPU that is slow gets twice the
-        time that it took for that write.
+        Each time a write of the lab on an idle stream must overtake the hold, too. If it does not,
+        the GPU is too busy to judge. A slow GPU gets twice the time that it took for this write.
         """
         with self.driver.context():
             events = [self.driver.event(), self.driver.event()]
@@ -187,7 +186,7 @@ class GpuLab(Lab):
             self.driver("cuStreamSynchronize", stream)
 
     def synchronize(self) -> None:
-        """Release what is held back, and wait on the host for all work."""
+        """Release the holds, and make the host wait for all work."""
         ctypes.memset(self._flags.ptr, 0xFF, self._flags.nbytes)
         self._holds.clear()
         self.driver.synchronize()
@@ -198,13 +197,13 @@ class GpuLab(Lab):
         self._staged = 0
 
     def reports(self) -> list[str]:
-        """Tell nothing: a GPU reports no races."""
+        """Return nothing: a GPU reports no races."""
         return []
 
     # Memory.
 
     def region(self, said: Said) -> Region:
-        """Make a region, which has to be on the lab's GPU: another's default streams are others."""
+        """Make a region on the lab's GPU; another GPU has other default streams."""
         region = super().region(said)
         kind, _, ordinal = self.driver.attributes(region.ptr) if region.size else (0, 0, 0)
         here = self.device[1]
@@ -216,9 +215,9 @@ class GpuLab(Lab):
         return region
 
     def memory(self, nbytes: int, stream: int | None = None, kind: str = "device") -> Any:
-        """Allocate bytes; with a stream, from the driver's pool, to which they go back in order.
+        """Allocate bytes; with a stream, from the driver's pool, freed in the stream's order.
 
-        The stream has to live as long as they do.
+        The stream must live as long as the memory.
         """
         if kind != "device":
             raise NotApplicableError(f"{kind} memory is judged on the simulated device")
@@ -264,7 +263,7 @@ class GpuLab(Lab):
         return Reading(region, (low, nbytes), staged, keep, self._readings)
 
     def copy(self, stream: int, target: Region, source: Region) -> None:
-        """Queue a copy: of all bytes at once where neither region has gaps, else item by item."""
+        """Queue a copy: one copy of all bytes if both regions are compact, else item by item."""
         nbytes = source.size * source.itemsize
         compact = compact_strides(source.shape, source.itemsize)
         pairs = [(target.ptr, source.ptr)] if nbytes else []
@@ -277,7 +276,7 @@ class GpuLab(Lab):
                 self.driver("cuMemcpyAsync", to, of, nbytes, stream)
 
     def _stage(self, nbytes: int) -> tuple[int, Any]:
-        """Find a place in pinned memory; each is used again once all that was read is taken out."""
+        """Find room in pinned memory, which is reused once all reads are taken out."""
         if not self._readings:
             self._staged = 0
         at, size = self._staged, -(-nbytes // 256) * 256
@@ -288,7 +287,7 @@ class GpuLab(Lab):
         return self._staging.ptr + at, None
 
     def device_of(self, ptr: int) -> tuple[int, int] | None:
-        """Ask the driver, which tells managed and pinned memory apart from a device's own."""
+        """Ask the driver, which distinguishes managed and pinned memory from device memory."""
         kind, managed, ordinal = self.driver.attributes(ptr)
         if not kind:
             return None

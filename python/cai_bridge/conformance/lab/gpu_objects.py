@@ -1,4 +1,4 @@
-"""What a GPU lab hands out: streams, memory, holds and reads."""
+"""The objects of a GPU lab: streams, memory, holds and reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .cuda import HOLD_PTX, HOST_MAPPED, HOST_PORTABLE, NOT_READY, Driver
 
 
 class Spare:
-    """Streams and memory that nothing refers to any more, to be used again once all work is done.
+    """Unused streams and memory, for reuse once all work is done.
 
-    A driver that has thousands of streams takes long to wait for all, and one that frees memory
-    waits for what is held back.
+    With thousands of streams the driver takes long to wait for all of them. Freeing memory makes
+    the host wait for held-back work.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -25,25 +25,25 @@ class Spare:
         self.open = True
 
     def add(self, one: int, nbytes: int = 0) -> None:
-        """Take a stream, or memory of a size; end it at once where nothing is used again."""
+        """Add a stream, or memory of a size; destroy it at once if nothing is reused."""
         if self.open:
             self._ended.append((one, nbytes))
         else:
             self._end(one, nbytes)
 
     def settle(self) -> None:
-        """Hand out from here on what was added: nothing is pending."""
+        """Make everything that was added available: nothing is pending."""
         while self._ended:
             one, nbytes = self._ended.pop()
             self._idle.setdefault(nbytes, []).append(one)
 
     def take(self, nbytes: int = 0) -> int:
-        """Give a stream, or memory of a size; 0 where there is none."""
+        """Return a stream, or memory of a size; 0 if there is none."""
         idle = self._idle.get(nbytes)
         return idle.pop() if idle else 0
 
     def close(self) -> None:
-        """End all: nothing is pending."""
+        """Destroy everything. Nothing is pending."""
         self.open = False
         self.settle()
         for nbytes, idle in self._idle.items():
@@ -55,7 +55,7 @@ class Spare:
 
 
 class GpuStream:
-    """A non-blocking stream, destroyed with the last reference to the object, or spared."""
+    """A non-blocking stream, destroyed or spared when the object is dropped."""
 
     def __init__(self, driver: Driver, name: str, spare: Spare | None = None) -> None:
         self._driver, self._spare = driver, spare
@@ -80,10 +80,10 @@ class GpuStream:
 
 
 class Memory:
-    """Bytes of the device, given back when the object goes.
+    """Device memory, freed when the object is dropped.
 
-    Where a stream was said they go back in its order, and the next ones on it are taken from them
-    at once, as caching allocators do. Others are freed, or go to `spare`.
+    Memory allocated on a stream is freed in the stream's order, and the stream's next allocation
+    may get it at once, as in caching allocators. Other memory is freed, or added to `spare`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Memory:
         self._driver = driver
         self._spare = spare
         self._stream = stream
-        # The stream's object, where it may go before the memory does.
+        # The stream's object, if it might be dropped before the memory.
         self._keep = keep
         self.nbytes = max(nbytes, 1)
         self.ptr = spare.take(self.nbytes) if spare is not None and stream is None else 0
@@ -121,13 +121,13 @@ class Memory:
 
 
 def quietly(driver: Driver, name: str, *arguments: object) -> None:
-    """Call where nothing can be raised: at the end of an object, and perhaps of the process."""
+    """Call, and ignore errors: for destructors, which may run at the end of the process."""
     with contextlib.suppress(Exception), driver.context():
         driver.code(name, *arguments)
 
 
 class Queued:
-    """What is queued on a stream so far, by an event behind it."""
+    """The work queued on a stream so far, marked by an event."""
 
     def __init__(self, driver: Driver, stream: int) -> None:
         self._driver = driver
@@ -137,7 +137,7 @@ class Queued:
 
     @property
     def pending(self) -> bool:
-        """Whether it still runs, or waits."""
+        """Whether the work still runs or waits."""
         with self._driver.context():
             return self._driver.result("cuEventQuery", self._event) == NOT_READY
 
@@ -148,7 +148,7 @@ class Queued:
 
 
 class SpinningHold(Queued):
-    """A kernel that spins at the front of a stream."""
+    """A kernel that spins ahead of the stream's later work."""
 
     def __init__(
         self, driver: Driver, stream: int, flags: Pinned, at: int, limit_ms: float
@@ -167,7 +167,7 @@ class SpinningHold(Queued):
 
 
 class Reading:
-    """A read into host memory that the driver writes; its bytes are taken out once it has run."""
+    """A read into host memory. Its bytes are taken out once it has run."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Reading:
         unsettled.add(self)
 
     def settle(self) -> None:
-        """Take the bytes out: the place is about to be used again."""
+        """Take the bytes out, since their room is about to be reused."""
         if self._staged is not None:
             self._data = ctypes.string_at(self._staged, self._nbytes)
             self._staged = self._keep = None
@@ -194,13 +194,13 @@ class Reading:
 
     @property
     def value(self) -> Any:
-        """What was seen, as nested lists; to be asked once the read has run."""
+        """The values read, as nested lists; ask once the read has run."""
         self.settle()
         return self._region.read(lambda ptr, n: self._data[ptr - self._low : ptr - self._low + n])
 
 
 class Pinned:
-    """Host memory that the device writes without the host waiting."""
+    """Pinned host memory, which the device can write without a wait of the host."""
 
     def __init__(self, driver: Driver, nbytes: int) -> None:
         self._driver = driver

@@ -1,4 +1,4 @@
-"""The memory of the CPU as a lab: for libraries whose arrays are there, by DLPack alone."""
+"""CPU memory as a lab, for libraries with arrays there; DLPack only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_STREAMS = "arrays in memory of the CPU have no streams"
 
 
 class HostLab(Lab):
-    """Memory of the CPU. What needs streams, or memory that CUDA knows, is not judged."""
+    """CPU memory. Requirements about streams or CUDA memory are not judged."""
 
     name = "the CPU, where its arrays are: what needs streams or GPU memory is not judged"
     where = "host"
@@ -28,17 +28,17 @@ class HostLab(Lab):
         self.expendable, self.thorough = beside.expendable, beside.thorough
 
     def close(self) -> None:
-        """Give back nothing."""
+        """Do nothing."""
 
     def begin_thread(self) -> None:
-        """Change nothing: there is no device."""
+        """Do nothing: there is no device."""
 
     def current(self) -> contextlib.AbstractContextManager[None]:
-        """Change nothing."""
+        """Do nothing."""
         return contextlib.nullcontext()
 
     def has_device(self) -> bool:
-        """Tell that there is none to be needed."""
+        """Return true: no device is needed."""
         return True
 
     def _no_streams(self, *_: object, **_more: object) -> NoReturn:
@@ -47,13 +47,13 @@ class HostLab(Lab):
     stream = per_thread = order = hold = is_behind = write = read = copy = _no_streams
 
     def wait(self, stream: int) -> None:
-        """Wait for nothing."""
+        """Do nothing."""
 
     def synchronize(self) -> None:
-        """Wait for nothing."""
+        """Do nothing."""
 
     def reports(self) -> list[str]:
-        """Tell of no races."""
+        """Return no reports."""
         return []
 
     def memory(self, nbytes: int, stream: int | None = None, kind: str = "device") -> Any:
@@ -73,6 +73,6 @@ class HostLab(Lab):
         return ctypes.string_at(ptr, nbytes)
 
     def device_of(self, ptr: int) -> tuple[int, int] | None:
-        """Tell that any address is the CPU's."""
+        """Return the CPU's device, for any address."""
         del ptr
         return CPU

@@ -1,4 +1,4 @@
-"""What labs give: streams, holds, late arrays, reads, and what they saw."""
+"""The objects of labs: streams, holds, late arrays, reads, and what they saw."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ LEGACY = 1
 
 
 class LabStream(Protocol):
-    """A stream of a lab's own, ordered with no other; speaks CUDA's stream protocol."""
+    """A lab's own stream, with no implicit order; speaks CUDA's stream protocol."""
 
     @property
     def handle(self) -> int:
         """The driver's handle."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """Tell version and handle."""
+        """Return the protocol's version and the handle."""
 
 
 @dataclass(frozen=True)
 class DefaultStream:
-    """One of the default streams, as an object."""
+    """A default stream, as an object."""
 
     handle: int
 
@@ -30,12 +30,12 @@ class DefaultStream:
 
 
 def handle_of(stream: Any) -> int:
-    """Tell a stream's handle, with the legacy default stream as 1.
+    """Return a stream's handle; the legacy default stream's is 1.
 
     Parameters
     ----------
     stream : int or object with ``__cuda_stream__``
-        Where the handle is 0, the legacy default stream is meant.
+        An object with the handle 0 means the legacy default stream.
     """
     if isinstance(stream, int):
         return stream or LEGACY
@@ -43,14 +43,14 @@ def handle_of(stream: Any) -> int:
 
 
 class Hold(Protocol):
-    """Work that holds back what is queued on its stream behind it."""
+    """Work that holds back later work on its stream."""
 
     @property
     def pending(self) -> bool:
-        """Whether it still does."""
+        """Whether it still holds work back."""
 
     def release(self) -> None:
-        """Let go of what is held back, where that can be said."""
+        """Release the held-back work, if the hold can be released."""
 
 
 @dataclass
@@ -68,13 +68,13 @@ class Late:
     hold : Hold
         What holds the write back.
     keep : object
-        An object that must live as long.
+        An object that must stay alive meanwhile.
     base : object
-        The array that is written, where `array` is a view of it.
+        The array that is written, if `array` is a view of it.
     current : object
-        The stream that is the library's current one at the hand-over; None for none.
+        The stream that is current in the library at the hand-over; None for none.
     early : object
-        The view of `base` that is handed over, where it was taken before the write.
+        The view of `base` that is handed over, if it was taken before the write.
     """
 
     array: Any
@@ -88,12 +88,12 @@ class Late:
 
 
 class Watch:
-    """What `Lab.watched` saw.
+    """The result of `Lab.watched`.
 
     Attributes
     ----------
     ms : float
-        How long it took, in milliseconds.
+        How long the block took, in milliseconds.
     waited : bool
         Whether the host waited for the device.
     """
@@ -103,8 +103,8 @@ class Watch:
 
 
 class Reading(Protocol):
-    """A read that is queued."""
+    """A queued read."""
 
     @property
     def value(self) -> Any:
-        """What it saw, as nested lists, once it has run."""
+        """The values that it saw, as nested lists, once it has run."""

@@ -1,4 +1,4 @@
-"""The simulated device as a lab: deterministic, by happens-before."""
+"""The simulated device as a lab: deterministic, by a happens-before check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..requirement import NoMemoryError, NotApplicableError, expect
 from .base import Lab
 from .objects import Hold, LabStream, Reading, Watch
 
-# In the names of the calls that the host waits by: the bridge's own is `cuModuleUnload`.
+# Parts of the names of calls in which the host waits; the bridge's own is `cuModuleUnload`.
 HOST_WAITS = ("Synchronize", "ModuleUnload")
 
 MANY_WAITS = 16
@@ -23,7 +23,7 @@ MANY_WAITS = 16
 
 @contextlib.contextmanager
 def _known(ptr: int) -> Iterator[None]:
-    """Tell that memory is not there in a sentence of its own."""
+    """Replace the error for unknown memory by a clearer one."""
     try:
         yield
     except DriverError as error:
@@ -36,24 +36,24 @@ def _known(ptr: int) -> Iterator[None]:
 
 
 class _Late:
-    """All queued work runs as late as is legal, so nothing has to hold it back."""
+    """Holds nothing: all queued work runs as late as is legal anyway."""
 
     pending = True
 
     def release(self) -> None:
-        """Hold nothing back."""
+        """Do nothing."""
 
 
 class SimulatedLab(Lab):
-    """The simulated device that is in place, or one of its own."""
+    """An active simulated device, or a new one."""
 
     name = "the simulated device"
     where = "simulated"
     rounds = 1
     timed = False
-    # Nothing takes long here, and each run of bytes is looked at.
+    # Nothing takes long here, and every range of bytes is checked.
     items = 64
-    # The simulated driver reports what would end the process.
+    # The simulated driver reports calls that would crash the process.
     expendable = True
 
     def __init__(self, cuda: SimulatedCuda, *, own: bool) -> None:
@@ -61,13 +61,13 @@ class SimulatedLab(Lab):
         self._own = own
 
     def close(self) -> None:
-        """Take the lab's own device out of place."""
+        """Deactivate the lab's own device."""
         if self._own:
             self.cuda.__exit__(None, None, None)
 
     @contextlib.contextmanager
     def on_device(self, ordinal: int) -> Iterator[None]:
-        """Make a device the calling thread's current one, where there are several."""
+        """Make a device the calling thread's current one, if there are several."""
         if self.cuda.devices <= ordinal:
             raise NotApplicableError("there is one device")
         before = self.cuda.legacy.device
@@ -108,13 +108,13 @@ class SimulatedLab(Lab):
         return self.cuda.stream(name)
 
     def per_thread(self) -> SimulatedStream:
-        """Give the per-thread default stream."""
+        """Return the per-thread default stream."""
         return self.cuda.per_thread
 
     def called(self, stream: object) -> str:
-        """Name a stream as the simulated device's own reports do."""
+        """Return a stream's name as the simulated device reports it."""
         if type(stream) is int and stream > 2:
-            # It may be dead by now, or none.
+            # The stream may be destroyed by now, or there may be none.
             with contextlib.suppress(DriverError):
                 name = self.cuda._session.stream_name(self.cuda.legacy.device, stream)
                 return name.partition(" (device")[0]
@@ -125,29 +125,29 @@ class SimulatedLab(Lab):
         self._stream(then).wait(self._stream(first).record())
 
     def hold(self, stream: int) -> Hold:
-        """Hold back nothing: all work is late."""
+        """Hold nothing: all work is late."""
         del stream
         return _Late()
 
     def is_behind(self, stream: int, hold: Hold, region: Region, before: float) -> bool:
-        """Read on a stream that comes behind, and see whether the two are ordered."""
+        """Read on a stream ordered after this one, and see whether the write is ordered before."""
         del hold, before
         found, probe = len(self.cuda.reports), self.stream("the kit's probe")
         self.order(stream, probe.handle)
         self.read(probe.handle, region, "the kit's probe")
-        # What is ordered behind the stream from here on is behind the probe as well.
+        # Later work on the stream must come after the probe as well.
         self.order(probe.handle, stream)
         return len(self.cuda.reports) == found
 
     def _calls_so_far(self) -> int:
-        """Count the driver calls; those of a device of the lab's own are forgotten first."""
+        """Count the driver calls; clear the log of the lab's own device first."""
         if self._own:
             self.cuda.clear_calls()
         return len(self.cuda.calls)
 
     @contextlib.contextmanager
     def no_waits(self) -> Iterator[None]:
-        """Look at the driver calls that are made meanwhile."""
+        """Look for waits among the driver calls made within the block."""
         before = self._calls_so_far()
         yield
         made = [one.call for one in self.cuda.calls[before:]]
@@ -158,7 +158,7 @@ class SimulatedLab(Lab):
 
     @contextlib.contextmanager
     def failing_waits(self) -> Iterator[None]:
-        """Have each wait of a stream fail meanwhile, up to `MANY_WAITS`."""
+        """Make up to `MANY_WAITS` waits between streams fail within the block."""
         for nth in range(1, MANY_WAITS + 1):
             self.cuda.fail("cuStreamWaitEvent", nth, "CUDA_ERROR_UNKNOWN")
         try:
@@ -168,7 +168,7 @@ class SimulatedLab(Lab):
 
     @contextlib.contextmanager
     def watched(self, hold: Hold | None = None) -> Iterator[Watch]:
-        """Look at the driver calls that are made meanwhile."""
+        """Look for host waits among the driver calls made within the block."""
         before = self._calls_so_far()
         with super().watched(hold) as watch:
             yield watch
@@ -177,7 +177,7 @@ class SimulatedLab(Lab):
         )
 
     def wait(self, stream: int) -> None:
-        """Wait for a stream, which runs its work and what that waits for."""
+        """Wait for a stream, which runs its work and the work that it waits for."""
         self._stream(stream).synchronize()
 
     def synchronize(self) -> None:
@@ -185,7 +185,7 @@ class SimulatedLab(Lab):
         self.cuda.synchronize()
 
     def reports(self) -> list[str]:
-        """Tell what the happens-before check found, and forget it."""
+        """Return the reports of the happens-before check, and forget them."""
         found = [str(report) for report in self.cuda.reports]
         self.cuda.clear_reports()
         return found
@@ -201,12 +201,12 @@ class SimulatedLab(Lab):
         )
 
     def store(self, ptr: int, data: bytes) -> None:
-        """Write memory, past the happens-before check."""
+        """Write memory without the happens-before check."""
         with _known(ptr):
             self.cuda._session.store(ptr, data)
 
     def load(self, ptr: int, nbytes: int) -> bytes:
-        """Read memory, past the happens-before check."""
+        """Read memory without the happens-before check."""
         with _known(ptr):
             return self.cuda._session.load(ptr, nbytes)
 

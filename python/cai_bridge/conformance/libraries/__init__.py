@@ -1,6 +1,6 @@
-"""How the libraries that the kit knows make arrays, and take them in.
+"""Adapters of the libraries that the kit knows.
 
-Each module imports its library at the top, so a library that is missing is missed when it is asked
-for by name. Kernels are run once when an adapter is made: a first launch loads code, which takes
-longer than anything can be held back for, and may wait for the device.
+Each module imports its library at the top, so a missing library raises when its name is asked for.
+Each adapter runs its kernels once when it is made: a first launch loads code, which takes longer
+than a hold lasts, and may wait for the device.
 """

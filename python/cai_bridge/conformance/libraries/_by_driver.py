@@ -1,4 +1,4 @@
-"""Reads and writes by the driver, for libraries that compute nothing themselves."""
+"""Reads and writes by the driver, for libraries without computation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StreamByCall:
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:
-        """Make a stream the one that the adapter's calls take."""
+        """Make a stream the one that the adapter passes to calls."""
         before, self.current = self.current, self.default if stream is None else stream
         try:
             yield
@@ -37,9 +37,9 @@ def _lab() -> GpuLab:
 
 
 def region_of(ptr: int, shape: Any, counts: Any, dtype: str, itemsize: int) -> Region:
-    """Make a region of what a library says of an array, with strides in items, or none.
+    """Make a region from a library's description of an array; the strides are in items, or None.
 
-    A type without a name is read as its bits.
+    Items of a type without a name are read as their bits.
     """
     shape = tuple(shape)
     if counts is None:
@@ -56,7 +56,7 @@ def queue_read(region: Region, stream: int) -> tuple[Any, int]:
 
 
 def values_of(queued: tuple[Any, int]) -> Any:
-    """Wait for a read, and give the values."""
+    """Wait for a read, and return the values."""
     reading, stream = queued
     _lab().wait(stream)
     return reading.value

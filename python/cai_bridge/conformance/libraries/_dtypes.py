@@ -15,7 +15,7 @@ FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", 
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Find an element type of NumPy's, or of ``ml_dtypes``."""
+    """Return a dtype of NumPy or of ``ml_dtypes``."""
     import numpy as np  # noqa: PLC0415
 
     if name in STANDARD:
@@ -27,14 +27,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def dlpack_dtype(name: str) -> tuple[int, int, int]:
-    """Tell DLPack's code, bits and lanes of a named type."""
+    """Return DLPack's code, bits and lanes of a named type."""
     if name not in CODES:
         raise ValueError(f"dtype: got {name!r}; allowed: the types of DLPack 1.3 of whole bytes")
     return (*CODES[name], 1)
 
 
 def host_list(array: NDArray[Any]) -> Any:
-    """Turn a host array into nested lists; 8-bit floats are their bits."""
+    """Convert a host array to nested lists; 8-bit floats as their bits."""
     name = array.dtype.name
     if name.startswith("float8"):
         return array.view("uint8").tolist()

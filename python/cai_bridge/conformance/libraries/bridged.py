@@ -1,4 +1,4 @@
-"""The views of `cai_bridge` over the arrays of another producer."""
+"""`cai_bridge` views of another producer's arrays, as a producer."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class BridgedProducer(ProducerAdapter):
     Parameters
     ----------
     inner : ProducerAdapter
-        Whose arrays.
+        The producer of the arrays.
     door : str
-        ``"cai"`` for `to_cai`'s views, ``"dlpack"`` for `from_cai`'s. The latter are made of a
-        `to_cai` view where the arrays speak DLPack: their dicts may say nothing of streams.
+        ``"cai"`` for views of `to_cai`, ``"dlpack"`` for views of `from_cai`. If the arrays speak
+        DLPack, `from_cai` gets a `to_cai` view, since the arrays' own dicts may name no stream.
     """
 
     def __init__(self, inner: ProducerAdapter, door: Literal["cai", "dlpack"]) -> None:
@@ -42,11 +42,11 @@ class BridgedProducer(ProducerAdapter):
         return from_cai(source, **arguments)
 
     def _like(self, view: Any, array: Any) -> Any:
-        """Make a view that is read-only where another is."""
+        """Make a view that is read-only if the other view is."""
         return self.view(array, readonly=True) if view.readonly else self.view(array)
 
     def stream(self) -> Any:
-        """Make a stream of the library's."""
+        """Make a stream of the library."""
         return self._inner.stream()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
@@ -54,7 +54,7 @@ class BridgedProducer(ProducerAdapter):
         return self._inner.on(stream)
 
     def make(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Make a view of an array that nothing else refers to."""
+        """Make a view that holds the only reference to its array."""
         return self.view(self._inner.make(shape, dtype))
 
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
@@ -62,39 +62,39 @@ class BridgedProducer(ProducerAdapter):
         return self.view(self._inner.full(shape, dtype, value))
 
     def fill(self, array: Any, value: float) -> None:
-        """Queue a write of the array behind the view."""
+        """Queue a write to the array behind the view."""
         self._inner.fill(array.owner, value)
 
     def strided(self, array: Any) -> Any:
-        """Make a view of every second column of the array behind a view."""
+        """Make a view of every second column of the array."""
         return self._like(array, self._inner.strided(array.owner))
 
     def sliced(self, array: Any) -> Any:
-        """Make a view of all rows but the first of the array behind a view."""
+        """Make a view of all rows but the first."""
         return self._like(array, self._inner.sliced(array.owner))
 
     def reversed(self, array: Any) -> Any:
-        """Make a view of the rows from the last of the array behind a view."""
+        """Make a view of the rows in reverse order."""
         return self._like(array, self._inner.reversed(array.owner))
 
     def index(self, array: Any, key: tuple[slice, ...]) -> Any:
-        """Make a view of a slice of the array behind a view."""
+        """Make a view of a slice of the array."""
         return self._like(array, self._inner.index(array.owner, key))
 
     def permuted(self, array: Any, axes: tuple[int, ...]) -> Any:
-        """Make a view of the array behind a view with its axes in another order."""
+        """Make a view of the array with its axes in another order."""
         return self._like(array, self._inner.permuted(array.owner, axes))
 
     def broadcast(self, array: Any, shape: tuple[int, ...]) -> Any:
-        """Make a view of the array behind a view with repeated axes."""
+        """Make a view of the array with repeated axes."""
         return self._like(array, self._inner.broadcast(array.owner, shape))
 
     def copy(self, array: Any) -> Any:
-        """Make a view of a copy of the array behind a view."""
+        """Make a view of a copy of the array."""
         return self.view(self._inner.copy(array.owner))
 
     def renewed(self, array: Any) -> Any:
-        """Make another view of the array behind a view: later work is none of the first one's."""
+        """Make another view of the array, which covers later work as well."""
         return self._like(array, array.owner)
 
     def readonly(self, array: Any) -> Any:
@@ -102,7 +102,7 @@ class BridgedProducer(ProducerAdapter):
         return self.view(array, readonly=True)
 
     def lazy(self) -> Iterator[tuple[str, Any, Any]]:
-        """Make views of the library's, where they can be made."""
+        """Make views of the library's lazy arrays, where `to_cai` or `from_cai` takes them."""
         for name, array, values in self._inner.lazy():
             try:
                 view = self.view(array)
@@ -111,11 +111,11 @@ class BridgedProducer(ProducerAdapter):
             yield name, view, values
 
     def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
-        """Make the view once the write is queued: it is ready on the stream of that moment."""
+        """Make the view after the write is queued: it is ready on the stream of that time."""
         return self._viewed(self._inner.late(lab, value, words))
 
     def late_on_two(self, lab: Lab, value: float, streams: int = 2) -> Late:
-        """Make the view once all writes are queued."""
+        """Make the view after all writes are queued."""
         return self._viewed(self._inner.late_on_two(lab, value, streams))
 
     def _viewed(self, late: Late) -> Late:

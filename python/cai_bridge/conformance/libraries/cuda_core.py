@@ -1,4 +1,4 @@
-"""cuda.core's ``StridedMemoryView``, a consumer that leaves computing to its caller."""
+"""cuda.core's ``StridedMemoryView``, a consumer without computation of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _region(view: Any) -> Any:
 
 
 class Consumer(StreamByCall, ConsumerAdapter):
-    """Views that are told the stream that they will be read on."""
+    """Views that get the stream on which they will be read."""
 
     dtypes = (*STANDARD, "bfloat16")
     library = "cuda"
@@ -39,18 +39,18 @@ class Consumer(StreamByCall, ConsumerAdapter):
         return self._device.create_stream()
 
     def take(self, x: Any) -> Any:
-        """View by DLPack what speaks it, else by CAI, as ``from_any_interface`` does."""
+        """Import by DLPack if the array speaks it, else by CAI, as ``from_any_interface`` does."""
         return self.take_by("dlpack" if speaks(x, DLPACK) else "cai", x)
 
     def take_by(self, door: str, x: Any) -> Any:
-        """View by one protocol."""
+        """Import by one protocol."""
         stream = handle_of(self.current)
         if door == "dlpack":
             return StridedMemoryView.from_dlpack(x, stream_ptr=stream)
         return StridedMemoryView.from_cuda_array_interface(x, stream_ptr=stream)
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Convert for a stream, which must be given: cuda.core has no current one."""
+        """Convert for a stream, which must be given: cuda.core has no current stream."""
         return convert(x, self.library, stream=stream, readonly=readonly)
 
     def copy(self, array: Any) -> Any:
@@ -67,7 +67,7 @@ class Consumer(StreamByCall, ConsumerAdapter):
         return bits.view(dtype).astype(dtype.newbyteorder("=")).tolist()
 
     def fill(self, array: Any, value: float) -> None:
-        """Queue a write by the driver, unless the view says that it must not be."""
+        """Queue a write by the driver, unless the view is read-only."""
         if array.readonly:
             raise ValueError("the view is read-only")
         queue_write(_region(array), handle_of(self.current), value)

@@ -23,11 +23,11 @@ class Producer(ProducerAdapter):
         self.full((8,), "float32", 0.0)
 
     def stream(self) -> Any:
-        """Make a non-blocking stream: any other waits for the legacy default stream."""
+        """Make a non-blocking stream: a blocking stream waits for the legacy default stream."""
         return cupy.cuda.Stream(non_blocking=True)
 
     def make(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Make an array; one of a type that NumPy does not have is a view of its bits."""
+        """Make an array; for a type that NumPy lacks, a view of its bits."""
         if dtype == "bfloat16":
             return cupy.empty(shape, np.uint16).view(numpy_dtype(dtype))
         return cupy.empty(shape, dtype)
@@ -43,11 +43,11 @@ class Consumer(ConsumerAdapter):
         self.copy(cupy.zeros(8, np.float32))
 
     def stream(self) -> Any:
-        """Make a non-blocking stream: any other waits for the legacy default stream."""
+        """Make a non-blocking stream: a blocking stream waits for the legacy default stream."""
         return cupy.cuda.Stream(non_blocking=True)
 
     def take(self, x: Any) -> Any:
-        """Import by CAI what speaks it, as ``cupy.asarray`` prefers, else by DLPack."""
+        """Import by CAI if the array speaks it, as ``cupy.asarray`` does, else by DLPack."""
         return self.take_by("cai" if speaks(x, CAI) else "dlpack", x)
 
     def take_by(self, door: str, x: Any) -> Any:
@@ -55,7 +55,7 @@ class Consumer(ConsumerAdapter):
         return cupy.from_dlpack(x) if door == "dlpack" else cupy.asarray(x)
 
     def copy(self, array: Any) -> Any:
-        """Queue a copy; keep the stream that it is made on."""
+        """Queue a copy, and keep its stream."""
         return array.copy(), cupy.cuda.get_current_stream()
 
     def values(self, copied: Any) -> Any:

@@ -1,4 +1,4 @@
-"""JAX, whose streams have no names, and whose arrays are never written."""
+"""JAX, whose streams have no names and whose arrays are never written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-# Read at import: JAX must leave memory to the others, and keep 64-bit types.
+# JAX reads these at import. It must leave memory to other libraries, and keep 64-bit types.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 
@@ -23,7 +23,7 @@ from ..requirement import NotApplicableError
 from ..stand_in import DLPACK, speaks
 from ._dtypes import FLOAT8, STANDARD, host_list, numpy_dtype
 
-# A program that imported JAX before may have turned wide types off.
+# A program that imported JAX earlier may have turned 64-bit types off.
 _TOO_WIDE = () if jax.config.jax_enable_x64 else ("int64", "uint64", "float64", "complex128")
 DTYPES = tuple(name for name in (*STANDARD, "bfloat16", *FLOAT8) if name not in _TOO_WIDE)
 DELAY_MS = 20.0
@@ -33,9 +33,10 @@ _LAG_S = 0.002
 
 
 def _start() -> None:
-    """Start JAX, and make the GPU of its arrays the current one.
+    """Start JAX, and make the GPU of its arrays current.
 
-    JAX looks at all GPUs, and leaves the last one's context current: 0.11.2, 2 H200s, 2026-11-23.
+    JAX initialises all GPUs, and leaves the last one's context current (0.11.2, 2 H200s,
+    2026-11-23).
     """
     jax.devices("gpu")
     (device,) = jnp.zeros(()).devices()
@@ -44,10 +45,10 @@ def _start() -> None:
 
 
 def _delayed(products: int, words: int) -> Any:
-    """Compile a chain of matrix products, and an array that has to wait for it.
+    """Compile a chain of matrix products, and an array that must wait for it.
 
-    They are queued one by one before the call returns, so that small ones leave nothing pending:
-    these are large, and of full precision. Others get on the device between two of them.
+    JAX queues the products one by one before the call returns, so small products leave nothing
+    pending. These are large, and of full precision. Other work may run between two of them.
     """
 
     def product(_: int, m: Any) -> Any:
@@ -56,7 +57,7 @@ def _delayed(products: int, words: int) -> Any:
     @jax.jit  # type: ignore[untyped-decorator]
     def delayed(value: Any, seed: Any) -> Any:
         last = jax.lax.fori_loop(0, products, product, seed)
-        # tanh never passes 1, so nothing is added, which the compiler cannot know.
+        # tanh never exceeds 1, so this adds 0, but the compiler cannot know.
         nothing = jnp.where(last[0, 0] > 2.0, 1.0, 0.0).astype(jnp.float32)
         return jnp.full((words,), value, dtype=jnp.float32) + nothing
 
@@ -69,7 +70,7 @@ def _seed() -> Any:
 
 
 def _left_after(function: Any) -> float:
-    """Time what is left to compute when a call has returned, in ms: the least of several."""
+    """Return how many ms of work are left when a call returns: the least of several runs."""
     jax.block_until_ready(function(0.0, _seed()))
     times = []
     for _ in range(3):
@@ -82,7 +83,7 @@ def _left_after(function: Any) -> float:
 
 @functools.cache
 def _products() -> int:
-    """Find a chain that leaves `DELAY_MS` after the call."""
+    """Find the number of products that leaves `DELAY_MS` of work after the call."""
     products = 16
     while products < _LONGEST and _left_after(_delayed(products, 8)) < DELAY_MS:
         products *= 2
@@ -100,7 +101,7 @@ def _delay(words: int) -> Any:
 class _Unready:
     """An array that is being computed, as a hold; it cannot be released.
 
-    The device is asked, through a stream that JAX makes wait for the array: JAX itself notices
+    `pending` asks the device, by a stream that JAX makes wait for the array. JAX itself notices
     late that an array is ready, and later still on a busy machine.
     """
 
@@ -112,13 +113,13 @@ class _Unready:
 
     @property
     def pending(self) -> bool:
-        """Whether it still is."""
+        """Whether the array is still being computed."""
         if self._behind.pending:
             time.sleep(_LAG_S)
         return self._behind.pending
 
     def release(self) -> None:
-        """Wait until JAX's work ends."""
+        """Wait until JAX's work is done."""
         self._array.block_until_ready()
 
 
@@ -138,7 +139,7 @@ class Producer(ProducerAdapter):
         return made
 
     def make(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Make an array, and wait for it: what JAX dispatches no stream tells of."""
+        """Make an array, and wait for it: no stream names the work that JAX dispatches."""
         return self.full(shape, dtype, 0.0).block_until_ready()
 
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
@@ -146,24 +147,24 @@ class Producer(ProducerAdapter):
         return self._full(shape, dtype)(value)
 
     def fill(self, array: Any, value: float) -> None:
-        """Refuse: arrays are never written."""
+        """Refuse: JAX's arrays are never written."""
         del array, value
         raise NotApplicableError("JAX's arrays are never written")
 
     def strided(self, array: Any) -> Any:
-        """Compute every second column, a copy, and wait for it."""
+        """Compute a copy of every second column, and wait for it."""
         return array[:, ::2].block_until_ready()
 
     def sliced(self, array: Any) -> Any:
-        """Compute all rows but the first, a copy, and wait for it."""
+        """Compute a copy of all rows but the first, and wait for it."""
         return array[1:, :].block_until_ready()
 
     def reversed(self, array: Any) -> Any:
-        """Compute the rows from the last, a copy, and wait for it."""
+        """Compute a copy of the rows in reverse order, and wait for it."""
         return array[::-1, :].block_until_ready()
 
     def readonly(self, array: Any) -> Any:
-        """Give the array itself: all are read-only."""
+        """Return the array itself: all are read-only."""
         return array
 
     def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
@@ -177,12 +178,12 @@ class Producer(ProducerAdapter):
 
 @jax.jit  # type: ignore[untyped-decorator]
 def _copied(array: Any) -> Any:
-    """Compute the same values: an identity would be handed back as the same memory."""
+    """Compute a copy. JAX returns the same memory for an identity function."""
     dtype = array.dtype
     if dtype == jnp.bool_:
         return array ^ False
     if dtype.name.startswith("float8"):
-        # Not all of these have a zero to add.
+        # Adding zero needs a type with a zero, and not all of these types have one.
         bits = jax.lax.bitcast_convert_type(array, jnp.uint8)
         return jax.lax.bitcast_convert_type(bits + np.uint8(0), dtype)
     return array + dtype.type(0)
@@ -199,7 +200,7 @@ class Consumer(ConsumerAdapter):
         self.values(self.copy(jnp.zeros((1024,), jnp.float32)))
 
     def take(self, x: Any) -> Any:
-        """Import by DLPack what speaks it, else by CAI."""
+        """Import by DLPack if the array speaks it, else by CAI."""
         return self.take_by("dlpack" if speaks(x, DLPACK) else "cai", x)
 
     def take_by(self, door: str, x: Any) -> Any:
@@ -207,7 +208,7 @@ class Consumer(ConsumerAdapter):
         return jax.dlpack.from_dlpack(x) if door == "dlpack" else jnp.asarray(x)
 
     def hold(self, lab: Lab, stream: Any) -> Hold:
-        """Dispatch work that what comes behind it has to wait for, as all of JAX's runs in turn."""
+        """Dispatch a delay. JAX's later work runs after it, since all of its work runs in order."""
         del stream
         return _Unready(lab, _delay(8)(0.0, _seed()))
 
@@ -216,5 +217,5 @@ class Consumer(ConsumerAdapter):
         return _copied(array)
 
     def values(self, copied: Any) -> Any:
-        """Wait for it."""
+        """Wait for the copy."""
         return host_list(np.asarray(copied))

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-# Read at import: every launch of this size would be warned of.
+# Numba reads this at import. Without it every small launch warns about low occupancy.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 if not hasattr(np, "row_stack"):
-    # NumPy 2.5 took this name away, and numba 0.68 still reads it at import.
+    # NumPy 2.5 removed this name, and numba 0.68 still reads it at import.
     np.row_stack = np.vstack
 
 from numba import cuda
@@ -56,17 +56,17 @@ def _launch(kernel: Any, size: int, stream: Any, *arguments: Any) -> None:
 
 
 class _Current:
-    """Numba has no current stream: calls take one."""
+    """Numba has no current stream, so calls take one."""
 
     current: Any = 0
 
     def stream(self) -> Any:
-        """Make a stream, which the legacy default stream waits for: Numba makes no other."""
+        """Make a blocking stream, the only kind that Numba makes."""
         return cuda.stream()
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:
-        """Make a stream the one that the adapter's calls take."""
+        """Make a stream the one that the adapter passes to calls."""
         before, self.current = self.current, 0 if stream is None else stream
         try:
             yield
@@ -92,7 +92,7 @@ class Producer(_Current, ProducerAdapter):
         return cuda.device_array(shape, np.dtype(dtype), stream=self.current)
 
     def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
-        """Make the array on the stream of its write: its dict names no other one."""
+        """Make the array on the stream of its write, since its dict names no other stream."""
         words = words or lab.items
         stream = self.stream()
         with self.on(stream):
@@ -104,14 +104,14 @@ class Producer(_Current, ProducerAdapter):
 
 
 class Consumer(_Current, ConsumerAdapter):
-    """``cuda.as_cuda_array``, as it is by default: the host waits for the dict's stream."""
+    """``cuda.as_cuda_array`` with its default settings: the host waits for the dict's stream."""
 
     doors = ("cai",)
     dtypes = STANDARD
     library = "numba"
 
     def __init__(self) -> None:
-        # Targets are kept: to allocate one may wait for the device.
+        # Keep the targets: allocating one may wait for the device.
         self._targets: dict[Any, Any] = {}
         line = cuda.device_array((8,), np.float32)
         self.fill(line, 0.0)
@@ -123,11 +123,11 @@ class Consumer(_Current, ConsumerAdapter):
         return cuda.as_cuda_array(x)
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Convert for a stream, which must be given: Numba has no current one."""
+        """Convert for a stream, which must be given: Numba has no current stream."""
         return convert(x, self.library, stream=stream, readonly=readonly)
 
     def copy(self, array: Any) -> Any:
-        """Queue a copy of the bytes, or of the items where they have gaps."""
+        """Queue a copy of the bytes, or of the items if there are gaps between them."""
         key = tuple(array.shape), array.dtype.name
         if key not in self._targets:
             self._targets[key] = cuda.device_array(array.shape, array.dtype)

@@ -27,7 +27,7 @@ class _Current(StreamByCall):
 
 
 class Producer(_Current, ProducerAdapter):
-    """Buffers of the driver's pool, which go back to it in the order of their stream."""
+    """Buffers from the driver's pool, freed in the order of their stream."""
 
     dtypes = ("uint8",)
 
@@ -41,14 +41,14 @@ class Producer(_Current, ProducerAdapter):
         return rmm.DeviceBuffer(size=shape[0], stream=self.current, mr=self._pool)
 
     def fill(self, array: Any, value: float) -> None:
-        """Queue a write by the driver: RMM has no kernels. Values begin again after 255."""
+        """Queue a write by the driver, since RMM has no kernels. Values wrap around after 255."""
         driver = load()
         with driver.context():
             stream = handle_of(self.current)
             driver("cuMemsetD8Async", array.ptr, int(value) % 256, array.size, stream)
 
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
-        """Make and fill."""
+        """Make a buffer, and fill it."""
         return super().full(shape, dtype, int(value) % 256)
 
     def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
@@ -64,7 +64,7 @@ class Producer(_Current, ProducerAdapter):
 
 
 class _Taken:
-    """An array to be copied from, and what its items are: RMM reads the dict when it copies."""
+    """An array to copy from, and the type of its items: RMM reads the dict when it copies."""
 
     def __init__(self, x: Any, described: dict[str, Any]) -> None:
         self.source = x
@@ -73,7 +73,7 @@ class _Taken:
 
 
 class Consumer(_Current, ConsumerAdapter):
-    """``DeviceBuffer.copy_from_device``, of arrays of one dimension, or of buffers over others."""
+    """``DeviceBuffer.copy_from_device``, of one-dimensional arrays, or of buffers over others."""
 
     doors = ("cai",)
     dtypes = STANDARD
@@ -84,11 +84,11 @@ class Consumer(_Current, ConsumerAdapter):
         rmm.DeviceBuffer(size=4096, mr=self._pool)
 
     def take(self, x: Any) -> Any:
-        """Remember the array."""
+        """Keep the array for `copy`."""
         return _Taken(x, x.__cuda_array_interface__)
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Convert for a stream, which must be given: RMM has no current one."""
+        """Convert for a stream, which must be given: RMM has no current stream."""
         made = convert(x, self.library, stream=stream, readonly=readonly)
         with to_cai(x, stream=-1) as view:
             return _Taken(made, view.__cuda_array_interface__)

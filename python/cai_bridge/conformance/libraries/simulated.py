@@ -1,7 +1,7 @@
-"""The simulated device that is in place, as a library: arrays of its own, and a careful consumer.
+"""The active simulated device as a library: its own arrays, and a careful consumer.
 
-The stand-in consumers of `SimulatedCuda.consumer` have the gaps of the libraries that they stand
-for. `Consumer` has none: it takes arrays in as both specifications want it.
+The stand-in consumers of `SimulatedCuda.consumer` have the gaps of the libraries that they imitate.
+`Consumer` has none: it follows both specifications.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _device() -> SimulatedCuda:
 
 
 class _Library:
-    """Streams, and which of them is the current one."""
+    """Streams, and the current one."""
 
     def __init__(self) -> None:
         self._current: list[SimulatedStream] = []
 
     @property
     def current(self) -> SimulatedStream:
-        """The stream that work is queued on; the legacy default stream by default."""
+        """The stream that work is queued on; by default the legacy default stream."""
         return self._current[-1] if self._current else _device().legacy
 
     def stream(self) -> SimulatedStream:
@@ -72,7 +72,7 @@ class Producer(_Library, ProducerAdapter):
         return _device().array(shape=shape, dtype=dtype, speaks=("dlpack", "cai"))
 
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> SimulatedArray:
-        """Make an array in memory of a pool, which is handed out again at once."""
+        """Make an array from a stream's pool, which hands freed memory out again at once."""
         array = _device().array(
             shape=shape,
             dtype=dtype,
@@ -84,26 +84,26 @@ class Producer(_Library, ProducerAdapter):
         return array
 
     def fill(self, array: SimulatedArray, value: float) -> None:
-        """Queue a write, which becomes what the array is pending on."""
+        """Queue a write, and mark the array as pending on its stream."""
         self.current.fill(array, value)
 
 
 @dataclass
 class Array:
-    """What `Consumer` makes of another library's array.
+    """An array that `Consumer` has imported.
 
     Attributes
     ----------
     region : Region
-        Where the items are.
+        The items' place in memory.
     ready : int or None
-        The stream that the producer goes on working on, by its handle, where it said.
+        The handle of the stream that the producer works on, if the producer named one.
     held : object
-        What goes with this array: the exporter, or the managed tensor.
+        The exporter, or the managed tensor, which the array keeps.
     upon : SimulatedStream or None
-        The stream that it was taken on; others wait for it.
+        The stream of the import; other streams wait for it.
     users : list of SimulatedStream, or what waits as one
-        Those that work on it is queued on, if its memory goes with the array.
+        The streams with work on the array, if its memory is freed with the array.
     """
 
     region: Region
@@ -113,21 +113,21 @@ class Array:
     users: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # The garbage collector calls this before the `__del__` of anything in a cycle with the
-        # array, such as its tensor's.
+        # The garbage collector runs this before any `__del__` in a cycle with the array, such as
+        # the tensor's.
         weakref.finalize(self, _wait_for, self.users).atexit = False
 
     def __del__(self) -> None:
-        # A deleter tells the producer that no work is left.
+        # A deleter tells the producer that no work is left, so wait first.
         _wait_for(self.users)
 
 
 def _wait_for(users: list[Any]) -> None:
-    """Have the host wait for the streams of an array that goes."""
+    """Make the host wait for the streams of an array that is being dropped."""
     for stream in users:
         if not stream._session.is_open:
             return
-        # What was wrong with the work is told where its result is read.
+        # An error of the work is reported where its result is read.
         with contextlib.suppress(DriverError):
             if stream._destroyed:  # by the garbage collector, in a cycle with the array
                 _device().synchronize()
@@ -137,12 +137,12 @@ def _wait_for(users: list[Any]) -> None:
 
 
 class Converted(Library):
-    """What `convert` makes for a consumer: arrays that hold a view, and order nothing themselves.
+    """Arrays that `convert` makes for a consumer: they hold a view, and order nothing.
 
     Parameters
     ----------
     consumer : object
-        Whose ``current`` stream they are made for.
+        The consumer whose ``current`` stream the arrays are for.
     """
 
     name = "simulated"
@@ -152,18 +152,18 @@ class Converted(Library):
         self._consumer = consumer
 
     def current_stream(self, device: int) -> SimulatedStream:
-        """Tell the consumer's stream."""
+        """Return the consumer's current stream."""
         del device
         return self._consumer.current
 
     def make(self, view: Any, stream: Any) -> Array:
-        """Make an array that is ready by now."""
+        """Make an array, which is ready on that stream."""
         del stream
         return Array(region_of_dict(view.__cuda_array_interface__, view), None, view)
 
 
 class Consumer(_Library, ConsumerAdapter):
-    """A consumer that works on its own stream, and keeps both edges by events."""
+    """A consumer that works on its own stream, and makes both edges by events."""
 
     name = "simulated"
     dtypes = tuple(DTYPES)
@@ -173,7 +173,7 @@ class Consumer(_Library, ConsumerAdapter):
         self.library = Converted(self)
 
     def take(self, x: Any) -> Array:
-        """Take an array in by the protocol that it speaks; CAI first."""
+        """Import an array by the protocol that it speaks, CAI first."""
         if hasattr(type(x), "__cuda_array_interface__"):
             return self.take_dict(x)
         return self.take_capsule(x)
@@ -199,21 +199,21 @@ class Consumer(_Library, ConsumerAdapter):
         self.give_back_written(array)
 
     def join(self, array: Array) -> None:
-        """Make the current stream wait for the one that an array was taken on."""
+        """Make the current stream wait for the stream of the import."""
         if array.upon is not None:
             self.order(array.upon.handle, self.current.handle)
 
     def check_writable(self, array: Array) -> None:
-        """Refuse to write what is read-only."""
+        """Raise an exception if the array is read-only."""
         if array.region.readonly:
             raise BufferError("array: got a read-only array; allowed: a writable one")
 
     def give_back_read(self, array: Array) -> None:
-        """Make what the producer queues from here on come after a read."""
+        """Order the producer's next work after a read."""
         self.give_back(array)
 
     def give_back_written(self, array: Array) -> None:
-        """Make what the producer queues from here on come after a write."""
+        """Order the producer's next work after a write."""
         self.give_back(array)
 
     def give_back(self, array: Array) -> None:
@@ -224,14 +224,14 @@ class Consumer(_Library, ConsumerAdapter):
             array.users.append(self.current)
 
     def order(self, first: int, then: int) -> None:
-        """Make a stream wait for another, by an event; handles."""
+        """Make stream `then` wait for stream `first`, by an event; handles."""
         if first != then:
             _device().stream_of(then).wait(_device().stream_of(first).record())
 
     # CAI.
 
     def take_dict(self, x: Any) -> Array:
-        """Take an array in by CAI."""
+        """Import an array by CAI."""
         said = self.interface(x)
         self.check_version(said["version"])
         self.check_mask(said.get("mask"))
@@ -247,7 +247,7 @@ class Consumer(_Library, ConsumerAdapter):
         return said
 
     def check_version(self, version: int) -> None:
-        """Refuse what is not known yet."""
+        """Refuse unknown versions."""
         if version > 3:
             raise ValueError(f"version: got {version}; allowed: 0 to 3")
 
@@ -257,31 +257,31 @@ class Consumer(_Library, ConsumerAdapter):
             raise NotImplementedError("mask: got one; allowed: None")
 
     def described(self, said: dict[str, Any], x: Any) -> Region:
-        """Tell where the items are; refuses other byte orders, and types that it has not."""
+        """Return the items' region; refuse other byte orders, and types that the consumer lacks."""
         return region_of_dict(said, x)
 
     def named_stream(self, said: dict[str, Any]) -> int | None:
-        """Tell the stream that the producer works on."""
+        """Return the stream that the producer works on."""
         stream: int | None = said.get("stream")
         if stream == 0:
             raise ValueError("stream: got 0; allowed: None, 1, 2 or a handle")
         return stream
 
     def wait_for(self, stream: int) -> None:
-        """Make the current stream wait for the producer's."""
+        """Make the current stream wait for the producer's stream."""
         self.order(stream, self.current.handle)
 
     # DLPack.
 
     def take_capsule(self, x: Any) -> Array:
-        """Take an array in by ``__dlpack__``."""
+        """Import an array by ``__dlpack__``."""
         self.check_device(x)
         capsule = self.ask(x)
         region = self.region_of(self.read(capsule))
         return Array(region, None, self.consume(capsule), self.current)
 
     def check_device(self, x: Any) -> None:
-        """Refuse what is not on a CUDA device, before a stream is named."""
+        """Refuse arrays outside CUDA devices, before naming a stream."""
         kind, _ = x.__dlpack_device__()
         if kind != CUDA:
             raise BufferError(f"device: got the type {kind}; allowed: 2, CUDA")
@@ -295,15 +295,15 @@ class Consumer(_Library, ConsumerAdapter):
             return x.__dlpack__(stream=stream)
 
     def stream_to_name(self) -> int:
-        """Tell the stream that the producer has to order its work before."""
+        """Return the stream that the producer must order before its export."""
         return self.current.handle
 
     def read(self, capsule: Any) -> TensorFields:
-        """Read the tensor; refuses other major versions."""
+        """Read the tensor; refuse other major versions."""
         return read_capsule(capsule)
 
     def region_of(self, fields: TensorFields) -> Region:
-        """Tell where the items are."""
+        """Return the items' region."""
         if fields.device[0] != CUDA:
             raise BufferError(f"device: got {fields.device}; allowed: the type 2, CUDA")
         code, bits, lanes = fields.dtype
@@ -317,9 +317,9 @@ class Consumer(_Library, ConsumerAdapter):
         return Region(fields.ptr, shape, in_bytes, dtype, itemsize, readonly, fields.device)
 
     def strides_of(self, fields: TensorFields, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Tell the strides, in items; those of a C-contiguous array where they are left out."""
+        """Return the strides in items; for NULL, those of a C-contiguous array."""
         return compact_strides(shape, 1) if fields.strides is None else fields.strides
 
     def consume(self, capsule: Any) -> Any:
-        """Rename the capsule, and take the tensor over; its deleter is called when it goes."""
+        """Rename the capsule, and own the tensor; dropping the result calls its deleter."""
         return take(capsule)

@@ -28,7 +28,7 @@ class Producer(ProducerAdapter):
         self.full((8,), "float32", 0.0)
 
     def stream(self) -> Any:
-        """Take a side stream of PyTorch's pool, which are non-blocking."""
+        """Take a side stream of PyTorch's pool, all of which are non-blocking."""
         return torch.cuda.Stream()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
@@ -44,7 +44,7 @@ class Producer(ProducerAdapter):
         array.fill_(value)
 
     def lazy(self) -> Iterator[tuple[str, Any, Any]]:
-        """Give a conjugate, and its imaginary part, which is a negative."""
+        """Return a conjugate, and its imaginary part, which has the negative bit."""
         conjugate = torch.tensor([1 + 2j, 3 - 4j], device="cuda").conj()
         yield "conjugate", conjugate, [1 - 2j, 3 + 4j]
         yield "negative", conjugate.imag, [-2.0, 4.0]
@@ -60,7 +60,7 @@ class Consumer(ConsumerAdapter):
         self.copy(torch.zeros(8, device="cuda"))
 
     def stream(self) -> Any:
-        """Take a side stream of PyTorch's pool, which are non-blocking."""
+        """Take a side stream of PyTorch's pool, all of which are non-blocking."""
         return torch.cuda.Stream()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
@@ -68,7 +68,7 @@ class Consumer(ConsumerAdapter):
         return _on(stream)
 
     def take(self, x: Any) -> Any:
-        """Import by DLPack what speaks it, else by CAI."""
+        """Import by DLPack if the array speaks it, else by CAI."""
         return self.take_by("dlpack" if speaks(x, DLPACK) else "cai", x)
 
     def take_by(self, door: str, x: Any) -> Any:
@@ -76,11 +76,11 @@ class Consumer(ConsumerAdapter):
         return torch.from_dlpack(x) if door == "dlpack" else torch.as_tensor(x, device="cuda")
 
     def copy(self, array: Any) -> Any:
-        """Queue a clone; keep the stream that it is made on."""
+        """Queue a clone, and keep its stream."""
         return array.clone(), torch.cuda.current_stream()
 
     def values(self, copied: Any) -> Any:
-        """Wait for the clone's stream; 8-bit floats are their bits."""
+        """Wait for the clone's stream; return 8-bit floats as their bits."""
         tensor, stream = copied
         stream.synchronize()
         if tensor.element_size() == 1 and tensor.dtype.is_floating_point:

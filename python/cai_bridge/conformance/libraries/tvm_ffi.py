@@ -1,4 +1,4 @@
-"""tvm-ffi's tensors, which compute nothing themselves."""
+"""tvm-ffi's tensors. tvm-ffi itself computes nothing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..lab.gpu_objects import GpuStream, Memory
 from ._by_driver import queue_read, queue_write, region_of, values_of
 from ._dtypes import FLOAT8, STANDARD, dlpack_dtype
 
-# It has no complex types.
+# tvm-ffi has no complex types.
 DTYPES = tuple(n for n in (*STANDARD, "bfloat16", *FLOAT8) if not n.startswith("complex"))
 LEGACY = 1
 
 
 class _Source:
-    """Memory with ``__dlpack__``, by which a tensor is made: tvm-ffi allocates none."""
+    """Memory with ``__dlpack__`` for making a tensor: tvm-ffi allocates none itself."""
 
     def __init__(self, memory: Any, shape: tuple[int, ...], dtype: tuple[int, int, int]) -> None:
         self._memory, self._shape, self._dtype = memory, shape, dtype
@@ -69,7 +69,7 @@ class Producer(ProducerAdapter):
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:
-        """Make a stream the environment's, which the exchange API tells."""
+        """Make a stream the environment stream, which the exchange API reports."""
         if stream is None:
             yield
             return
@@ -81,7 +81,7 @@ class Producer(ProducerAdapter):
             self._current = before
 
     def make(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Make a tensor; its memory goes back in the order of the current stream."""
+        """Make a tensor; its memory is freed in the order of the current stream."""
         code, bits, lanes = dlpack_dtype(dtype)
         nbytes = math.prod(shape) * bits // 8
         memory = Memory(load(), nbytes, handle_of(self._current), keep=self._current)
@@ -93,18 +93,18 @@ class Producer(ProducerAdapter):
 
 
 class Consumer(ConsumerAdapter):
-    """``tvm_ffi.from_dlpack``, which asks for the legacy default stream by asking for none."""
+    """``tvm_ffi.from_dlpack``, which passes no stream and so gets the legacy default stream."""
 
     doors = ("dlpack",)
     dtypes = DTYPES
     library = "tvm_ffi"
 
     def stream(self) -> Any:
-        """Name the legacy default stream."""
+        """Return the legacy default stream."""
         return LEGACY
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """Change nothing: no other stream is the current one."""
+        """Do nothing: tvm-ffi always works on the legacy default stream here."""
         del stream
         return contextlib.nullcontext()
 
@@ -113,7 +113,7 @@ class Consumer(ConsumerAdapter):
         return tvm_ffi.from_dlpack(x)
 
     def take_by(self, door: str, x: Any) -> Any:
-        """Import, by the protocol's C API where there is one."""
+        """Import by the exchange API if the array has one, else by ``__dlpack__``."""
         del door
         return self.take(x)
 

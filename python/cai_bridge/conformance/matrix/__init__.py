@@ -1,7 +1,7 @@
-"""Every producer handed to every consumer, natively and through the bridge.
+"""Hands every producer's array to every consumer, without and with the bridge.
 
-`run_matrix` judges what a program sees of a hand-over, whatever the protocols say: are the values
-right, is the order kept both ways, does the host wait.
+`run_matrix` judges what a program sees of a hand-over, whatever the protocols say: whether the
+values are right, whether work is ordered both ways, and whether the host waits.
 """
 
 from .isolated import run_isolated

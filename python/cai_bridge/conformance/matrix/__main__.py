@@ -1,8 +1,8 @@
-"""A row of the matrix, or several, as a program.
+"""Runs a row of the matrix, or several, as a program.
 
 ``python -m cai_bridge.conformance.matrix --producer torch --consumer cupy --json row.json``
 
-The file is written after every cell, so that what a crash leaves behind is read.
+The file is written after every cell, so the cells before a crash can be read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .versions import versions_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, write the file, and print a line a cell."""
+    """Run, write the file, and print one line for each cell."""
     parser = argparse.ArgumentParser(prog="python -m cai_bridge.conformance.matrix")
     known = ", ".join(LIBRARIES)
     parser.add_argument("--producer", action="append", required=True, help=f"{known}; repeatable")
@@ -74,9 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _turn(path: Path | None) -> Iterator[None]:
-    """Wait until no other process judges: they would share the device, and times with it.
+    """Wait until no other process judges, which would share the device and change the times.
 
-    The lock ends with the process, however that ends.
+    The lock ends with the process, even after a crash.
     """
     if path is None:
         yield
@@ -89,7 +89,7 @@ def _turn(path: Path | None) -> Iterator[None]:
 
 
 def _write(path: Path, matrix: Matrix) -> None:
-    """Write a file that is whole at any time."""
+    """Replace the file at once, so that a reader always sees a whole file."""
     fresh = path.with_suffix(".part")
     fresh.write_text(matrix.to_json())
     os.replace(fresh, path)  # noqa: PTH105

@@ -1,4 +1,4 @@
-"""What a hand-over comes to while nothing is pending: values, read-only memory, element types."""
+"""Judges a hand-over with nothing pending: values, read-only memory, element types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .result import Aspect
 
 
 def judge_values(pair: Pair) -> Aspect:
-    """Judge whether the consumer reads the producer's values, and in the same memory."""
+    """Judge whether the consumer reads the producer's values, in the same memory."""
     dtype = pair.dtype
     array = pair.made(dtype)
     mine = pair.consumer.stream()
@@ -36,7 +36,7 @@ def judge_values(pair: Pair) -> Aspect:
 
 
 def _with_gaps(pair: Pair) -> Aspect:
-    """Judge the same of every second column; a consumer may refuse strides."""
+    """Judge the values of every second column; a consumer may refuse strides."""
     try:
         base = pair.made(pair.dtype, (4, 6))
         pair.lab.put(place_of(base, pair.dtype), samples(pair.dtype, (4, 6)))
@@ -55,7 +55,7 @@ def _with_gaps(pair: Pair) -> Aspect:
 
 
 def judge_readonly(pair: Pair) -> Aspect:
-    """Judge whether a read-only array is written through."""
+    """Judge whether the consumer writes to a read-only array."""
     dtype = pair.dtype
     array = pair.producer.readonly(pair.made(dtype))
     pair.lab.synchronize()
@@ -74,7 +74,7 @@ def judge_readonly(pair: Pair) -> Aspect:
         except Exception as error:
             return Aspect("right", f"taken, and writing it raises {refusal(error).detail}")
     pair.lab.synchronize()
-    # The lab reports a forbidden write as a race too: drop that report, it adds nothing.
+    # The lab also reports a forbidden write as a race. Drop this report, since it adds nothing.
     pair.lab.reports()
     if same(pair.lab.get(place), before):
         return Aspect("right", "taken, and what is written is not seen")
@@ -84,9 +84,9 @@ def judge_readonly(pair: Pair) -> Aspect:
 
 
 def _says_readonly(handed: Any, door: str) -> bool:
-    """Tell whether the consumer is told, by the protocol that it takes the array in by.
+    """Return whether the consumer learns that the array is read-only, by its own protocol.
 
-    `convert` tells nothing: it makes no array that may be written of one that may not.
+    `convert` tells the consumer nothing: it makes no writable array of read-only memory.
     """
     if door == "convert":
         return False
@@ -94,10 +94,10 @@ def _says_readonly(handed: Any, door: str) -> bool:
 
 
 def judge_dtypes(pair: Pair) -> Aspect:
-    """Judge which of all element types that both libraries have arrive."""
+    """Judge which of the element types that both libraries have arrive unchanged."""
     names = [name for name in pair.producer.dtypes if name in pair.consumer.dtypes]
     if pair.route.door == "cai":
-        # Their typestrs do not say which type it is: the consumer has bytes to make it of.
+        # The typestrs of these types do not name them, so the consumer gets only bytes.
         names = [name for name in names if not name.startswith(("bfloat", "float8"))]
     if not names:
         raise NotApplicableError("the libraries have no element type in common")
@@ -110,7 +110,7 @@ def judge_dtypes(pair: Pair) -> Aspect:
 
 
 def judge_lazy(pair: Pair) -> Aspect:
-    """Judge whether values that are recorded but not computed, such as a conjugate's, arrive."""
+    """Judge whether values that are recorded but not computed arrive, such as a conjugate's."""
 
     def tries() -> Iterator[tuple[str, Callable[[], bool]]]:
         for name, array, values in pair.producer.lazy():
@@ -132,7 +132,7 @@ def _reads(pair: Pair, array: Any, values: Any) -> bool:
 
 
 def _summed(pair: Pair, tries: Iterable[tuple[str, Callable[[], bool]]]) -> Aspect:
-    """Try each, and sum up: wrong where one is, else refused where one is."""
+    """Try each, and sum up: wrong if one is wrong, else refused if one is refused."""
     right: list[str] = []
     wrong: list[str] = []
     refused: list[str] = []

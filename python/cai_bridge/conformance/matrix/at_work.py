@@ -1,4 +1,4 @@
-"""What a hand-over comes to while work is pending, on the one side or the other."""
+"""Judges a hand-over with work pending, on the producer's or the consumer's side."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Round:
     """One try."""
 
     wrong: str
-    """What was wrong; empty where nothing was."""
+    """What was wrong; empty if nothing was."""
     shown: bool
-    """Whether what was held back was so for long enough, on a device that could overtake it."""
+    """Whether the work was held back long enough, on a device that could overtake the hold."""
     waited: bool
     """Whether the host waited."""
     ms: float
-    """How long the host was held."""
+    """How long the host was blocked."""
     reused: bool = False
     """Whether the memory was handed out again."""
 
 
 def judge_handover(pair: Pair) -> tuple[Aspect, Aspect]:
-    """Judge the order of a pending write and the consumer's read, and whether the host waits."""
+    """Judge whether the consumer reads after a pending write, and whether the host waits."""
     mine = pair.consumer.stream()
-    _handover(pair, mine, next(pair.lab.values()))  # the first one loads code
+    _handover(pair, mine, next(pair.lab.values()))  # the first round loads code
     rounds = [_handover(pair, mine, value) for value in pair.lab.values()]
     fastest = min(rounds, key=lambda one: one.ms)
     ms = round(fastest.ms, 4)
@@ -69,7 +69,7 @@ def _handover(pair: Pair, mine: Any, value: float) -> Round:
 
 
 def judge_release(pair: Pair) -> Aspect:
-    """Judge the order of the consumer's pending read and the memory's next use."""
+    """Judge whether the memory's next use runs after the consumer's pending read."""
     mine, theirs = pair.consumer.stream(), pair.producer.stream()
     values = iter(_endless(pair))
     _release(pair, mine, theirs, next(values))
@@ -98,7 +98,7 @@ def _release(pair: Pair, mine: Any, theirs: Any, value: float) -> Round:
     with pair.on(None if pair.route.bridged else theirs, mine):
         taken = pair.take(handed)
     with pair.on(None, mine):
-        # To queue this may take longer than a hand-over: JAX's hold is many kernels.
+        # Queueing this may take longer than a hand-over: JAX's hold is many kernels.
         hold = pair.consumer.hold(lab, mine)
     with lab.watched() as watch:
         with pair.on(None, mine):
@@ -108,7 +108,7 @@ def _release(pair: Pair, mine: Any, theirs: Any, value: float) -> Round:
         with pair.on(theirs, None):
             late = pair.producer.full(shape, pair.dtype, 0.0)
     pending = hold.pending
-    # Time for the next write, which must not come first.
+    # Give the next write time to run too early.
     told = lab.overtakes(None if theirs is None else handle_of(theirs), hold)
     hold.release()
     seen = pair.consumer.values(copied)
@@ -120,13 +120,13 @@ def _release(pair: Pair, mine: Any, theirs: Any, value: float) -> Round:
 
 
 def _first(pair: Pair, place: Region) -> Any:
-    """Read one item: what the library made of the value."""
+    """Read one item: the value as the library represents it."""
     one = Region(place.ptr, (1,), (place.itemsize,), place.dtype, place.itemsize)
     return next(flat(pair.lab.get(one)))
 
 
 def _wrong(pair: Pair, seen: Any, value: Any) -> str:
-    """Tell what is wrong with what was read, and forget what was reported."""
+    """Describe what is wrong with the value read, and forget the lab's reports."""
     found = pair.lab.reports()
     items = list(flat(seen))
     others = [item for item in items if item != value]

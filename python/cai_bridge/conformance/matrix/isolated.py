@@ -1,4 +1,4 @@
-"""A matrix whose rows run in processes of their own, so that a crash costs a cell."""
+"""Runs each row of the matrix in a process of its own, so that a crash costs one cell."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .run import Progress
 
 LIMIT_S = 300.0
 _LOOK_S = 0.25
-"""How long it takes to look for cells that are new."""
+"""The time between two looks for new cells, in seconds."""
 
 _Row = tuple[list[Cell], Matrix]
-"""The cells of a row, and what it was found on."""
+"""The cells of a row, and the device that they were judged on."""
 
 
 def run_isolated(
@@ -39,13 +39,13 @@ def run_isolated(
     limit_s: float = LIMIT_S,
     jobs: int = 1,
 ) -> Matrix:
-    """Run a matrix with a process for each producer; see `run_matrix`.
+    """Run the matrix with a process for each producer; see `run_matrix`.
 
-    Where one crashes, or takes longer than `limit_s`, the route that it was at and those of the
-    same pair behind it are ``"crashed"``, and another process goes on with the next consumer.
-    With several `jobs` so many processes start their libraries at once. They judge one after
-    another, and `limit_s` is for all of them. `progress` is told the cells as they come, those of a
-    row in their order; which row comes first is not said then.
+    If a process crashes or takes longer than `limit_s`, the current route of the pair and its later
+    routes are ``"crashed"``, and another process continues with the next consumer. With several
+    `jobs`, this many processes start their libraries at once. They judge one after another, and
+    `limit_s` covers all of them. `progress` gets the cells as they come: the cells of a row in
+    order, the rows in any order.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def run_isolated(
 def _all_of(
     rows: _Rows, producers: Sequence[str], jobs: int, progress: Progress | None
 ) -> list[_Row]:
-    """Run all rows, and tell in this thread what the others find, as it comes."""
+    """Run all rows, and report their cells in this thread as they come."""
     count = len(producers) * len(rows.consumers) * len(rows.routes)
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -94,18 +94,18 @@ def _all_of(
                     if progress is not None:
                         progress(told, count, said)
                 else:
-                    said.result()  # which raises what ended the row
+                    said.result()  # raises the exception that ended the row
                     left -= 1
             return [row.result() for row in running]
         finally:
-            # Also after an interrupt: nothing else would end the children.
+            # Also after an interrupt, since nothing else would end the children.
             rows.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """What all rows are run with, and where they say what they found, and that they ended."""
+    """The settings of all rows, and the queue for their cells and ends."""
 
     consumers: tuple[str, ...]
     aspects: tuple[str, ...]
@@ -140,7 +140,7 @@ class _Rows:
         return cells, first
 
     def _crashed(self, part: Matrix, found: list[Cell], ended: str) -> list[Cell]:
-        """Fill the rest of a pair up."""
+        """Add a crashed cell for each route of the pair that is left."""
         producer, consumer = part.producers[0], part.consumers[len(found) // len(self.routes)]
         crash = Aspect("crashed", ended)
         after = Aspect("crashed", "an earlier route ended the process")
@@ -151,7 +151,7 @@ class _Rows:
         return made
 
     def _run_child(self, producer: str, consumers: Sequence[str]) -> tuple[Matrix, str]:
-        """Run what is left of a row, tell its cells as they come, and how the process ended."""
+        """Run the rest of a row and report its cells; return them, and how the process ended."""
         with tempfile.TemporaryDirectory() as folder:
             path, said_in = Path(folder, "row.json"), Path(folder, "said")
             with said_in.open("wb") as said_to:
@@ -174,12 +174,12 @@ class _Rows:
             return matrix, _ending(code, said, self.limit_s)
 
     def _watched(self, child: subprocess.Popen[bytes], path: Path) -> tuple[int | None, int]:
-        """Tell the cells that a child writes.
+        """Report the cells that a child writes.
 
         Returns
         -------
         tuple of int or None, int
-            Its exit code, or None where it takes too long, and how many cells were told.
+            The child's exit code, or None if it took too long; and the number of cells reported.
         """
         end, told, code = time.monotonic() + self.limit_s, 0, None
         while code is None and time.monotonic() < end:
@@ -212,7 +212,7 @@ class _Rows:
 
 
 def _read(path: Path) -> Matrix | None:
-    """Read what a child has written so far, which is whole at any time."""
+    """Read the cells that a child has written so far. The file is always whole."""
     return Matrix.from_dict(json.loads(path.read_text())) if path.exists() else None
 
 

@@ -1,4 +1,4 @@
-"""One producer and one consumer by one route, and what all aspects need of them."""
+"""One producer and one consumer by one route, for all aspects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .result import Aspect
 from .routes import Route
 
 WORDS, FEW = 1 << 15, 64
-"""The items of arrays with pending work, where timing matters and where it does not."""
+"""The number of items of arrays with pending work, with and without timing."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +34,26 @@ class Pair:
 
     @property
     def dtype(self) -> str:
-        """The element type of arrays that could have any."""
+        """The element type of arrays for which any type would do."""
         return "float32" if "float32" in self.producer.dtypes else self.producer.dtypes[0]
 
     @property
     def words(self) -> int:
-        """How many items arrays with pending work have."""
+        """The number of items of arrays with pending work."""
         return WORDS if self.lab.timed else FEW
 
     @contextlib.contextmanager
     def on(self, theirs: Any, mine: Any) -> Iterator[None]:
-        """Make both libraries' streams current, as where one function works with both."""
+        """Make both libraries' streams current, as in a function that works with both."""
         with _on(self.producer, theirs), _on(self.consumer, mine):
             yield
 
     def hand(self, array: Any, theirs: Any, mine: Any, *, writes: bool = False) -> Any:
-        """Make what the consumer is handed, on the producer's stream.
+        """Make the object that the consumer gets, on the producer's stream.
 
-        That is the consumer's array where the bridge makes it: each library is on its own stream
-        then. Unless the consumer `writes`, read-only arrays are vouched for, as users do.
+        If the bridge makes the consumer's array, this returns the array, and each library is on its
+        own stream. Unless the consumer `writes`, read-only arrays are passed with
+        ``readonly=False``, as users do.
         """
         if self.route.way == "convert":
             with self.on(theirs, mine):
@@ -63,13 +64,13 @@ class Pair:
             return self.route.hand(array, mine)
 
     def take(self, handed: Any) -> Any:
-        """Let the consumer take it in."""
+        """Have the consumer import the object."""
         if self.route.way == "convert":
             return handed
         return self.consumer.take_by(self.route.door, handed)
 
     def passed_on(self, array: Any) -> Any:
-        """Hand an array with nothing pending over, and read it by the consumer."""
+        """Hand over an array with nothing pending, and have the consumer read it."""
         mine = self.consumer.stream()
         handed = self.hand(array, None, mine)
         with self.on(None, mine):
@@ -88,9 +89,9 @@ def _on(library: ProducerAdapter | ConsumerAdapter, stream: Any) -> AbstractCont
 
 
 def place_of(array: Any, dtype: str) -> Region:
-    """Find a producer's array's items, by whichever of its protocols says where they are.
+    """Find the items of a producer's array, by any of its protocols.
 
-    The element type is the one that was asked for: CAI has no names for some.
+    The element type is `dtype`, since CAI has no names for some types.
     """
     for said in describe(array):
         if said.error is None and None not in (said.ptr, said.shape, said.strides):
@@ -100,7 +101,7 @@ def place_of(array: Any, dtype: str) -> Region:
 
 
 def samples(dtype: str, shape: tuple[int, ...], first: int = 1) -> Any:
-    """Make values that are small, different, and kept by every type."""
+    """Return values that are small, different, and exact in every type."""
     numbers = range(first, first + math.prod(shape))
     if dtype == "bool":
         return nested((n % 3 == 0 for n in numbers), shape)
@@ -110,11 +111,11 @@ def samples(dtype: str, shape: tuple[int, ...], first: int = 1) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Tell whether two nested lists hold the same values."""
+    """Return whether two nested lists hold the same values."""
     return list(flat(left)) == list(flat(right))
 
 
 def refusal(error: BaseException) -> Aspect:
-    """Tell what an exception says, in a line."""
+    """Return an exception's text in one line, as a refusal."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return Aspect("refused", text if len(text) <= 300 else text[:299] + "…")

@@ -1,4 +1,4 @@
-"""What a matrix holds, and its form as data."""
+"""The cells of a matrix, and their form as data."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any, Literal, get_args
 from .routes import advised
 
 MOST = 2**53
-"""More than any count, and as much as every reader of JSON has."""
+"""The largest count, which every reader of JSON can hold."""
 
 Outcome = Literal["right", "wrong", "ignored", "refused", "waits", "none", "crashed"]
 
 ASPECTS = ("values", "handover", "release", "host", "readonly", "dtypes", "lazy")
-"""What is judged of each route; see `Cell`."""
+"""The aspects judged for each route; see `Cell`."""
 
 
 @dataclass(frozen=True)
 class Aspect:
-    """What one aspect of a route came to.
+    """The outcome of one aspect of a route.
 
     Attributes
     ----------
     outcome : str
-        ``"right"``; ``"wrong"``: other values than those written were read, or read-only memory
-        was written; ``"ignored"``: read-only memory was written by a consumer that had been told
-        not to; ``"refused"``: an exception; ``"waits"``: right, but the host waits;
-        ``"none"``: there is nothing to judge; ``"crashed"``: the process ended.
+        ``"right"``; ``"wrong"``: the consumer read other values, or wrote to read-only memory;
+        ``"ignored"``: the consumer wrote to read-only memory although its protocol said so;
+        ``"refused"``: an exception; ``"waits"``: right, but the host waits; ``"none"``: there is
+        nothing to judge; ``"crashed"``: the process ended.
     detail : str
-        What was seen, or why there is nothing.
+        The observation, or why there is nothing to judge.
     wrong, rounds : int or None
-        In how many rounds of how many it was wrong.
+        The number of wrong rounds, and the number of rounds.
     ms : float or None
-        How long the host was held, in milliseconds.
+        How long the host was blocked, in milliseconds.
     """
 
     outcome: Outcome
@@ -44,12 +44,12 @@ class Aspect:
     ms: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON, without what is not said."""
+        """Return the aspect as data for JSON, without values that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Aspect:
-        """Read what `to_dict` gave."""
+        """Read the data of `to_dict`."""
         if data.get("outcome") not in get_args(Outcome):
             allowed = ", ".join(get_args(Outcome))
             raise ValueError(f"outcome: got {data.get('outcome')!r:.80}; allowed: {allowed}")
@@ -72,27 +72,19 @@ class Cell:
     producer, consumer : str
         The libraries' names.
     route : str
-        The route's name: what the consumer is handed, with ``x`` the producer's array, and by
-        which protocol. See `ROUTES`.
+        The route's name: the object that the consumer gets, with ``x`` for the producer's array,
+        and the protocol. See `ROUTES`.
     door : str
-        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``; or ``"convert"``
-        where the bridge makes the consumer's array.
+        The protocol by which the consumer imports: ``"cai"`` or ``"dlpack"``; or ``"convert"`` if
+        the bridge makes the consumer's array.
     bridged : bool
-        Whether the route leads through `cai_bridge`.
+        Whether the route uses `cai_bridge`.
     aspects : dict of str to Aspect
         By the names of `ASPECTS`:
 
         ``values``: the consumer reads the producer's values, in the same memory.
-        ``handover``: with a write pending on the producer's stream, the consumer's read on its own
-        stream sees what is written.
-        ``release``: with the consumer's read pending, the array is dropped and the producer makes
-        and fills another one of the size; the read sees the first one's values. The view of
-        ``to_cai(x)``, which was not told the consumer's stream, is released on it.
-        ``host``: how long the host is held while the producer's write is pending.
-        ``readonly``: a read-only array cannot be written through. Everywhere else the consumer only
-        reads, and `convert` is told so by ``readonly=False``.
-        ``dtypes``: which of the element types that both have arrive as they are.
-        ``lazy``: values that are recorded but not computed, such as a conjugate's, arrive.
+        ``handover``: the producer's write is pending on its stream, and the consumer's read on its
+        own stream sees the written value.
     """
 
     producer: str
@@ -107,17 +99,17 @@ class Cell:
 
     @property
     def exists(self) -> bool:
-        """Whether both libraries speak what the route needs."""
+        """Whether both libraries speak the route's protocols."""
         return any(one.outcome != "none" for one in self.aspects.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON; `Matrix` describes the form."""
+        """Return the cell as data for JSON; `Matrix` describes the form."""
         aspects = {name: one.to_dict() for name, one in self.aspects.items()}
         return {**{name: getattr(self, name) for name in _CELL}, "aspects": aspects}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cell:
-        """Read what `to_dict` gave."""
+        """Read the data of `to_dict`."""
         aspects = {name: Aspect.from_dict(one) for name, one in data["aspects"].items()}
         if odd := [name for name in aspects if name not in ASPECTS]:
             raise ValueError(f"aspects: got {odd[0]!r:.80}; allowed: {', '.join(ASPECTS)}")
@@ -133,9 +125,9 @@ _CELL = ("producer", "consumer", "route", "door", "bridged")
 
 @dataclass(frozen=True)
 class Matrix:
-    """All cells, and what they were found on.
+    """All cells, with the device, the versions and the date.
 
-    As data it is, with every key always there but for the last three of an aspect::
+    As data every key is always present, except the last three of an aspect::
 
         {"place": "NVIDIA H200, driver 580.95.05", "date": "2026-11-20T14:00:00+00:00",
          "version": "0.1.0", "versions": {"torch": "2.11.0"}, "rounds": 5,
@@ -150,17 +142,17 @@ class Matrix:
     place : str
         The device.
     date : str
-        When it was begun, in UTC, by ISO 8601.
+        The start time in UTC, in ISO 8601.
     version : str
         The version of `cai_bridge`.
     versions : dict of str to str
         The versions of the libraries' distributions.
     rounds : int
-        How often what depends on timing was tried.
+        How often an aspect that depends on timing was tried.
     producers, consumers : tuple of str
         The libraries' names, in the order of the cells.
     cells : tuple of Cell
-        Each producer with each consumer by each route, in this order.
+        One cell for each producer, consumer and route, in this order.
     """
 
     place: str
@@ -178,7 +170,7 @@ class Matrix:
         Raises
         ------
         KeyError
-            There is none.
+            There is no such cell.
         """
         for one in self.cells:
             if (one.producer, one.consumer, one.route) == (producer, consumer, route):
@@ -186,7 +178,7 @@ class Matrix:
         raise KeyError((producer, consumer, route))
 
     def advised(self, producer: str, consumer: str) -> Cell | None:
-        """Find the cell of the view that is advised for a consumer; None where none exists."""
+        """Find the cell of the view recommended for a consumer; None if there is none."""
         for route in advised(consumer):
             with contextlib.suppress(KeyError):
                 cell = self.cell(producer, consumer, route)
@@ -195,25 +187,25 @@ class Matrix:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON."""
+        """Return the matrix as data for JSON."""
         plain = {name: getattr(self, name) for name in _MATRIX}
         lists = {name: list(getattr(self, name)) for name in ("producers", "consumers")}
         return {**plain, **lists, "cells": [one.to_dict() for one in self.cells]}
 
     def to_json(self) -> str:
-        """Give it as JSON, one cell a line, so that two of them can be compared by lines."""
+        """Return JSON with one cell per line, so that two files can be compared by lines."""
         data = self.to_dict()
         cells = ",\n".join(json.dumps(cell) for cell in data.pop("cells"))
         return f'{json.dumps(data, indent=1)[:-2]},\n "cells": [\n{cells}\n]}}\n'
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Matrix:
-        """Read what `to_dict` gave.
+        """Read the data of `to_dict`.
 
         Raises
         ------
         KeyError, ValueError
-            Something is missing, or is not what it should be.
+            An entry is missing or malformed.
         """
         for name in ("place", "date", "version"):
             text_in(data, name)
@@ -237,7 +229,7 @@ _MATRIX = ("place", "date", "version", "versions", "rounds")
 
 
 def is_text(value: object) -> bool:
-    """Tell whether it is a string that can be written."""
+    """Return whether `value` is a string that can be encoded."""
     if not isinstance(value, str):
         return False
     try:
@@ -248,17 +240,17 @@ def is_text(value: object) -> bool:
 
 
 def is_count(value: object) -> bool:
-    """Tell whether it is an integer of 0 or more."""
+    """Return whether `value` is an integer of 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
 
 
 def is_time(value: object) -> bool:
-    """Tell whether it is a finite number of 0 or more."""
+    """Return whether `value` is a finite number of 0 or more."""
     return is_count(value) or (isinstance(value, float) and 0 <= value < MOST)
 
 
 def text_in(data: dict[str, Any], name: str, default: str | None = None) -> None:
-    """Refuse what is no string where there must be one."""
+    """Refuse an entry that must be a string and is not."""
     value = data[name] if default is None else data.get(name, default)
     if not is_text(value):
         raise ValueError(f"{name}: got {value!r:.80}; allowed: a string")

@@ -1,4 +1,4 @@
-"""The ways that an array can take from a producer to a consumer."""
+"""The routes of an array from a producer to a consumer."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def _nothing(handed: Any, stream: Any) -> None:
 
 @dataclass(frozen=True)
 class Route:
-    """One way.
+    """One route.
 
     Attributes
     ----------
     name : str
-        What the consumer is handed, and by which protocol.
+        The object that the consumer gets, and the protocol.
     door : str
-        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``; or ``"convert"``
-        where the bridge makes the consumer's array.
+        The protocol by which the consumer imports: ``"cai"`` or ``"dlpack"``; or ``"convert"`` if
+        the bridge makes the consumer's array.
     needs : tuple of str
-        The protocols of which the producer has to speak one.
+        The protocols; the producer must speak one of them.
     hand : callable
-        Called with the array and the consumer's stream, while the producer's is its current one;
-        not where the consumer's adapter converts.
+        Called with the array and the consumer's stream, while the producer's stream is current. Not
+        called if the consumer's adapter converts.
     bridged : bool
-        Whether it leads through `cai_bridge`.
+        Whether the route uses `cai_bridge`.
     tells : bool
-        Whether it tells the consumer's stream, which then has to have a name.
+        Whether the route names the consumer's stream, which then must have a name.
     end : callable
-        Called with what was handed over and the consumer's stream, when the consumer's work is
-        queued.
+        Called with the object that was handed over and the consumer's stream, after the consumer's
+        work is queued.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Route:
 
     @property
     def way(self) -> str:
-        """Which of `WAYS` it belongs to."""
+        """The group of `WAYS` that the route belongs to."""
         return "convert" if self.door == "convert" else "views" if self.bridged else "native"
 
     def missing(self, array: Any, consumer: ConsumerAdapter) -> str | None:
-        """Tell why an array cannot go this way to a consumer; None where it can."""
+        """Return why an array cannot take this route to a consumer; None if it can."""
         if self.door == "convert":
             if consumer.library is None:
                 return "convert() does not know the consumer"
@@ -78,7 +78,7 @@ def _itself(x: Any, stream: Any) -> Any:
 
 
 def _release(view: Any, stream: Any) -> None:
-    """Name the stream that the consumer works on, which `to_cai` did not get."""
+    """Release the view on the consumer's stream, which `to_cai` was not told."""
     view.release(stream)
 
 
@@ -104,7 +104,7 @@ ROUTES = (
     Route("from_cai(to_cai(x))", "dlpack", (DLPACK, EXCHANGE), lambda x, _: from_cai(to_cai(x))),
     Route("convert(x, library)", "convert", (DLPACK, EXCHANGE, CAI), _not_by_view),
 )
-"""The protocols alone, and the bridge; ``s`` is the consumer's stream."""
+"""All routes: the protocols alone, and the bridge; ``s`` is the consumer's stream."""
 
 
 def chosen(ways: Iterable[str] | None) -> tuple[Route, ...]:
@@ -125,17 +125,18 @@ def chosen(ways: Iterable[str] | None) -> tuple[Route, ...]:
 _BY_DLPACK = ("from_cai(to_cai(x))", "from_cai(x)")
 _TOLD = ("to_cai(x, stream=s)", "to_cai(x)")
 _ADVISED = {
-    # These take DLPack with a stream of theirs that can be held or asked for again.
+    # These libraries take DLPack, and the bridge can hold their stream or ask for it again.
     **dict.fromkeys(("torch", "jax", "cupy", "tvm-ffi"), _BY_DLPACK),
-    # Numba's streams have no current one, so that a bare handle of one cannot be vouched for.
+    # Numba has no current stream, so nothing keeps a bare handle of its stream alive.
     "numba": ("to_cai(x)",),
-    # By DLPack it names a bare handle, which nothing keeps alive; by CAI the view holds the stream.
+    # By DLPack cuda.core passes a bare handle, which nothing keeps alive. By CAI the view holds the
+    # stream object.
     "cuda.core": _TOLD,
-    # It takes CAI only, and ignores the stream.
+    # RMM takes CAI only, and ignores the dict's stream.
     "rmm": _TOLD,
 }
 
 
 def advised(consumer: str) -> tuple[str, ...]:
-    """List the names of the routes by views that suit a consumer, the best first."""
+    """List the names of the view routes that suit a consumer, the best first."""
     return _ADVISED.get(consumer, (*_BY_DLPACK, *_TOLD))

@@ -1,4 +1,4 @@
-"""Running a matrix, in this process or a row of it in one of its own."""
+"""Runs a matrix in this process; `matrix.isolated` uses it for one row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .versions import versions_of
 
 Progress = Callable[[int, int, Cell], object]
 NO_LIBRARY = "simulated"
-"""Plays both roles, of two libraries."""
+"""A library that can be the producer and the consumer."""
 
 
 def run_matrix(
@@ -36,22 +36,23 @@ def run_matrix(
     ways: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Matrix:
-    """Hand each producer's arrays to each consumer by each route, and judge what comes of it.
+    """Hand each producer's arrays to each consumer by each route, and judge the outcome.
 
     Parameters
     ----------
     producers, consumers : sequence of str or adapter
-        Libraries by name, as for `producer_named`, or adapters.
+        Libraries by name, as for `producer_named` and `consumer_named`, or adapters.
     lab : Lab, optional
-        Where; see `open_lab`.
+        The lab; see `open_lab`.
     rounds : int, optional
-        How often what depends on timing is tried; by default as often as the lab does.
+        How often to try an aspect that depends on timing; by default the lab's number.
     aspects : iterable of str, optional
         Which of `ASPECTS`; by default all.
     ways : iterable of str, optional
         Which of `WAYS`; by default all.
     progress : callable, optional
-        Called after each cell with how many are done, how many there are, and the cell.
+        Called after each cell with the number of finished cells, the number of all cells, and the
+        cell.
 
     Returns
     -------
@@ -65,7 +66,7 @@ def run_matrix(
 
     Notes
     -----
-    What crashes ends this process: see `run_isolated`.
+    A crash ends this process; see `run_isolated`.
     """
     wanted, routes = _chosen(aspects), chosen(ways)
     with contextlib.ExitStack() as stack:
@@ -154,10 +155,10 @@ def _judged(pair: Pair, wanted: tuple[str, ...]) -> dict[str, Aspect]:
 
 
 def _guarded(pair: Pair, judge: Callable[[Pair], Any]) -> Any:
-    """Judge one aspect; what is left behind is cleared away, and what is raised is a refusal."""
+    """Judge one aspect and clean up after it; an exception counts as a refusal."""
     try:
         with warnings.catch_warnings():
-            # The outcome shows what the libraries warn about.
+            # The outcome already shows what the libraries warn about.
             warnings.simplefilter("ignore")
             pair.lab.synchronize()
             pair.lab.reports()

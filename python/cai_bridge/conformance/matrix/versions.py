@@ -1,4 +1,4 @@
-"""The versions of what was judged."""
+"""The versions of the judged libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALWAYS = ("numpy", "ml_dtypes")
 
 
 def versions_of(subjects: Iterable[str]) -> dict[str, str]:
-    """Tell the versions of the installed distributions of libraries, and of what all use."""
+    """Return the versions of the libraries' distributions, and of the packages that all use."""
     libraries = [one for one in _DISTRIBUTIONS if any(_names(one, text) for text in subjects)]
     wanted = [name for one in libraries for name in _DISTRIBUTIONS[one]]
     found = {}
@@ -32,5 +32,5 @@ def versions_of(subjects: Iterable[str]) -> dict[str, str]:
 
 
 def _names(library: str, subject: str) -> bool:
-    """Tell whether a subject is the library, or the bridge's views of its arrays."""
+    """Return whether a subject is the library, or a bridge view of its arrays."""
     return re.fullmatch(rf"((to|from)_cai\()?{re.escape(library)}\)?", subject) is not None

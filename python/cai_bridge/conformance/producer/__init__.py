@@ -1,1 +1,1 @@
-"""What is required of a producer: by CAI, by ``__dlpack__``, by the exchange API, and by both."""
+"""The requirements on a producer: by CAI, by ``__dlpack__``, by the exchange API, and by both."""

@@ -1,4 +1,4 @@
-"""Arrays of a producer that requirements are judged by, and what they say."""
+"""A producer's arrays for the checks, and how to ask them for exports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made(
 
 
 def speaks_dlpack(x: Any) -> None:
-    """Leave the check without a verdict where there is no ``__dlpack__``."""
+    """Skip the check if the array has no ``__dlpack__``."""
     needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
 
 
@@ -54,18 +54,18 @@ ROUTES: dict[str, dict[str, Any]] = {
     "copy=False": {"max_version": (1, 3), "copy": False},
     "copy=True": {"max_version": (1, 3), "copy": True},
 }
-"""By which arguments a case's route asks; that of the array's own device is looked up."""
+"""The arguments of each route; the array's own device is looked up."""
 
 
 def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
-    """Ask for a capsule as a case's route says, without what a producer need not take.
+    """Ask for a capsule by the case's route, without arguments that a producer need not take.
 
-    That is ``max_version``, which older ones lack, and a stream: None means 1 as well.
+    These are ``max_version``, which older producers lack, and a stream: None means 1 as well.
 
     Raises
     ------
     UnmetError
-        It is no capsule that nobody has used.
+        The result is not an unused capsule.
     """
     speaks_dlpack(x)
     route = (case or Case()).route
@@ -91,21 +91,21 @@ def export(x: Any, case: Case | None = None, **wishes: Any) -> Any:
         except BufferError:
             raise
         except Exception:
-            # Then it is not the stream that was refused.
+            # The stream was not the reason for the refusal.
             raise refused from None
 
 
 def needs_saying(case: Case | None) -> None:
-    """Leave read-only memory in legacy capsules without a verdict: they cannot say that it is.
+    """Skip read-only memory in legacy capsules, which have no read-only flag.
 
-    It is refused or copied, of which dlpack-legacy and dlpack-readonly tell.
+    The producer refuses or copies it, which dlpack-legacy and dlpack-readonly judge.
     """
     unsayable = case is not None and (case.route, case.flag) == ("legacy", "read-only")
     needs(not unsayable, "a legacy capsule cannot say that memory is read-only")
 
 
 def has_versioned(x: Any, **wishes: Any) -> bool:
-    """Tell whether a capsule with a version is handed out, as where legacy ones are refused."""
+    """Return whether the array gives versioned capsules, as arrays that refuse legacy ones do."""
     try:
         capsule = _asked(x, {"max_version": (1, 3), **wishes})
     except Exception:
@@ -114,7 +114,7 @@ def has_versioned(x: Any, **wishes: Any) -> bool:
 
 
 def on_cpu(x: Any) -> bool:
-    """Tell whether an array says that it is in memory of the CPU."""
+    """Return whether an array reports that it is in CPU memory."""
     try:
         return int(x.__dlpack_device__()[0]) == CPU
     except Exception:
@@ -138,9 +138,9 @@ def _asked(x: Any, wishes: dict[str, Any]) -> Any:
 
 
 def lacks(x: Any, name: str) -> bool:
-    """Tell whether `__dlpack__` takes a keyword not at all, not as None either, which says nothing.
+    """Return whether `__dlpack__` refuses a keyword even with the value None.
 
-    Producers are free to take up max_version, dl_device and copy at different times.
+    Producers may adopt max_version, dl_device and copy at different times.
     """
     try:
         x.__dlpack__(**{name: None})
@@ -152,7 +152,7 @@ def lacks(x: Any, name: str) -> bool:
 
 
 def asked_on(x: Any, stream: int | None, case: Case | None = None, *, strict: bool = False) -> Any:
-    """Ask for a capsule on a stream; None where that is refused, as others than None may be."""
+    """Ask for a capsule on a stream; None if the stream is refused, as any but None may be."""
     needs_saying(case)
     wishes = {**ROUTES[(case or Case()).route], "stream": stream}
     if case is not None and case.route == "dl_device":
@@ -168,7 +168,7 @@ def asked_on(x: Any, stream: int | None, case: Case | None = None, *, strict: bo
 
 
 def stream_taken(x: Any) -> dict[str, int]:
-    """Tell with which stream to ask for a capsule that is ready on the default one."""
+    """Return the stream argument for a capsule that is ready on the default stream."""
     if on_cpu(x):
         return {}
     try:
@@ -179,14 +179,14 @@ def stream_taken(x: Any) -> dict[str, int]:
 
 
 def refuse(x: Any) -> None:
-    """Ask for what is refused: stream 0, a device that there is not, an unknown argument."""
+    """Make requests that are refused: stream 0, a missing device, an unknown argument."""
     for wishes in ({"stream": 0}, {"dl_device": (10, 0)}, {"copy": True, "dl_device": (10, 7)}):
         with contextlib.suppress(Exception):
             x.__dlpack__(**wishes)
 
 
 def table_of(x: Any) -> ExchangeTable:
-    """Find the type's exchange API."""
+    """Return the exchange API table of the array's type."""
     table = exchange_table(type(x))
     if table is None:
         needs(not has_table(x), "the table is none of DLPack 1, of which exchange-table tells")
@@ -195,14 +195,14 @@ def table_of(x: Any) -> ExchangeTable:
 
 
 def has_table(x: Any) -> bool:
-    """Tell whether the type has anything in the place of a table."""
+    """Return whether the type has any object in the place of a table."""
     return getattr(type(x), "__dlpack_c_exchange_api__", None) is not None
 
 
 def cai_of(x: Any) -> Any:
-    """Read the dict; a library that has none is not judged by it.
+    """Read the dict; skip the check if the library has none.
 
-    A property that raises AttributeError is how an array says that it speaks no CAI.
+    A property that raises AttributeError means that the array does not speak CAI.
     """
     reason = f"{type(x).__name__} has no __cuda_array_interface__"
     needs(hasattr(type(x), "__cuda_array_interface__") or hasattr(x, DICT), reason)
@@ -213,35 +213,35 @@ def cai_of(x: Any) -> Any:
 
 
 def can_be_late(p: ProducerAdapter) -> bool:
-    """Tell whether the adapter says how pending work comes about."""
+    """Return whether the adapter can make pending work."""
     return type(p).late is not ProducerAdapter.late or p.stream() is not None
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Tell whether it is an int, of a subclass or not; a bool is none."""
+    """Return whether `value` is an int; a bool is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_typestr(text: object, dtype: str) -> bool:
-    """Tell whether it is a typestr of NumPy's array interface, and of that element type."""
+    """Return whether `text` is a typestr of NumPy's array interface for this element type."""
     found = re.fullmatch(r"[<>|]([biufcmMOSUV])([0-9]+)", str(text))
     if found is None:
         return False
     known = DTYPES.get(dtype)
     if known is None:
         return True
-    # bfloat16 and the 8-bit floats have no kind of their own.
+    # bfloat16 and the 8-bit floats have no letter of their own.
     kinds = "Vuf" if known.typestr[1] == "V" else known.typestr[1]
     return int(found[2]) == known.itemsize and found[1] in kinds
 
 
 def descr_size(descr: list[Any]) -> int:
-    """Add up the bytes of a dict's ``descr``: each field has a typestr, and perhaps a shape."""
+    """Return the number of bytes in the fields of a dict's ``descr``."""
     return sum(int(one[1][2:]) * math.prod(one[2] if one[2:] else ()) for one in descr)
 
 
 def host_values(x: Any) -> list[Any] | None:
-    """Read an array by the library itself, item by item; None where it has no ``tolist``."""
+    """Read an array's items through the library; None if it has no ``tolist``."""
     if not hasattr(x, "tolist"):
         return None
     try:
@@ -251,7 +251,7 @@ def host_values(x: Any) -> list[Any] | None:
 
 
 def on_host(lab: Lab, said: Said) -> list[Any]:
-    """Read the items of an array in memory that the host can read, item by item."""
+    """Read the items of an array in memory that the host can read."""
     strides = cast("tuple[int, ...]", said.strides)
     shape = cast("tuple[int, ...]", said.shape)
     ptr, itemsize = cast("int", said.ptr), cast("int", said.itemsize)
@@ -261,13 +261,13 @@ def on_host(lab: Lab, said: Said) -> list[Any]:
 
 
 def is_readable(lab: Lab, fields: TensorFields, own: tuple[int, int]) -> bool:
-    """Tell whether the host can read a tensor's memory: an array of type `own` is where it is."""
+    """Return whether the host can read a tensor's memory; `own` is the array's own device."""
     kind, _ = lab.device_of(fields.ptr) or (CPU, 0)
     return kind != CUDA or own[0] in (PINNED, MANAGED)
 
 
 def reference_to(x: Any) -> Callable[[], Any]:
-    """Refer to an object without keeping it."""
+    """Make a weak reference to an object, if it can have one."""
     try:
         return weakref.ref(x)
     except TypeError:
@@ -280,14 +280,14 @@ def collect() -> None:
 
 
 def expect_gone(p: ProducerAdapter, lab: Lab, alive: Callable[[], Any], when: str = "") -> None:
-    """Collect garbage, and judge that an array is gone: at once, or a moment later.
+    """Collect garbage, and judge whether an array is freed: at once, or a moment later.
 
     A deleter may leave the rest to another thread, or to the next allocation.
 
     Raises
     ------
     UnmetError
-        It is not.
+        The array is still alive.
     """
     collect()
     if alive() is not None:
@@ -299,12 +299,12 @@ def expect_gone(p: ProducerAdapter, lab: Lab, alive: Callable[[], Any], when: st
 def expect_kept(
     p: ProducerAdapter, lab: Lab, region: Region, region_of: Callable[[Any], Region], gone: str
 ) -> None:
-    """Fill new arrays, and judge that a region of 5s is not theirs: its memory is kept.
+    """Fill new arrays, and judge whether a region of 5s keeps its values: its memory is not reused.
 
     Raises
     ------
     UnmetError
-        It holds something else, with what held it `gone`.
+        The region holds other values after its holder is `gone`.
     """
     for other in [made(p, lab) for _ in range(4)]:
         lab.put(region_of(other), 6.0)
@@ -315,12 +315,12 @@ def expect_kept(
 
 
 def expect_freed(lab: Lab, make: Callable[[], Any], what: str) -> None:
-    """Have tensors of new memory made and deleted, and judge that not all of it is still there.
+    """Make and delete tensors of new memory, and judge whether some of the memory was freed.
 
     Raises
     ------
     UnmetError
-        It is.
+        None of the memory was freed.
     """
     places = []
     for _ in range(MANY):
@@ -334,7 +334,7 @@ def expect_freed(lab: Lab, make: Callable[[], Any], what: str) -> None:
     def left() -> int:
         return sum(lab.device_of(ptr) is not None for ptr in {*places})
 
-    # Some may be left to another thread, or to the next allocation; a pool hands them out again.
+    # The library may leave some to another thread or the next allocation; a pool reuses them.
     freed = lab.soon(lambda: left() < MANY)
     expect(freed, f"{what} {MANY} times, one after another, takes memory each time, and keeps all")
 
@@ -343,12 +343,12 @@ MANY = 8
 
 
 def expect_independent(first: Any, second: Any, another: Callable[[], Any]) -> Any:
-    """Delete the first of two tensors, take over another, and judge that the second is as it was.
+    """Delete the first of two tensors, take another, and judge whether the second is unchanged.
 
     Raises
     ------
     UnmetError
-        It is not.
+        The second tensor changed.
     """
     before = fields_of(second.struct)
     first.delete()
@@ -363,7 +363,7 @@ def expect_independent(first: Any, second: Any, another: Callable[[], Any]) -> A
 
 
 def expect_unwritten(p: ProducerAdapter, lab: Lab, x: Any, said: Region, *, readonly: bool) -> None:
-    """Expect that the library itself does not write an array that is told as read-only."""
+    """Judge that the library itself does not write to an array that is marked read-only."""
     if not readonly or p.immutable:
         return
     value = next(lab.values())

@@ -1,4 +1,4 @@
-"""What is required of arrays that speak both protocols."""
+"""The requirements on arrays that speak both protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CUDA Array Interface requires of the dict that a producer hands out."""
+"""The CUDA Array Interface's requirements on a producer's dict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cai_entries(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = laid_out(p, lab, case)
     entries = dict_or_refused(x, case)
     expect(isinstance(entries, dict), f"__cuda_array_interface__ is a {type(entries).__name__}")
-    # What C code finds, which calls no method of a subclass.
+    # Look up the entries as C code does, which calls no method of a subclass.
     missing = {"shape", "typestr", "data", "version"} - dict.keys(entries)
     expect(not missing, f"without {', '.join(sorted(missing))}")
     version = entries["version"]
@@ -70,7 +70,7 @@ def cai_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     version = dict_or_refused(x, case)["version"]
     expect(is_int(version), f"version is {version!r}")
     if version < 3 and can_be_late(p):
-        # Who waits on the host needs no stream.
+        # A producer that waits on the host needs to name no stream.
         late = laid_pending(p, lab, Case(layout="1-D"), 1.0)
         with p.entered(late.current), lab.watched(late.hold) as watch:
             cai_of(late.array)
@@ -111,7 +111,7 @@ def cai_descr(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     rests_on=("entries", "data", "pointer", "shape", "typestr", "strides", "values", "offset"),
 )
 def cai_stream(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    x = made(p, lab)  # which may be what keeps its stream
+    x = made(p, lab)  # the array may keep the stream alive
     seen = [cai_of(x).get("stream")]
     late = laid_pending(p, lab, case, next(lab.values())) if can_be_late(p) else None
     if late is not None:

@@ -1,4 +1,4 @@
-"""What the CUDA Array Interface requires of the entries that say where the items are."""
+"""The CUDA Array Interface's requirements on the entries that describe the items' places."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cai_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     begin, entries = dict_or_refused(x, case)["data"][0], dict_or_refused(y, case)
     strides, size = entries.get("strides"), int(entries["typestr"][2:])
     if strides is None:
-        # Libraries without strides copy what is indexed.
+        # Libraries without strides copy an indexed array.
         nbytes = size * len(View.of(cai_of(x)["shape"]).places())
         copied = not begin <= entries["data"][0] < begin + nbytes
         expect(view.compact or copied, f"strides is None for {case.layout!r}")

@@ -1,4 +1,4 @@
-"""What the CUDA Array Interface requires of the stream that a dict names, and of lifetimes."""
+"""The CUDA Array Interface's requirements on a dict's stream, and on lifetimes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import earlier, laid_out
 
 @cai("stream-lifetime", rests_on=("data", "values", "stream"))
 def cai_stream_lifetime(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    # Touching a stream that is gone ends the process, on a GPU.
+    # On a GPU, using a destroyed stream kills the process.
     needs(lab.expendable, "judged only in a process that may crash, as `cai-bridge check` starts")
     late, mine = laid_pending(p, lab, case, next(lab.values())), lab.stream()
     with p.entered(late.current):
@@ -42,7 +42,7 @@ def cai_lifetime(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     entries = cai_of(x)
     alive, also = reference_to(x), reference_to(unread)
     del x, unread
-    if also() is not None:  # one that was never read waits for the collector, too
+    if also() is not None:  # an array that was never read waits for the collector, too
         collect()
     expect(lab.soon(lambda: alive() is None), "the object is still there while its dict is")
     del kept

@@ -1,4 +1,4 @@
-"""What DLPack and the array API standard require of ``__dlpack__`` and of what it hands out."""
+"""The requirements of DLPack and the array API standard on ``__dlpack__`` and its capsules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import earlier, laid_out, said_or_refused
 
 
 def fields_by(x: Any, case: Case) -> TensorFields:
-    """Read the tensor of a capsule that is asked for as a case says."""
+    """Read the tensor of a capsule, asked for by the case's route."""
     kept = earlier(case, x, by_default)
     fields = said_or_refused(lambda x, case: read_capsule(export(x, case, stream=1)), x, case)
     del kept
@@ -72,7 +72,7 @@ def dlpack_keywords(p: ProducerAdapter, lab: Lab, case: Case) -> str:
             expect(lacks(x, name), f"with {wish}: TypeError: {error}")
             without[name] = error
         except BufferError as refused:
-            # Legacy capsules may be refused, and cannot say that memory is read-only.
+            # Legacy capsules may be refused, and have no read-only flag.
             needs(not has_versioned(x, **own, **wish), f"{wish}: {refused}")
             raise
     for name in with_it & without.keys():
@@ -91,7 +91,7 @@ def dlpack_version(p: ProducerAdapter, lab: Lab, case: Case) -> str:
             return read_capsule(export(x, stream=1, max_version=newest))
 
         fields = said_or_refused(read, x, case)
-        # Reading it refuses other major versions.
+        # Reading the capsule refuses other major versions.
         seen.append(given(fields.version, "its capsules are legacy ones, which have no version"))
     del kept
     return f"{seen[0]} and {seen[1]}"
@@ -103,7 +103,7 @@ def dlpack_flags(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     flags = given(fields_by(x, case).flags, "its capsules are legacy ones, which have no flags")
     expect(not flags & ~0b111, f"flags are {flags:#b}")
     expect(not flags & 0b100, f"flags are {flags:#b} for {case.dtype}")
-    # An array that cannot be handed out as it is may be copied, each time anew.
+    # An array that cannot be handed out directly may be copied, each time anew.
     held = [export(x, case, stream=1) for _ in range(2)]
     first, second = (read_capsule(one).ptr for one in held)
     expect(first == second or flags & 0b10, f"flags are {flags:#b} for a copy")

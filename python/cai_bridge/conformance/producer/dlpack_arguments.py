@@ -1,4 +1,4 @@
-"""What DLPack and the array API standard require of the arguments of ``__dlpack__``."""
+"""The requirements of DLPack and the array API standard on ``__dlpack__``'s arguments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         try:
             capsule = x.__dlpack__(**own, **wish)
         except BufferError as refused:
-            # They may be refused, all of them; and none can say that memory is read-only.
+            # A producer may refuse all legacy capsules, and none has a read-only flag.
             plain = has_legacy(made(p, lab))
             expect(readonly or not plain, f"with {wish} refused, as others are not: {refused}")
             needs(plain or has_versioned(x), f"refused: {refused}")
@@ -55,12 +55,12 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
             continue
         name = capsule_name(capsule)
         expect(name == "dltensor", f"with {wish} it is called {name!r}")
-        lab.synchronize()  # of read-only memory it may be a copy
+        lab.synchronize()  # the capsule of read-only memory may hold a copy
     return f"{name!r}"
 
 
 def has_legacy(x: Any) -> bool:
-    """Tell whether a legacy capsule is handed out."""
+    """Return whether the array gives a legacy capsule."""
     try:
         return capsule_name(x.__dlpack__(**stream_taken(x))) == "dltensor"
     except BufferError:
@@ -157,7 +157,7 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     served = read_capsule(export(y, stream=1, dl_device=own.device)).device
     expect(served == own.device, f"dl_device={own.device} is served with {served}")
     told = []
-    # A ROCm device, another one of CUDA, managed memory, and the CPU, for which no stream is named.
+    # A ROCm device, another CUDA device, managed memory, and the CPU, for which no stream is named.
     for wanted in {(10, 0), (2, 63), (13, 0), (CPU, 0)} - {own.device}:
         wishes: dict[str, Any] = {} if CPU in (wanted[0], own.device[0]) else {"stream": 1}
         try:
@@ -184,12 +184,12 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 
 def expect_no_copy(y: Any, device: tuple[int, int], ptr: int, wishes: dict[str, Any]) -> None:
-    """Ask for an array's own memory on another device, which may be refused.
+    """Ask for an array's own memory on another device; the producer may refuse.
 
     Raises
     ------
     UnmetError
-        There is a copy.
+        The producer made a copy.
     """
     try:
         capsule = export(y, dl_device=device, copy=False, **wishes)
@@ -220,7 +220,7 @@ def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     except Exception as refused:
         raise NotApplicableError(f"refused: {refused}") from refused
     seen = on_host(lab, describe(capsule)["capsule"])
-    # What nothing has written differs each time.
+    # Uninitialised memory differs each time.
     told = (
         f"{seen[:12]}" if {late.value, BEFORE, 0.0} & {*seen} else "memory that nothing had written"
     )

@@ -1,4 +1,4 @@
-"""What DLPack requires of the fields of a tensor that say where its items are, and which."""
+"""DLPack's requirements on the tensor fields that describe the items and their places."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def dlpack_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     strides = fields.strides or ()
     told = [step for step, n in zip(strides, view.shape, strict=True) if n > 1]
     items = [step for step, n in zip(view.strides, view.shape, strict=True) if n > 1]
-    # What is taken of an array may be a copy, which has strides of its own.
+    # A view may be a copy, which has strides of its own.
     compact = [step for step, n in zip(view.compact_strides, view.shape, strict=True) if n > 1]
     expect(told in (items, compact), f"strides are {strides} for {case.layout!r}, and not {items}")
     return f"{strides}"

@@ -1,4 +1,4 @@
-"""What DLPack requires of who keeps the memory, and until when."""
+"""DLPack's requirements on who keeps the memory, and how long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .values import by_dlpack, earlier, laid_out, said_or_refused, taken_of, who
 
 
 def asked(x: Any, case: Case) -> Any:
-    """Ask for a capsule as a case says."""
+    """Ask for a capsule by the case's route."""
     return said_or_refused(lambda x, case: export(x, case, stream=1), x, case)
 
 

@@ -1,4 +1,4 @@
-"""What the array API standard requires of the stream that ``__dlpack__`` is asked for."""
+"""The array API standard's requirements on ``__dlpack__``'s stream argument."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         lab.synchronize()
         del capsule, late, kept
     needs(kept_waiting, "what was held back was done before -1 was asked for")
-    # A host that waits does so each time; once, it may have had other things to do.
+    # A producer that waits on the host does so each time. In a single round the host may be slow
+    # for other reasons.
     expect(not all(kept_waiting), "the host waited for the write")
     return "nothing waited"
 

@@ -1,7 +1,7 @@
-"""The doors by which producers give arrays, and what a check of several doors is called with.
+"""The doors of producers: the functions that a check of several doors is called with.
 
-`needs_door` leaves a check without a verdict where an array has no such door, `said` reads what is
-said of an array, `export_of` makes an export, and `hand_over` takes an array in order.
+`needs_door` skips a check if an array lacks the door, `said` reads an array's description,
+`export_of` makes an export, and `hand_over` takes an array in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def by_default(x: Any) -> Any:
 
 
 def tensor_of(x: Any) -> Any:
-    """Take a tensor of the exchange API."""
+    """Take a tensor by the exchange API."""
     return table_of(x).export(x)
 
 
@@ -57,4 +57,4 @@ exchange = Door(
 )
 
 TENSOR = ("dlpack-dtype", "dlpack-shape", "dlpack-strides", "dlpack-values", "dlpack-offset")
-"""What is said of tensors by ``__dlpack__``, too; the same code may be behind the exchange API."""
+"""The exchange API's checks rest on those of ``__dlpack__``: the same code may be behind both."""

@@ -1,4 +1,4 @@
-"""What DLPack's C exchange API requires of the table on a producer's type."""
+"""The requirements of DLPack's C exchange API on a type's table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table = table_of(made(p, lab))
     arrays = [*p.lazy()]
     while arrays:
-        # The last one first, which may be a view of those before it.
+        # The last array first: it may be a view of the arrays before it.
         name, x, _ = arrays.pop()
         exported = None if isinstance(x, Exception) else attempt(_exported_or_null, table, x)
         expect(exported is not NullError, f"the {name} is refused by NULL, as if it were none")
@@ -113,7 +113,7 @@ def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     try:
         mine = said_or_refused(lambda x, _: table.borrow(x), x, case)
     except BufferError as refused:
-        # A borrowed tensor has no flag that says so.
+        # A borrowed tensor has no read-only flag.
         needs(not theirs.readonly, f"read-only memory is not lent: {refused}")
         raise
     for field in ("data", "byte_offset", "shape", "strides", "dtype", "device"):

@@ -1,4 +1,4 @@
-"""What DLPack's C exchange API requires of a table's importing half, and of how it fails."""
+"""The requirements of DLPack's C exchange API on a table's imports, and on its errors."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def exchange_to_object(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 
 IMPORTED = ("newest", "shifted", "copied", "1.9")
-"""The forms in which a table is handed tensors."""
+"""The forms of the tensors that a table must import."""
 
 
 def expect_imported(p: ProducerAdapter, lab: Lab, table: Any, case: Case) -> None:
-    """Give a tensor to a table, and judge the array that it makes.
+    """Give a tensor to a table, and judge the array that the table makes.
 
     Raises
     ------
     UnmetError
-        It has other items, or the tensor is deleted too early, too often or never.
+        The array has other items, or the tensor is deleted too early, too often or never.
     """
     shape, layout = SHAPES[case.layout]
     x = DLPackArray(lab, shape, case.dtype, layout=layout, form=case.form)
@@ -78,29 +78,29 @@ def expect_imported(p: ProducerAdapter, lab: Lab, table: Any, case: Case) -> Non
     lab.synchronize()
     collect()
     if not tensor.deleted:
-        made(p, lab)  # an end may be left to the next allocation
+        made(p, lab)  # the library may call the deleter at the next allocation
     lab.soon(lambda: tensor.deleted > 0)
     expect(tensor.deleted == 1, f"the tensor was deleted {tensor.deleted} times")
 
 
 def first_device(lab: Lab, case: Case) -> contextlib.AbstractContextManager[None]:
-    """Make the first device the current one where the case has another one so."""
+    """Make the first device current, if the case's current device is another one."""
     return lab.on_device(0) if case.around == "another device" else contextlib.nullcontext()
 
 
 def expect_lanes_imported(lab: Lab, table: Any) -> None:
-    """Give a table a tensor of vectors of four items, and judge the array that it makes, if any.
+    """Give a table a tensor of four-item vectors, and judge the array that it makes, if any.
 
     Raises
     ------
     UnmetError
-        It has other items.
+        The array has other items.
     """
     x = DLPackArray(lab, (2, 4), lanes=4)
     try:
         fields = table.export(table.to_object(x.tensor("1.3").hand_out())).fields
     except Exception:
-        return  # refused, or nothing that could be read
+        return  # refused, or the array cannot be read
     shape, strides, lanes = fields.shape or (), fields.strides, fields.dtype[2]
     if lanes > 1:
         right = (shape, lanes, fields.ptr) == ((2,), 4, x.region.ptr)
@@ -111,13 +111,13 @@ def expect_lanes_imported(lab: Lab, table: Any) -> None:
 
 
 def is_inside(lab: Lab, ptr: int, x: DLPackArray) -> bool:
-    """Tell whether an address is in an array's memory: a slice may be a copy."""
+    """Return whether an address is in an array's memory: a slice may be a copy."""
     del lab
     return x.memory.ptr <= ptr < x.memory.ptr + len(x.contents())
 
 
 def part_of(p: ProducerAdapter, y: Any) -> Any:
-    """Take a slice of an imported array, or None where that cannot be."""
+    """Take a slice of an imported array; None if the library cannot."""
     try:
         return p.taken(y, ("index", (slice(1, None),)))
     except Exception:
@@ -159,7 +159,7 @@ CPU_DEVICE = (1, 0)
 
 
 def has_two(lab: Lab) -> bool:
-    """Tell whether a lab has two devices."""
+    """Return whether a lab has two devices."""
     try:
         with lab.on_device(1):
             return True
@@ -168,7 +168,7 @@ def has_two(lab: Lab) -> bool:
 
 
 def _odd(lab: Lab, table: Any, like: Any, **wishes: Any) -> str:
-    """Have a table allocate what it may refuse, by `SetError`."""
+    """Have a table allocate a tensor that it may refuse, by `SetError`."""
     try:
         taken = table.allocate(like, **wishes)
         fields = taken.fields
@@ -197,7 +197,7 @@ def exchange_errors(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     del case
     x = made(p, lab)
     table = table_of(x)
-    # A device, and a type, that no library has.
+    # A device and a type that no library has.
     odd = DLPackArray(lab, device=(63, 0)), DLPackArray(lab, code=99)
     tried: list[tuple[str, Any]] = [
         ("the allocator", lambda: table.allocate(table.export(x), device=(63, 0))),
@@ -205,7 +205,7 @@ def exchange_errors(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         *((f"from_py_object of a {name}", lambda y=y: table.export(y)) for name, y, _ in lazy(p)),
     ]
     if not lab.timed:
-        # A library in C may take any object for its own.
+        # A table in C may take any object for its own.
         tried.append(("from_py_object of an int", lambda: table.export_any(3)))
     told = []
     for name, call in tried:
@@ -225,7 +225,7 @@ def _refused_tensor(table: Any, x: DLPackArray) -> Any:
 
 
 def lazy(p: ProducerAdapter) -> list[tuple[str, Any, Any]]:
-    """List the adapter's arrays that are not computed yet, if it has any."""
+    """List the adapter's lazy arrays, if it has any."""
     try:
         return [one for one in p.lazy() if not isinstance(one[1], Exception)]
     except NotApplicableError:

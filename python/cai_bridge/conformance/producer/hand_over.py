@@ -1,4 +1,4 @@
-"""How a consumer takes an array over in order: by the dict, by a capsule, or by the table."""
+"""How a consumer takes an array in order: by the dict, by a capsule, or by the table."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .arrays import cai_of, export, is_int, table_of
 
 
 class HandOver(Protocol):
-    """Takes an array over on a stream of the kit's, as a protocol has it."""
+    """Takes an array in order on one of the kit's streams, as a protocol prescribes."""
 
     def __call__(self, lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-        """Tell the region, what ordered the stream, and what has to be kept meanwhile."""
+        """Return the region, how the stream was ordered, and objects to keep alive meanwhile."""
 
 
 def by_dict(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-    """Read the dict, and wait for the stream that it names."""
+    """Read the dict, and wait for its stream."""
     del case
     said = describe(cai_of(x))["CAI"]
     expect(said.stream != 0 and said.stream is not False, f"the dict names {said.stream!r}")
@@ -31,7 +31,7 @@ def by_dict(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
 
 
 def by_capsule(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-    """Ask for a capsule on the stream; where no stream is taken, on the default one."""
+    """Ask for a capsule on the stream; if no stream is accepted, on the default stream."""
     asked = f"asked for {lab.called(mine)}"
     stream = None if case.asked == "None" else mine
     try:
@@ -39,7 +39,7 @@ def by_capsule(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, An
     except (NotApplicableError, UnmetError):
         raise
     except Exception as refused:
-        # Streams other than None are optional.
+        # Producers need not accept any stream except None.
         try:
             capsule = export(x, case, stream=None)
         except (BufferError, TypeError) as also:
@@ -50,7 +50,7 @@ def by_capsule(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, An
 
 
 def by_bare_call(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
-    """Ask for a capsule and name no stream, which is the same as to name the default one."""
+    """Ask for a capsule without a stream, which means the default stream."""
     try:
         capsule = export(x, case)
     except BufferError as refused:

@@ -1,4 +1,4 @@
-"""What all doors require of a producer that says where an array's items are."""
+"""The requirements of all doors on how a producer describes an array's items."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .doors import TENSOR, ExportOf, NeedsDoor, cai, dlpack, exchange
 from .values import Reads, expect_values, lazy_values
 
 _ALSO = {"values": (), "offset": ("values",), "reversed": ("values", "offset")}
-"""What else a requirement of some layouts rests on."""
+"""Further requirements that a requirement about certain layouts rests on."""
 
 _FIELDS = {"cai": ("typestr", "data", "shape"), "dlpack": ("dtype", "shape")}
 
 
 def _of_layouts(door: Door, name: str) -> Callable[[Check], Check]:
-    """Make a function the check of what is required of some layouts by a door."""
+    """Register a function as the check of requirements about certain layouts, for a door."""
     return door(name, rests_on=(*_ALSO[name], "strides", *_FIELDS[door.name]))
 
 
@@ -43,7 +43,7 @@ def gives_values(  # noqa: PLR0917
 
 
 BIG = 2**31 + 3
-"""How many items an axis has that costs no memory: one item, repeated."""
+"""The number of items on an axis that takes no memory: one item, repeated."""
 
 
 @exchange("extents", rests_on=("table",))

@@ -1,4 +1,4 @@
-"""What all doors require of a producer while work is pending on its arrays."""
+"""The requirements of all doors on a producer while work is pending on its arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PENDING = {
     ),
     "exchange": ("table", "values", "two-exports", *TENSOR, "stream"),
 }
-"""What it takes to read an array in order, by door."""
+"""The requirements that reading an array in order rests on, by door."""
 
 
 @exchange("pending-on-two", rests_on=(*PENDING["exchange"], "pending-elsewhere"))

@@ -1,4 +1,4 @@
-"""Work that is pending on a producer's array, in every way, and what a consumer then sees."""
+"""Pending work on a producer's array, in every way, and what a consumer then sees."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .values import end
 
 
 def laid_pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
-    """Make an array of a case's layout with the case's work on it, held back.
+    """Make an array of the case's layout with the case's work on it, held back.
 
-    Its stream that is to be current at the hand-over is told.
+    `Late.current` is the stream to make current at the hand-over.
     """
     own = case.stream in DEFAULTS and case.thread != "none"
     needs(not own, OWN_DEFAULT)
@@ -80,7 +80,7 @@ def _on_three(p: ProducerAdapter, lab: Lab, value: float) -> Late:
 
 
 def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
-    """Queue a write on a stream, or on the default one without any being made current."""
+    """Queue a write on a stream; or on the default stream, with no stream made current."""
     stream = p.stream()
     if stream is None:
         raise missing(p, "stream()")
@@ -92,7 +92,7 @@ def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
     shape = LAYOUTS[case.layout][0]
     array, words = p.make(shape, "float32"), math.prod(shape)
     if lab.timed:
-        # What has to be compiled for it would take longer than the hold lasts.
+        # This compiles the fill, which may take longer than the hold lasts.
         p.fill(array, BEFORE)
     early = None
     if case.through == "its base, later":
@@ -116,7 +116,7 @@ def _write(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
 
 
 def _fill(p: ProducerAdapter, x: Any, value: float, case: Case) -> None:
-    """Write an array, unless a read-only one that was made of it has made it so as well."""
+    """Write to an array, unless a read-only view of it has made it read-only, too."""
     try:
         p.fill(x, value)
     except Exception as error:
@@ -126,7 +126,7 @@ def _fill(p: ProducerAdapter, x: Any, value: float, case: Case) -> None:
 
 
 def _through(p: ProducerAdapter, base: Any, case: Case) -> Any:
-    """Give the array that work is queued through: that which is written, or a view of it."""
+    """Return the array that work is queued through: the base, or a view of it."""
     if case.through != "another view":
         return base
     return _slice_of(p, base, len(LAYOUTS[case.layout][0]))
@@ -143,7 +143,7 @@ def _needs_sharing(view: Any, base: Any, words: int) -> None:
 
 
 def _at_hand(p: ProducerAdapter, late: Late, case: Case) -> Any:
-    """Give the array that is handed over, as it is by now."""
+    """Return the array to hand over now."""
     if late.early is not None:
         return p.renewed(late.early)
     return _view(p, p.renewed(late.base) if case.work != "a write" else late.base, case)
@@ -154,7 +154,7 @@ DEFAULTS = ("default", "per-thread")
 
 
 def _per_thread(p: ProducerAdapter, lab: Lab) -> Any:
-    """Give the per-thread default stream, if the library can work on it by a stream object."""
+    """Return the per-thread default stream, if the library can work on it by a stream object."""
     stream, x = lab.per_thread(), p.make((1,), "float32")
     try:
         with p.on(stream):
@@ -166,7 +166,7 @@ def _per_thread(p: ProducerAdapter, lab: Lab) -> Any:
 
 
 def _view(p: ProducerAdapter, x: Any, case: Case) -> Any:
-    """Take a case's layout of an array, read-only if the case says so."""
+    """Take the case's layout of an array, read-only if the case says so."""
     if case.flag == "read-only":
         x = p.readonly(x)
     for step in LAYOUTS[case.layout][1]:
@@ -175,9 +175,9 @@ def _view(p: ProducerAdapter, x: Any, case: Case) -> Any:
 
 
 def _move(p: ProducerAdapter, lab: Lab, late: Late) -> None:
-    """Go on on another stream of the library's, which the user has made wait for the first.
+    """Continue on another stream of the library, which the user has made wait for the first.
 
-    What comes there is held back in place of what went before: to wait for that does not do.
+    The hold moves to the new stream's work, so waiting for the first stream is not enough.
     """
     other = p.stream()
     needs(other is not None and late.stream is not None, "the library's streams have no names")
@@ -197,7 +197,7 @@ def _write_again(p: ProducerAdapter, late: Late, case: Case, more: float) -> Non
 
 
 def _write_on_each(p: ProducerAdapter, lab: Lab, late: Late, case: Case, more: float) -> None:
-    """Write each part of an array again on its stream, one of which is held back."""
+    """Write to each part of an array again on its stream, with one stream held back."""
     late.value += more
     words, held = lab.items // 2, lab.turn(len(late.keep))
     late.hold.release()
@@ -211,11 +211,11 @@ def _write_on_each(p: ProducerAdapter, lab: Lab, late: Late, case: Case, more: f
 
 OWN_DEFAULT = "the default stream of a library may be each thread's own"
 STREAMS = {"None": 1, "1": 1, "2": 2}
-"""The streams that are asked for, by the value of `asked`, where these are no handles."""
+"""The requested streams that are not handles, by the value of `asked`."""
 
 
 def _asked_stream(lab: Lab, late: Late, case: Case) -> tuple[int, Any]:
-    """Tell the handle of the stream that is asked for, and what keeps it."""
+    """Return the handle of the requested stream, and an object that keeps it alive."""
     own = case.asked == "2" and case.thread == "the hand-over"
     needs(not own, "each thread has a per-thread default stream of its own")
     if case.asked in STREAMS:
@@ -225,7 +225,7 @@ def _asked_stream(lab: Lab, late: Late, case: Case) -> tuple[int, Any]:
 
 
 def expect_ordered(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver) -> str:
-    """Take an array over while work is pending on it, read it, and judge.
+    """Take an array while work is pending on it, read it, and judge.
 
     Raises
     ------
@@ -246,17 +246,17 @@ def expect_ordered(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver
 
         region, told, keep = elsewhere(lab, case, "the hand-over", taken)
         seen = lab.expect_read(mine, region, late, told)
-        del keep, kept, late, named, taken  # to free them may wait for what comes next
+        del keep, kept, late, named, taken  # freeing them later may wait for the next round's work
     return seen
 
 
 def _before(  # noqa: PLR0917
     p: ProducerAdapter, lab: Lab, late: Late, case: Case, hand_over: HandOver, mine: int
 ) -> Any:
-    """Do what comes before the hand-over, as the case's moment says."""
+    """Do what the case's moment puts before the hand-over."""
     plain, other = case.but(asked="a foreign one"), lab.stream()
     if case.route == "copy=True":
-        # A copy may be freed by the host, for which it would have to be waited for.
+        # Freeing a copy may make the host wait for the device.
         plain = plain.but(route="max_version 1.3")
     with p.entered(late.current):
         if case.moment == "again":
@@ -281,7 +281,7 @@ def _before(  # noqa: PLR0917
 
 
 def _hand_over_otherwise(lab: Lab, x: Any, stream: int, own: HandOver) -> None:
-    """Hand an array over by the doors that are not judged, whatever comes of it."""
+    """Hand an array over by the other doors, and ignore the outcome."""
     done = 0
     for door in {by_dict, by_capsule, by_table} - {by_capsule if own is by_bare_call else own}:
         with contextlib.suppress(Exception):
@@ -291,7 +291,7 @@ def _hand_over_otherwise(lab: Lab, x: Any, stream: int, own: HandOver) -> None:
 
 
 def _between(p: ProducerAdapter, lab: Lab, late: Late, case: Case, ptr: int) -> None:
-    """Go on writing after an array was handed over."""
+    """Keep writing after an array was handed over."""
     begin, words = place_of_items(late.base), max(lab.items * 3, 64)
     shared = begin <= ptr < begin + 4 * words
     needs(shared, "slices of the arrays are copies, which later writes do not reach")
@@ -309,17 +309,17 @@ def _between(p: ProducerAdapter, lab: Lab, late: Late, case: Case, ptr: int) -> 
 
 
 def _read_through(p: ProducerAdapter, x: Any, case: Case) -> Any:
-    """Give the array that is read: that which is handed over, or a view of it."""
+    """Return the array to read: the array that is handed over, or a view of it."""
     return x if case.through == "its base" else _slice_of(p, x, len(view_of(case.layout).shape))
 
 
 def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandOver) -> str:
-    """Take an array over while the library still reads it, write it, and judge what was read.
+    """Take an array while the library still reads it, write to it, and judge the read.
 
     Raises
     ------
     UnmetError
-        Nothing orders the two, or the library read what was written behind it.
+        Nothing orders the two, or the library read the consumer's values.
     """
     needs(not p.immutable, "the library's arrays are never written, by consumers neither")
     own = case.stream == "default" and case.thread != "none"
@@ -338,7 +338,7 @@ def expect_read_first(p: ProducerAdapter, lab: Lab, case: Case, hand_over: HandO
 
         def read(late: Late = late) -> Any:
             with p.entered(late.stream):
-                # A slice that is a copy is kept: to free it may be its user's to wait for.
+                # Keep a slice that is a copy: its user may have to wait before freeing it.
                 source = _read_through(p, late.array, case)
                 late.keep, copied = (late.keep, source), p.copy(source)
                 late.array = p.renewed(late.array)

@@ -1,4 +1,4 @@
-"""Items of a producer's arrays in every layout: what a protocol says, and what is there."""
+"""Items of a producer's arrays in every layout: what a protocol describes, and the real items."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ PLAIN = Case()
 
 
 class Reads(Protocol):
-    """Reads what a protocol says of an array, asked as a case says."""
+    """Reads an array's description by a protocol, asked for by the case's route."""
 
     def __call__(self, x: Any, case: Case = PLAIN) -> Said:
-        """Read it."""
+        """Read the description."""
 
 
 def by_cai(x: Any, case: Case = PLAIN) -> Said:
-    """Read what an array's dict says."""
+    """Read an array's dict."""
     del case
     return describe(cai_of(x))["CAI"]
 
 
 def by_dlpack(x: Any, case: Case = PLAIN) -> Said:
-    """Read what the tensor of a capsule says."""
+    """Read the tensor of a capsule."""
     return describe(export(x, case, stream=1))["capsule"]
 
 
 def by_exchange(x: Any, case: Case = PLAIN) -> Said:
-    """Read what a tensor of the exchange API says."""
+    """Read a tensor of the exchange API."""
     del case
     table_of(x)
     return describe(x)["exchange API"]
 
 
 def by_loan(x: Any, case: Case = PLAIN) -> Said:
-    """Read what a borrowed tensor of the exchange API says."""
+    """Read a borrowed tensor of the exchange API."""
     del case
     return said_by_tensor("the borrowed tensor", table_of(x).borrow(x))
 
 
 def whole_of(p: ProducerAdapter, lab: Lab, case: Case) -> Any:
-    """Make the array that a case's layout is taken of."""
+    """Make the array that the case's layout is taken from."""
     return made(p, lab, LAYOUTS[case.layout][0], case.dtype)
 
 
 def taken_of(p: ProducerAdapter, lab: Lab, x: Any, case: Case) -> tuple[Any, View]:
-    """Take a case's layout of an array, read-only if the case says so; tell where its items are."""
+    """Take the case's layout of an array, read-only if the case says so; return also its view."""
     shape, steps = LAYOUTS[case.layout]
     if case.flag == "read-only":
         x = p.readonly(x)
@@ -75,25 +75,25 @@ def taken_of(p: ProducerAdapter, lab: Lab, x: Any, case: Case) -> tuple[Any, Vie
 
 
 def laid_out(p: ProducerAdapter, lab: Lab, case: Case) -> Any:
-    """Make an array of a case's layout and type."""
+    """Make an array of the case's layout and type."""
     return taken_of(p, lab, whole_of(p, lab, case), case)[0]
 
 
 def is_copy(case: Case, ptr: int, base: int) -> bool:
-    """Tell whether what was taken of an array at `base` is elsewhere than in its memory."""
+    """Return whether a view of the array at `base` is a copy outside its memory."""
     size = math.prod(LAYOUTS[case.layout][0]) * dtype_named(case.dtype).itemsize
     return not base <= ptr < base + size
 
 
 def numbers(case: Case, places: list[int]) -> list[Any]:
-    """Tell the numbers that the kit writes at places of an array."""
+    """Return the numbers that the kit writes at places of an array."""
     if case.dtype == "bool":
         return [place % 2 == 1 for place in places]
     return [place + 1 for place in places]
 
 
 def region_in(lab: Lab, said: Said, case: Case) -> Region:
-    """Make a region of what is said, of the case's type: not each typestr tells which it is."""
+    """Make a region from a description, with the case's type: some typestrs do not name it."""
     region = lab.region(said)
     size = dtype_named(case.dtype).itemsize
     expect(region.itemsize == size, f"items of {case.dtype} have {region.itemsize} bytes")
@@ -101,7 +101,7 @@ def region_in(lab: Lab, said: Said, case: Case) -> Region:
 
 
 def earlier(case: Case, x: Any, export_of: Callable[..., Any], *given: Any) -> Any:
-    """Do what comes before an export, as a case's moment says; return what has to be kept."""
+    """Do what the case's moment puts before an export; return objects to keep alive."""
     if case.moment == "again":
         return said_or_refused(lambda x, _: export_of(x, *given), x, case)
     if case.moment == "after an end":
@@ -113,7 +113,7 @@ def earlier(case: Case, x: Any, export_of: Callable[..., Any], *given: Any) -> A
 
 
 def end(held: Any) -> None:
-    """Take a tensor over, if it is one, and call its deleter at once."""
+    """Take a tensor over, if `held` is one, and call its deleter at once."""
     if held is not None and not isinstance(held, dict):
         taken = held if hasattr(held, "delete") else take(held)
         taken.delete()
@@ -121,7 +121,7 @@ def end(held: Any) -> None:
 
 
 def dict_or_refused(x: Any, case: Case) -> Any:
-    """Read the dict of an array, behind what a case has come before; some cases may be refused."""
+    """Read the dict of an array, after the case's moment; the producer may refuse some cases."""
     kept = earlier(case, x, cai_of)
     entries = said_or_refused(lambda x, _: cai_of(x), x, case)
     del kept
@@ -129,7 +129,7 @@ def dict_or_refused(x: Any, case: Case) -> Any:
 
 
 def may_refuse(case: Case) -> bool:
-    """Tell whether an array of a case may be refused: by its type, its layout, or as read-only."""
+    """Return whether an array of a case may be refused: for its type, layout or read-only flag."""
     return (
         case.dtype != PLAIN.dtype
         or may_be_refused(case.layout)
@@ -139,12 +139,12 @@ def may_refuse(case: Case) -> bool:
 
 
 def said_or_refused(door: Callable[[Any, Case], T], y: Any, case: Case) -> T:
-    """Ask for an array's description, which some cases may be refused.
+    """Ask for an array's description, which the producer may refuse for some cases.
 
     Raises
     ------
     NotApplicableError
-        It was refused.
+        The producer refused.
     """
     try:
         said = door(y, case)
@@ -167,12 +167,12 @@ def expect_values(
     door: Reads,
     export_of: Callable[[Any], Any] = lambda _: None,
 ) -> str:
-    """Read an array as a protocol says, and judge by what the kit wrote.
+    """Read an array as a protocol describes it, and compare with the values that the kit wrote.
 
     Raises
     ------
     UnmetError
-        Other items are read, or the region reaches beyond the array's memory.
+        The items differ, or the region reaches beyond the array's memory.
     """
     x = whole_of(p, lab, case)
     base = region_in(lab, said_or_refused(door, x, Case(dtype=case.dtype)), case)
@@ -194,7 +194,7 @@ def expect_values(
 
 
 def items(lab: Lab, part: Region, whole: Region) -> list[Any]:
-    """Read items; what begins in the array's memory, or ends there, must not reach beyond."""
+    """Read items. A region that begins or ends in the array's memory must not reach beyond it."""
     if not part.size:
         return []
     (begin, end), (low, high) = _reach(whole), _reach(part)
@@ -207,18 +207,18 @@ def items(lab: Lab, part: Region, whole: Region) -> list[Any]:
 
 
 def _reach(region: Region) -> tuple[int, int]:
-    """Tell the first byte of a region, and the one behind the last."""
+    """Return the first byte of a region, and the byte after the last."""
     spans = region.spans()
     return min(ptr for ptr, _ in spans), max(ptr + length for ptr, length in spans)
 
 
 def lazy_values(p: ProducerAdapter, lab: Lab, case: Case, door: Reads) -> str:
-    """Export arrays with recorded operations, and judge by their values.
+    """Export arrays with recorded operations, and judge the values.
 
     Raises
     ------
     UnmetError
-        Others are read, and nothing was refused.
+        The values differ, and nothing was refused.
     """
     told = []
     for name, array, values in p.lazy():

@@ -1,4 +1,4 @@
-"""What each protocol says of an array, side by side."""
+"""Shows what each protocol says about an array, side by side."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _SPOKEN = (DUNDER, "__dlpack__", "__dlpack_c_exchange_api__")
 
 @dataclass(frozen=True)
 class Description:
-    """What each protocol of an object says of it; made by `describe`.
+    """What an object says about itself by each protocol; `describe` makes it.
 
-    ``description["CAI"]`` is what one door says, and ``"CAI" in description`` tells whether the
-    object has that door. ``print(description)`` shows a table with a column for each door.
+    ``description["CAI"]`` is the `Said` of one door, and ``"CAI" in description`` tells whether the
+    object has this door. ``print(description)`` shows a table with one column for each door.
 
     Attributes
     ----------
     kind : str
         The name of the object's type.
     said : tuple of Said
-        What the object says, one `Said` for each of its doors: ``"CAI"``, ``"exchange API"``,
-        ``"__dlpack__"``; or ``"capsule"`` for a bare capsule.
+        One `Said` for each of the object's doors: ``"CAI"``, ``"exchange API"``, ``"__dlpack__"``;
+        or ``"capsule"`` for a bare capsule.
     """
 
     kind: str
@@ -86,7 +86,8 @@ def cell(name: str, value: object) -> str:
 def _cell(said: Said, name: str) -> str:
     value = getattr(said, name)
     if name == "stream" and value is None and said.door == DOOR and not said.error:
-        # None in a dict says that nothing is pending; in the other protocols it says nothing.
+        # In a CAI dict None states that nothing is pending; in the other protocols it states
+        # nothing.
         return "None"
     return cell(name, value)
 
@@ -99,20 +100,20 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def describe(x: object) -> Description:
-    """Tell what each protocol says of an object, field by field in one form.
+    """Return what each protocol says about an object, field by field, in one form.
 
-    Nothing of the object is kept, and it stays as it was, as far as the protocols allow:
+    The object is not kept, and stays unchanged as far as the protocols allow:
 
     - ``__cuda_array_interface__`` is read once.
     - By the exchange API a managed tensor is exported, read, and deleted at once, since a borrowed
-      tensor has neither version nor flags. The API has no argument for an order, so producers order
-      what their own current work stream needs, and nothing else.
-    - ``__dlpack__`` is asked with ``stream=-1``. A producer that refuses -1 is asked with 1, and
-      makes the legacy default stream wait for what is pending. For an array of the CPU the stream
-      is None. The capsule is read, not consumed, and dropped.
+      tensor has neither version nor flags. The API takes no stream, so a producer orders only its
+      own current work stream.
+    - ``__dlpack__`` is called with ``stream=-1``. A producer that refuses -1 is called with 1, and
+      makes the legacy default stream wait for pending work. For a CPU array the stream is None. The
+      capsule is read, not consumed, and dropped.
     - A capsule is read, and stays usable.
 
-    A view of `cai_bridge` also orders what it orders at the end of each export.
+    A view of `cai_bridge` also makes the waits that it makes at the end of each export.
 
     Parameters
     ----------
@@ -120,13 +121,13 @@ def describe(x: object) -> Description:
         An array with ``__cuda_array_interface__``, ``__dlpack__`` or a type with
         ``__dlpack_c_exchange_api__``, in any mix; or a dict of the CUDA Array Interface; or a
         capsule. An attribute that raises `AttributeError`, or is None, counts as absent, and so
-        does a table that has no major version 1.
+        does a table without major version 1.
 
     Returns
     -------
     Description
-        A `Said` for each door. What a producer raises is in its ``error``, and what is malformed
-        in its ``problems``: neither raises here.
+        One `Said` for each door. A producer's exception is in its ``error``, and malformed fields
+        are in its ``problems``. Neither is raised here.
 
     Raises
     ------

@@ -93,7 +93,7 @@ def read_capsule(capsule: object) -> TensorFields:
 
 
 class Taken:
-    """A managed tensor that a producer gave away, as its consumer has it.
+    """A managed tensor that its consumer owns.
 
     `delete` deletes the tensor; else it is deleted when this object is destroyed.
 
@@ -115,7 +115,7 @@ class Taken:
 
     @property
     def fields(self) -> TensorFields:
-        """What the structure says. The name is that of its capsule.
+        """The structure's fields, with the name of its capsule.
 
         Raises
         ------

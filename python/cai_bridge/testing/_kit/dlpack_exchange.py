@@ -28,7 +28,7 @@ class SilentError(ValueError):
 
 
 class NullError(ValueError):
-    """A function of a table returned NULL, and said that it had not failed."""
+    """A function of a table returned NULL, and reported success."""
 
 
 class DLPackExchangeAPI(ctypes.Structure):
@@ -91,7 +91,7 @@ class ExchangeTable:
 
     @property
     def can_borrow(self) -> bool:
-        """Whether the table has the one entry that may be NULL."""
+        """Whether the table can lend tensors; this is the only entry that may be NULL."""
         return bool(self.struct.dltensor_from_py_object_no_sync)
 
     def borrow(self, x: Any) -> TensorFields:
@@ -102,7 +102,7 @@ class ExchangeTable:
         return fields_of(self.lend(x))
 
     def lend(self, x: Any) -> DLTensor:
-        """Have ``dltensor_from_py_object_no_sync`` lend a tensor, and read nothing of it."""
+        """Have ``dltensor_from_py_object_no_sync`` lend a tensor, without reading it."""
         out = DLTensor()
         self._call("dltensor_from_py_object_no_sync", _BORROW, self._own(x), ctypes.byref(out))
         return out
@@ -120,7 +120,7 @@ class ExchangeTable:
         return Taken(DLManagedTensorVersioned.from_address(out.value))
 
     def to_object(self, address: int) -> Any:
-        """Have ``managed_tensor_to_py_object_no_sync`` take a tensor over, and return the array."""
+        """Pass a tensor to ``managed_tensor_to_py_object_no_sync``, and return the array."""
         entry, out = "managed_tensor_to_py_object_no_sync", c_void_p()
         self._call(entry, _IMPORT, address, ctypes.byref(out))
         if out.value is None:
@@ -166,7 +166,8 @@ class ExchangeTable:
         The C API calls the default stream 0; the array API and CAI call it 1.
         """
         entry, out = "current_work_stream", c_void_p()
-        # Its own address is no stream. If it is still there after the call, nothing was written.
+        # Start with an address that is no stream. If it is unchanged after the call, the function
+        # wrote nothing.
         out.value = ctypes.addressof(out)
         self._call(entry, _STREAM, device_type, device_id, ctypes.byref(out))
         if out.value == ctypes.addressof(out):

@@ -16,17 +16,17 @@ from .dlpack_structures import (
 
 @dataclass(frozen=True)
 class TensorFields:
-    """What a DLPack structure says, field by field.
+    """The fields of a DLPack structure.
 
     Attributes
     ----------
     name : str or None
         The name of its capsule; None for a tensor without a capsule.
     version : tuple of int or None
-        ``(major, minor)``; None where the form has no version.
+        ``(major, minor)``; None if the form has no version.
     flags : int or None
-        The bits of `READ_ONLY`, `IS_COPIED` and `IS_SUBBYTE_TYPE_PADDED`; None where the form has
-        no flags.
+        The bits of `READ_ONLY`, `IS_COPIED` and `IS_SUBBYTE_TYPE_PADDED`; None if the form has no
+        flags.
     data : int
         The address in ``data``; 0 for NULL. The first item is at `ptr`.
     device : tuple of int
@@ -64,7 +64,7 @@ class TensorFields:
 
     @property
     def readonly(self) -> bool | None:
-        """Whether the memory is read-only; None where the form cannot say."""
+        """Whether the memory is read-only; None if the form has no such flag."""
         return None if self.flags is None else bool(self.flags & READ_ONLY)
 
 

@@ -1,4 +1,4 @@
-"""Managed tensors made by hand, in which every field can be anything."""
+"""Managed tensors made by hand, with any value in any field."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _leak() -> None:
 
 
 class ManagedTensor:
-    """A managed tensor made by hand. Every field may be anything.
+    """A managed tensor made by hand, with any value in any field.
 
     Once handed out, the tensor and its `owner` live until its deleter is called, from any thread
     and perhaps without the interpreter's lock. A tensor that is not deleted by the end of the
@@ -159,7 +159,7 @@ class ManagedTensor:
         return ctypes.addressof(self.struct)
 
     def hand_out(self) -> int:
-        """Give the structure away, and return its address. The caller must delete the tensor."""
+        """Return the structure away, and return its address. The caller must delete the tensor."""
         if self.handed_out:
             raise ValueError("tensor: got one that was handed out; allowed: one owner each")
         self.handed_out = True

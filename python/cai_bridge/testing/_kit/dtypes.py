@@ -30,18 +30,18 @@ _TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])(?:0+(?=[1-9]))?([0-9]{0,9})(\[
 
 
 def dlpack_name(code: int, bits: int) -> str | None:
-    """Name the type of DLPack's ``(code, bits)``; None where DLPack 1.3 has none."""
+    """Return the name of DLPack's type ``(code, bits)``; None if DLPack 1.3 has no such type."""
     counted = f"{_COUNTED[code]}{bits}" if code in _COUNTED and bits else None
     return _NAMED.get((code, bits), counted)
 
 
 def typestr_of(name: str | None) -> str | None:
-    """Return the typestr of a named type; None where CAI has none for the type."""
+    """Return the typestr of a named type; None if CAI has no typestr for it."""
     return DTYPES[name].typestr if name in DTYPES else None
 
 
 def typestr_size(typestr: str) -> int | None:
-    """Return the size of an item in bytes; None where the text is no typestr."""
+    """Return the size of an item in bytes; None if the text is no typestr."""
     found = _TYPESTR.fullmatch(typestr)
     if found is None:
         return None
@@ -54,7 +54,7 @@ def typestr_size(typestr: str) -> int | None:
 
 
 def is_opaque(typestr: str) -> bool:
-    """Tell whether a typestr does not say which type of its size it means."""
+    """Return whether several types of the same size share this typestr."""
     found = _TYPESTR.fullmatch(typestr)
     if found is None or found[4]:
         return False
@@ -70,14 +70,14 @@ def typestr_name(typestr: str, dtype: object = None) -> str:
     Parameters
     ----------
     typestr : str
-        What a dict says.
+        The dict's typestr.
     dtype : object
-        The array's own ``dtype``, which says what ``<V2`` and ``|V1`` are.
+        The array's own ``dtype``, which names the type behind ``<V2`` and ``|V1``.
 
     Returns
     -------
     str
-        The type's name, or the typestr itself where nothing names the type.
+        The type's name, or the typestr itself if nothing names the type.
     """
     if is_opaque(typestr):
         named = str(getattr(dtype, "name", dtype)).rpartition(".")[2]

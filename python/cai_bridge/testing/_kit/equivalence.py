@@ -1,4 +1,4 @@
-"""Compare what the protocols say of an array."""
+"""Compares what the protocols say about an array."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _waits(said: Said) -> bool:
 
 
 def _streams(doors: list[Door]) -> Iterator[Difference]:
-    """Find a door that does not say whether work is pending, where another door does.
+    """Find a door that does not say whether work is pending, if another door does.
 
     Different streams are no contradiction: the producer may have ordered one after the other before
     it named a stream. A stream beside None is no contradiction either: the stream says where work
@@ -216,7 +216,7 @@ _ALONE: Any = object()
 
 
 def assert_equivalent(a: object, b: object = _ALONE, *, ignore: Collection[str] = ()) -> None:
-    """Assert that an array's protocols say the same of it, or that two objects are one array.
+    """Assert that an array's protocols agree, or that two objects are the same array.
 
     Every door is compared with the first door that says the field. A door that cannot say a field
     contradicts nothing: CAI cannot say the device, nor a legacy capsule whether it is read-only.

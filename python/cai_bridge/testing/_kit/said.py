@@ -1,4 +1,4 @@
-"""What one protocol says of an array, in a form that is the same for all protocols."""
+"""What one protocol says about an array, in one form for all protocols."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Said:
         was asked for. ``"unsaid"`` if the door does not say it, as CAI before version 3. For the
         exchange API, the producer's current work stream.
     masked : bool
-        Whether a mask of CAI says that some items are not valid.
+        Whether CAI's mask marks some items as invalid.
     error : str or None
         Why the door could not be read at all: the type and the message of the exception.
     problems : tuple of str
-        What is malformed: the field, what was found, and what is allowed.
+        The malformed fields, each with the value found and the values allowed.
     notes : tuple of str
         Further remarks, such as how a producer was asked.
     """
@@ -81,7 +81,7 @@ class Said:
 
 
 def malformed(field: str, got: str, allowed: str) -> str:
-    """Say what is wrong with a field, as the package's exceptions say it."""
+    """Describe a malformed field in the words of the package's exceptions."""
     return f"{field}: got {got}; allowed: {allowed}"
 
 

@@ -1,4 +1,4 @@
-"""What a dict of the CUDA Array Interface says, and what is wrong with it.
+"""Reads a dict of the CUDA Array Interface, and finds what is wrong with it.
 
 The rules are those of "CUDA Array Interface (Version 3)", section "Python Interface Specification".
 """
@@ -39,10 +39,10 @@ class _Entries:
         self.problems.append(malformed(field, got, allowed))
 
     def integer(self, field: str, value: Any, allowed: str) -> int | None:
-        """Read an integer. One of NumPy's is accepted; True is not."""
+        """Read an integer. NumPy's integers are accepted; True is not."""
         try:
             number = int(operator.index(value))
-        except Exception:  # it may be of any class
+        except Exception:  # the value may be of any class
             self.refuse(field, value, allowed)
             return None
         if isinstance(value, bool):

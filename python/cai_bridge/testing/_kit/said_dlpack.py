@@ -1,7 +1,6 @@
-"""What an array says by DLPack: by its method, by its type's table, and in a capsule.
+"""Reads what an array says by DLPack: by its method, by its type's table, and in a capsule.
 
-Producers are asked for as little as the protocols allow: an export is read and given back at once,
-and no stream is ordered.
+An export is read and given back at once, and no stream is ordered.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def said_by_tensor(
     problems: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Said:
-    """Bring what a tensor says into the common form."""
+    """Convert a tensor's fields to the common form."""
     code, bits, lanes = fields.dtype
     name = dlpack_name(code, bits)
     shape, strides, itemsize, layout_notes = _layout(fields)
@@ -42,7 +41,7 @@ def said_by_tensor(
         ptr=fields.ptr,
         shape=shape,
         strides=strides,
-        # Other libraries have a type of its own for some lanes of a type narrower than a byte.
+        # Some libraries have types of their own for several lanes of a type narrower than a byte.
         dtype=f"{name}_x{lanes}" if name and bits % 8 and lanes > 1 else name,
         typestr=typestr_of(name),
         itemsize=itemsize,
@@ -83,7 +82,7 @@ def _layout(
 
 
 def _problems(fields: TensorFields, name: str | None) -> list[str]:
-    """List what is malformed in a tensor, by dlpack.h 1.3."""
+    """List the malformed fields of a tensor, by dlpack.h 1.3."""
     shape, problems = fields.shape, []
     if not 0 <= fields.ndim <= MAX_NDIM:
         problems.append(malformed("ndim", str(fields.ndim), f"0 to {MAX_NDIM}"))
@@ -113,7 +112,7 @@ def _device(x: Any) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
     try:
         kind, index = answer
         return (int(kind), int(index)), ()
-    except Exception:  # nor need it be what it should
+    except Exception:  # the answer may be of any type
         return None, (malformed("__dlpack_device__", shown(answer), allowed),)
 
 
@@ -122,7 +121,7 @@ class _RefusedError(Exception):
 
 
 def _ask(method: Callable[..., Any], *, cpu: bool) -> tuple[Any, str]:
-    """Ask for a capsule, and tell how. Older producers take fewer arguments."""
+    """Ask for a capsule, and describe the call. Older producers take fewer arguments."""
     refusal, arguments = "", False
     # For the CPU the array API allows None as the only stream.
     for stream in (None,) if cpu else (-1, 1):
@@ -157,7 +156,7 @@ _HOW = {
 
 
 def said_by_method(x: Any) -> Said | None:
-    """Read what ``__dlpack__`` says; None if the object has no such method."""
+    """Read the tensor of ``__dlpack__``; None if the object has no such method."""
     try:
         method = getattr(x, "__dlpack__", None)
         if method is None:
@@ -199,7 +198,7 @@ def said_by_capsule(
 
 
 def said_by_table(x: Any) -> Said | None:
-    """Read what the exchange API says; None if the type has no table of major version 1."""
+    """Read the tensor of the exchange API; None if the type has no table of major version 1."""
     version = None
     try:
         table = exchange_table(type(x))
