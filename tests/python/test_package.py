@@ -320,6 +320,6 @@ def test_the_examples_of_the_docs_hold():
     import doctest
     from importlib import import_module
 
-    for name in ("_share", "_trace", "testing._cuda"):
+    for name in ("_share.sender", "_trace", "testing._cuda"):
         failed, tried = doctest.testmod(import_module(f"cai_bridge.{name}"))
         assert (failed, tried > 0) == (0, True), name

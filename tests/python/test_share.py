@@ -58,8 +58,8 @@ def order_back(sender: Peer, receiver: Peer) -> None:
     sender("s = cuda.stream(); x = cuda.array([1.0, 2.0], stream=s); cuda.synchronize()")
     handle = sender("cb.share(x, stream=s)")
     receiver(
-        "gate, close = threading.Event(), _share._End.close\n"
-        "_share._End.close = lambda self: (gate.wait(5), close(self))"
+        "gate, close = threading.Event(), _share.receiver._End.close\n"
+        "_share.receiver._End.close = lambda self: (gate.wait(5), close(self))"
     )
     receiver(f"v = cb.open_shared({handle!r}); seen = read(v); del v; gc.collect()")
     sender("s.fill(x, 9.0); t = threading.Thread(target=cuda.synchronize); t.start()")
@@ -68,7 +68,7 @@ def order_back(sender: Peer, receiver: Peer) -> None:
         receiver("cuda.synchronize()")
         assert receiver("seen.value") == [1.0, 2.0]
     finally:
-        receiver("gate.set(); _share._End.close = close; del seen")
+        receiver("gate.set(); _share.receiver._End.close = close; del seen")
         sender("t.join(); del x")
 
 
@@ -77,7 +77,7 @@ def kept_until_closed(sender: Peer, receiver: Peer) -> None:
     handle = sender("_, h = share()") or sender("h")
     receiver(f"v = cb.open_shared({handle!r})")
     assert sender("gc.collect() and 0 or cuda._session.bytes_in_use") == 8
-    receiver("gpu = next(iter(_share._gpus.values())); gpu.lock.acquire()")
+    receiver("gpu = next(iter(_share.gpu.GPUS.values())); gpu.lock.acquire()")
     try:
         receiver("del v")
         time.sleep(0.05)
@@ -115,7 +115,9 @@ def kept_by_a_process_that_lives(sender: Peer, receiver: Peer) -> None:
     """A connection that ends gives nothing back before its process ends."""
     handle = sender("_, h = share()") or sender("h")
     receiver(f"v = cb.open_shared({handle!r})")
-    receiver("[peer.shutdown(socket.SHUT_RDWR) for peer, _ in list(_share._loop.opened.values())]")
+    receiver(
+        "[peer.shutdown(socket.SHUT_RDWR) for peer, _ in list(_share.thread._loop.opened.values())]"
+    )
     time.sleep(0.05)
     assert sender("[one.opened for one in cb.shares()]") == [1]
     receiver.kill()
@@ -141,12 +143,12 @@ def test_a_connection_that_ends_is_not_the_end(survivor: Peer) -> None:
 MUTANTS = {
     "no wait for the sender's event": (
         *("order_there", 1),
-        "_share._IpcStream = None; real = _share._Gpu.take_stream\n"
+        "real = _share.gpu.Gpu.take_stream\n"
         "class Deaf:\n"
         "    def __init__(self, stream): self.stream = stream\n"
         "    def __getattr__(self, name): return getattr(self.stream, name)\n"
         "    def wait(self, event): pass\n"
-        "_share._Gpu.take_stream = lambda self: Deaf(real(self))",
+        "_share.gpu.Gpu.take_stream = lambda self: Deaf(real(self))",
     ),
     "the sender's host waits": (
         *("order_there", 0),
@@ -154,45 +156,45 @@ MUTANTS = {
     ),
     "no wait for the receiver's event": (
         *("order_back", 0),
-        "_share._Loop.done = lambda self, lease: None",
+        "_share.thread.Loop.done = lambda self, lease: None",
     ),
     "released at done": (
         *("kept_until_closed", 0),
-        "real = _share._Loop.done\n"
+        "real = _share.thread.Loop.done\n"
         "def done(self, lease):\n"
         "    real(self, lease)\n"
         "    self.ended(lease)\n"
-        "_share._Loop.done = done",
+        "_share.thread.Loop.done = done",
     ),
     "the connection's end is the process's": (
         *("kept_by_a_process_that_lives", 0),
-        "real = _share._Loop.hear\n"
+        "real = _share.thread.Loop.hear\n"
         "def hear(self, lease):\n"
         "    real(self, lease)\n"
         "    if lease.is_silent: self.ended(lease)\n"
-        "_share._Loop.hear = hear",
+        "_share.thread.Loop.hear = hear",
     ),
     "any token": (
         *("token_counts", 0),
-        "_share.hmac.compare_digest = lambda one, other: True",
+        "_share.thread.hmac.compare_digest = lambda one, other: True",
     ),
     "no count of receivers": (
         *("receivers_count", 0),
         "class Endless(list):\n"
         "    def pop(self): return self[-1]\n"
-        "real = _share._Shared.__init__\n"
+        "real = _share.thread.Shared.__init__\n"
         "def init(self, *rest):\n"
         "    real(self, *rest)\n"
         "    self.left = Endless()\n"
-        "_share._Shared.__init__ = init",
+        "_share.thread.Shared.__init__ = init",
     ),
     "one mapping for two, closed by the first": (
         *("receivers_count", 1),
-        "real = _share._Gpu.close\n"
+        "real = _share.gpu.Gpu.close\n"
         "def close(self, memory, stream):\n"
-        "    self._opened[_share._key(memory)][1] = 1\n"
+        "    self._opened[_share.gpu._key(memory)][1] = 1\n"
         "    real(self, memory, stream)\n"
-        "_share._Gpu.close = close",
+        "_share.gpu.Gpu.close = close",
     ),
 }
 
@@ -321,7 +323,10 @@ def test_arguments_that_do_not_fit_are_refused(pair: Pair, options: str) -> None
     [
         ("'text'", "TypeError: handle: got str; allowed: the bytes of share"),
         ("b'other'", "ValueError: handle: got 5 bytes of another kind"),
-        ("_share.MAGIC + bytes(32)", "BufferError: handle: got that of a process that has ended"),
+        (
+            "_share.wire.MAGIC + bytes(32)",
+            "BufferError: handle: got that of a process that has ended",
+        ),
     ],
 )
 def test_other_handles_are_refused(pair: Pair, handle: str, refusal: str) -> None:
@@ -384,7 +389,8 @@ def test_another_user_is_refused(pair: Pair) -> None:
         # Who does not look himself is not answered.
         with pytest.raises(RuntimeError, match="BufferError"):
             stranger(
-                f"_share._credentials = lambda peer: (0, os.getuid())\ncb.open_shared({handle!r})"
+                "_share.receiver.credentials = lambda peer: (0, os.getuid())\n"
+                f"cb.open_shared({handle!r})"
             )
         stranger.kill()
     assert sender("[one.waiting for one in cb.shares()]") == [1]
@@ -394,8 +400,8 @@ def test_another_user_is_refused(pair: Pair) -> None:
 
 ASKED = (
     "peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-    "address, token = _share._parsed(h)\n"
-    "peer.connect(_share._address(address))"
+    "address, token = _share.wire.parsed(h)\n"
+    "peer.connect(_share.wire.address_of(address))"
 )
 STEPS = {
     "connected": (ASKED, 1),
@@ -405,7 +411,7 @@ STEPS = {
     "opened": ("v = cb.open_shared(h)", 0),
     "at work": ("v = cb.open_shared(h); seen = read(v)", 0),
     "done": (
-        "_share._Gpu.close = lambda self, *rest: time.sleep(60)\n"
+        "_share.gpu.Gpu.close = lambda self, *rest: time.sleep(60)\n"
         "v = cb.open_shared(h); seen = read(v); del v; gc.collect(); time.sleep(0.05)",
         0,
     ),
@@ -485,7 +491,7 @@ def test_an_end_does_not_hang_on_a_sender_that_is_killed_meanwhile() -> None:
     with Peer() as receiver:
         handle = sender("s, h = share()") or sender("h")
         receiver(f"v = cb.open_shared({handle!r})")
-        sender("_share._Loop.done = lambda self, lease: time.sleep(60)")
+        sender("_share.thread.Loop.done = lambda self, lease: time.sleep(60)")
         receiver.send("del v")
         time.sleep(0.1)
         sender.kill()
@@ -521,11 +527,11 @@ def test_a_share_that_is_forgotten_is_in_the_log(pair: Pair) -> None:
         "class Handler(logging.Handler):\n"
         "    def emit(self, record): said.append(record.getMessage())\n"
         "log = logging.getLogger('cai_bridge'); log.setLevel(logging.WARNING)\n"
-        "log.addHandler(Handler()); _share.FORGOTTEN = 0.01\n"
+        "log.addHandler(Handler()); _share.thread.FORGOTTEN = 0.01\n"
         "s, h = share()"
     )
     assert sender("settled(lambda: said)")[0].startswith("share: 8 bytes wait for 1 receivers")
-    sender("log.handlers.pop(); log.setLevel(logging.CRITICAL); _share.FORGOTTEN = 60.0")
+    sender("log.handlers.pop(); log.setLevel(logging.CRITICAL); _share.thread.FORGOTTEN = 60.0")
 
 
 LEFT = (
