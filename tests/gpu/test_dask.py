@@ -1,7 +1,12 @@
-"""Views of four libraries' arrays go from one Dask worker to another, both on one GPU."""
+"""Views of four libraries' arrays go from one Dask worker to another.
+
+By TCP through the host, and by UCX from GPU to GPU, where distributed-ucxx is installed: with both
+workers on one GPU, and where there are two with a GPU each.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +16,7 @@ import pytest
 from cai_bridge import convert
 
 from . import dask_tasks as tasks
+from .driver import load
 
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("cai_bridge.dask")
@@ -26,23 +32,33 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+@pytest.fixture(scope="module", params=["tcp", "ucxx", "ucxx, a GPU each"])
+def client(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Two workers, each with the libraries on streams of their own."""
+    protocol, _, apart = request.param.partition(", ")
+    if protocol == "ucxx":
+        pytest.importorskip("distributed_ucxx")
+    if apart and load().get("cuDeviceGetCount", kind=ctypes.c_int) < 2:
+        pytest.skip("one GPU")
+    here = {"protocol": protocol, "host": "127.0.0.1", "dashboard": False}
+    # A worker sees its GPU alone, as dask-cuda's do.
+    shown = [{"CUDA_VISIBLE_DEVICES": str(n)} if apart else {} for n in range(2)]
+    workers = {
+        n: {"cls": distributed.Nanny, "options": {**here, "nthreads": 1, "env": env}}
+        for n, env in enumerate(shown)
+    }
+    scheduler = {"cls": distributed.Scheduler, "options": {**here, "dashboard_address": None}}
     with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
+        distributed.SpecCluster(workers=workers, scheduler=scheduler) as cluster,
         distributed.Client(cluster) as client,
     ):
-        workers = list(client.scheduler_info()["workers"])
+        both = list(client.scheduler_info()["workers"])
         ready = [
-            client.submit(tasks.setup, LIBRARIES, workers=[worker], pure=False)
-            for worker in workers
+            client.submit(tasks.setup, LIBRARIES, workers=[worker], pure=False) for worker in both
         ]
         for one in ready:
             one.result(timeout=120)
-        client.both = workers
+        client.both = both
         yield client
 
 
