@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 /// ///
 /// /// Its shape and strides are NULL or `ndim` integers.
 /// unsafe fn bare(tensor: &DLTensor) -> Result<Descriptor, Error> {
-///     // SAFETY: the caller's.
+///     // SAFETY: the caller vouches for the tensor.
 ///     unsafe { descriptor(tensor, Header::LEGACY) }
 /// }
 /// ```
