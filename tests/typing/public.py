@@ -147,7 +147,7 @@ def viewed(x: SupportsDLPack, y: SupportsCudaArrayInterface, stream: SupportsCud
     assert_type(back.__dlpack_device__(), tuple[int, int])
     # The array decides of which type these are.
     owner: SupportsCudaArrayInterface = back.owner
-    name = str(back.dtype)  # type: ignore[misc]
+    name = str(back.dtype)  # type: ignore[misc, unused-ignore]
     print(owner, name)
 
 
@@ -197,7 +197,7 @@ def simulated() -> None:
         cuda.synchronize()
         assert_type(cuda.calls, list[CallRecord])
         assert_type(cuda.reports, list[Report])
-        assert seen.value == [7.0] * 4  # type: ignore[misc]
+        assert seen.value == [7.0] * 4  # type: ignore[misc, unused-ignore]
 
 
 def refused() -> None:
