@@ -183,7 +183,7 @@ def adapt(
             "function: got a generator function; allowed: functions, methods and coroutines"
         )
     # A call may have no array, so check these two arguments now.
-    _libraries.find(to).maker.admit(None if is_callback(stream) else stream, readonly)
+    _libraries.find(to).converter.admit(None if is_callback(stream) else stream, readonly)
     is_like = isinstance(returns, str) and returns == "like"
     if not (is_like or returns is None):
         _libraries.find(returns, "returns")

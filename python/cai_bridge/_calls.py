@@ -45,7 +45,7 @@ class Call:
         names = self.names
         if kept:
             own, args, names = args[:kept], args[kept:], names[kept:]
-        now.left[:], first, made, now.lent = self.library.maker.arguments(
+        now.left[:], first, made, now.lent = self.library.converter.arguments(
             (args, kwargs), names, stream, self.readonly, self.binds
         )
         if kept:
@@ -58,7 +58,7 @@ class Call:
     def converted_alone(self, arrays: list[Any]) -> Now:
         """Convert arrays known to be another library's and on GPUs, without walking a tree."""
         now = Now(self.stream() if self.asks else self.stream)
-        made, now.lent = self.library.maker.lend(arrays, now.stream, self.readonly)
+        made, now.lent = self.library.converter.lend(arrays, now.stream, self.readonly)
         now.left = made
         if self.makes_views:
             now.views = [weakref.ref(one) for one in made]
@@ -114,7 +114,7 @@ class Now:
         if type(result) in PLAIN:
             return result
         _refuse_unfinished(result)
-        return result if self.like is None else self.like.maker.result(result, self.stream)
+        return result if self.like is None else self.like.converter.result(result, self.stream)
 
 
 def _refuse_unfinished(result: Any) -> None:

@@ -17,8 +17,8 @@ __all__ = [
     "DriverError",
     "HostSyncWarning",
     "_CallArgument",
+    "_Converter",
     "_CurrentStream",
-    "_Maker",
     "_Ndarrays",
     "_Recording",
     "_View",
@@ -560,7 +560,7 @@ class _CallArgument:
     def __call__(self, /, *args: Any, **kwargs: Any) -> None: ...
 
 @final
-class _Maker:
+class _Converter:
     def __new__(cls, library: Any) -> Self: ...
     @property
     def library(self) -> Any: ...

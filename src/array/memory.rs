@@ -24,7 +24,7 @@ struct Memory<S> {
     driver: Handle,
     stream: S,
     /// The stream, as the allocating thread named it.
-    home: RustStream,
+    producer: RustStream,
     buffer: Buffer,
     dtype: Dtype,
     shape: Vec<i64>,
@@ -53,7 +53,7 @@ unsafe impl<S: WorkStream> Owner for Memory<S> {
 
 impl<S> Drop for Memory<S> {
     fn drop(&mut self) {
-        if let Err(error) = self.buffer.free(&self.driver, self.home.alive()) {
+        if let Err(error) = self.buffer.free(&self.driver, self.producer.alive()) {
             tracing::warn!(target: "cai_bridge", door = "memory", %error, "memory was not freed");
         }
     }
@@ -82,13 +82,13 @@ impl Array {
         let (dtype, driver) = (dtype_of::<T>()?, stream.driver()?);
         let (layout, _) = Layout::from_elements(shape, None, dtype.element_size())?;
         let size = (layout.size() * dtype.element_size()).unsigned_abs();
-        let (mut taken, home) = (Ok(Buffer::NONE), RustStream::of(stream));
+        let (mut taken, producer) = (Ok(Buffer::NONE), RustStream::of(stream));
         if size > 0 {
             let calls = driver.get()?;
-            unlocked(&mut || taken = Buffer::uninitialised(calls, size, home.alive()));
+            unlocked(&mut || taken = Buffer::uninitialised(calls, size, producer.alive()));
         }
         let (buffer, stream, shape) = (taken?, stream.clone(), shape.to_vec());
-        Self::from_owner(Memory { driver, stream, home, buffer, dtype, shape })?.writable()
+        Self::from_owner(Memory { driver, stream, producer, buffer, dtype, shape })?.writable()
     }
 
     /// An array with a copy of `values`, for work on `stream`.

@@ -109,8 +109,8 @@ impl Array {
     /// See [`Owner`].
     pub fn from_owner(owner: impl Owner) -> Result<Self> {
         let descriptor = Self::describe(&owner)?;
-        let (driver, home) = (owner.stream().driver()?, RustStream::of(owner.stream()));
-        let origin = Arc::new(RustMemory::new(driver, home, Box::new(owner)));
+        let (driver, producer) = (owner.stream().driver()?, RustStream::of(owner.stream()));
+        let origin = Arc::new(RustMemory::new(driver, producer, Box::new(owner)));
         Ok(Self { descriptor, origin })
     }
 

@@ -111,22 +111,22 @@ pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
 pub(crate) struct RustMemory {
     driver: Handle,
     /// The stream on which the memory is ready and will be freed.
-    home: RustStream,
+    producer: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
     users: Users,
 }
 
 impl RustMemory {
-    pub(crate) fn new(driver: Handle, home: RustStream, owner: Box<dyn Send>) -> Self {
+    pub(crate) fn new(driver: Handle, producer: RustStream, owner: Box<dyn Send>) -> Self {
         let (process, owner) = (Process::current(), Mutex::new(Some(owner)));
-        Self { driver, home, process, owner, users: Users::default() }
+        Self { driver, producer, process, owner, users: Users::default() }
     }
 
     /// The stream on which the memory is ready.
     #[cfg(feature = "python")]
-    pub(crate) const fn home(&self) -> &RustStream {
-        &self.home
+    pub(crate) const fn producer(&self) -> &RustStream {
+        &self.producer
     }
 }
 
@@ -136,17 +136,17 @@ impl Origin for RustMemory {
     }
 
     fn place(&self) -> Place {
-        self.home.alive().place()
+        self.producer.alive().place()
     }
 
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over(door);
-        order::connect(door, &self.driver, (self.home.alive(), to), unlocked)
+        order::connect(door, &self.driver, (self.producer.alive(), to), unlocked)
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
         let door = Purpose::give_back("scope");
-        order::connect(door, &self.driver, (user, self.home.alive()), unlocked)
+        order::connect(door, &self.driver, (user, self.producer.alive()), unlocked)
     }
 
     fn users(&self) -> &Users {
@@ -185,7 +185,7 @@ impl Drop for RustMemory {
 
 impl fmt::Debug for RustMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RustMemory").field("home", &self.home).finish_non_exhaustive()
+        f.debug_struct("RustMemory").field("producer", &self.producer).finish_non_exhaustive()
     }
 }
 

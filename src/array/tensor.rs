@@ -190,8 +190,8 @@ impl Array {
         tensor: impl Send + 'static,
         stream: &impl WorkStream,
     ) -> Result<Self> {
-        let (driver, home) = (stream.driver()?, RustStream::of(stream));
-        let origin = Arc::new(RustMemory::new(driver, home, Box::new(tensor)));
+        let (driver, producer) = (stream.driver()?, RustStream::of(stream));
+        let origin = Arc::new(RustMemory::new(driver, producer, Box::new(tensor)));
         Ok(Self { descriptor, origin })
     }
 }

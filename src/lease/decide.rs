@@ -55,7 +55,7 @@ pub enum Plan<'a> {
 }
 
 /// The facts that decide an end.
-pub(super) struct Facts<'f, 'a> {
+pub(super) struct EndFacts<'f, 'a> {
     /// Whether the consumer named no stream.
     pub(super) is_unnamed: bool,
     /// The reason why no stream waits, if no consumer worked on the memory.
@@ -63,7 +63,7 @@ pub(super) struct Facts<'f, 'a> {
     /// The device and context of a consumer that named no stream.
     pub(super) at: Place,
     /// The producer's device and context.
-    pub(super) home: Place,
+    pub(super) producer_place: Place,
     pub(super) streams: &'f [(Role, Found<'a>)],
     /// The imported libraries' current streams; `None` if the libraries were not asked yet.
     pub(super) libraries: Option<&'f [Alive<'a>]>,
@@ -77,7 +77,7 @@ pub(super) struct Facts<'f, 'a> {
 const FEW: usize = 16;
 
 /// Decides what an end does; `None` if the libraries must be asked first.
-pub(super) fn decide<'a>(facts: &Facts<'_, 'a>) -> Option<Plan<'a>> {
+pub(super) fn decide<'a>(facts: &EndFacts<'_, 'a>) -> Option<Plan<'a>> {
     let mut users = alive(facts, Role::User);
     let lost = lost(facts, Role::User).next();
     let is_met = |(_, stream): &(Role, Found<'_>)| matches!(stream, Found::Met(_));
@@ -88,7 +88,7 @@ pub(super) fn decide<'a>(facts: &Facts<'_, 'a>) -> Option<Plan<'a>> {
     let mut producers = alive(facts, Role::Producer);
     let known = !producers.is_empty();
     if !known {
-        producers.push(Alive::standing_in(facts.home));
+        producers.push(Alive::standing_in(facts.producer_place));
     }
     let left = upstream(facts, &users, &mut producers);
     if facts.libraries.is_none() && (unknown || left.is_some()) {
@@ -111,7 +111,7 @@ pub(super) fn decide<'a>(facts: &Facts<'_, 'a>) -> Option<Plan<'a>> {
 /// A lost stream counts as alive if a library's current stream has its handle. If the handle belongs to a new stream,
 /// the lost stream was destroyed and gets no more work.
 fn upstream<'a>(
-    facts: &Facts<'_, 'a>,
+    facts: &EndFacts<'_, 'a>,
     users: &[Alive<'a>],
     producers: &mut Streams<'a>,
 ) -> Option<u64> {
@@ -131,7 +131,7 @@ fn upstream<'a>(
 
 /// Adds to `users` the streams that an unnamed consumer may use: any blocking stream of its place, and the libraries'
 /// current streams.
-fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
+fn add_unknown<'a>(facts: &EndFacts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
     // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a
     // call the producer's next work may be on another stream.
     let legacy = Alive::legacy(facts.at);
@@ -143,14 +143,14 @@ fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[
     }
 }
 
-fn alive<'a>(facts: &Facts<'_, 'a>, of: Role) -> Streams<'a> {
+fn alive<'a>(facts: &EndFacts<'_, 'a>, of: Role) -> Streams<'a> {
     let mut found = Streams::new();
     add_alive(facts, of, &mut found);
     found
 }
 
 /// Adds the streams with the role `of` to `streams`, each once.
-fn add_alive<'a>(facts: &Facts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
+fn add_alive<'a>(facts: &EndFacts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
     // The same streams as a set, used if there are many: a chain of views has hundreds of upstream streams.
     let mut there = HashSet::new();
     for (role, stream) in facts.streams {
@@ -171,7 +171,7 @@ fn add_alive<'a>(facts: &Facts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
     }
 }
 
-fn lost(facts: &Facts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {
+fn lost(facts: &EndFacts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {
     facts.streams.iter().filter_map(move |(role, stream)| match stream {
         Found::Lost(handle) if *role == of => Some(*handle),
         _ => None,

@@ -22,7 +22,7 @@
 //! work, or waits. `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination with a
 //! model of the order of work.
 
-use super::decide::{Facts, decide};
+use super::decide::{EndFacts, decide};
 pub use super::decide::{Found, Lost, Plan, Role};
 use super::parties::Parties;
 use crate::device::Place;
@@ -62,7 +62,7 @@ pub trait Outline {
     /// The place of a consumer that named no stream.
     fn at(&self) -> Place;
     /// Whether users beside the consumer work on the memory.
-    fn has_others(&self) -> bool;
+    fn has_further_users(&self) -> bool;
     /// Whether an earlier user's stream must wait, too.
     fn has_upstream(&self) -> bool;
     /// The place where the memory was lent to users of the legacy default stream.
@@ -78,7 +78,7 @@ pub trait Outline {
     /// Whether the memory was lent for one call. After the call it may go to another stream at once.
     fn in_call(&self) -> bool;
     /// The producer's place.
-    fn home(&self) -> Place;
+    fn producer_place(&self) -> Place;
     /// Whether the garbage collector clears the owner as well.
     fn is_collected(&self) -> bool;
 }
@@ -137,11 +137,11 @@ pub fn next<'a>(known: &impl Outline, answers: &Answers<'_, 'a>) -> Next<'a> {
     if let Some(streams) = answers.streams {
         let consumer = known.consumer();
         let is_declined = matches!(consumer, Consumer::Declined);
-        let decided = decide(&Facts {
+        let decided = decide(&EndFacts {
             is_unnamed: matches!(consumer, Consumer::Unnamed(_)),
             idle: if is_declined { Elided::NotAsked } else { Elided::NoConsumer },
             at: known.at(),
-            home: known.home(),
+            producer_place: known.producer_place(),
             streams,
             libraries: answers.libraries,
             in_call: known.in_call(),
@@ -179,7 +179,7 @@ pub fn next<'a>(known: &impl Outline, answers: &Answers<'_, 'a>) -> Next<'a> {
 /// The first question, or why no stream waits.
 #[inline(always)]
 fn first(known: &impl Outline) -> Result<Question, Elided> {
-    if known.has_others() {
+    if known.has_further_users() {
         return Ok(Question::Streams);
     }
     let stays = || !known.has_upstream() && !known.may_change();
@@ -212,7 +212,7 @@ fn first(known: &impl Outline) -> Result<Question, Elided> {
                 && !known.has_producer()
                 && !known.may_move()
                 && !known.is_collected()
-                && known.at() == known.home() =>
+                && known.at() == known.producer_place() =>
         {
             Ok(Question::OneMarkDoes)
         }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::interpreter::detach;
 use super::item_error::{ItemError, about};
-use super::lease::{Holding, look};
+use super::lease::{HeldMemory, look};
 use super::source::{Both, check_argument, connect_both, consumers_place, ready_streams};
 use super::streams::Argument;
 use crate::descriptor::Descriptor;
@@ -25,7 +25,7 @@ use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 
 /// The consumer of an array.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct To<'a, 'py> {
+pub(crate) struct Recipient<'a, 'py> {
     /// The consumer's request.
     pub(crate) argument: &'a Argument<'a, 'py>,
     /// The array as the consumer gets it, if it differs from the imported array.
@@ -34,14 +34,14 @@ pub(crate) struct To<'a, 'py> {
     pub(crate) ready_on: Option<Alive<'a>>,
     /// The stream that the array's CAI dict names, as a second stream with pending work on the array. The consumer's
     /// stream waits for it too.
-    pub(crate) also: Option<Alive<'a>>,
+    pub(crate) dict_stream: Option<Alive<'a>>,
 }
 
-impl<'a, 'py> To<'a, 'py> {
+impl<'a, 'py> Recipient<'a, 'py> {
     /// A consumer of the imported array.
     #[inline]
     pub(crate) const fn of(argument: &'a Argument<'a, 'py>) -> Self {
-        Self { argument, array: None, ready_on: None, also: None }
+        Self { argument, array: None, ready_on: None, dict_stream: None }
     }
 }
 
@@ -50,8 +50,8 @@ impl<'a, 'py> To<'a, 'py> {
 pub(crate) fn hand_over<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
-    source: &mut Holding,
-    to: To<'a, 'py>,
+    source: &mut HeldMemory,
+    to: Recipient<'a, 'py>,
 ) -> PyResult<()> {
     if stays(door, py, source, &to, Elided::SameStream)? {
         return Ok(());
@@ -63,8 +63,8 @@ pub(crate) fn hand_over<'a, 'py: 'a>(
 fn hand_over_by_order<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
-    source: &mut Holding,
-    to: &To<'a, 'py>,
+    source: &mut HeldMemory,
+    to: &Recipient<'a, 'py>,
 ) -> PyResult<()> {
     let step = decide(door, py, source, to)?;
     step.order(door, py, source)?;
@@ -77,13 +77,13 @@ fn hand_over_by_order<'a, 'py: 'a>(
 pub(crate) fn hand_over_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
-    sources: &mut [Box<Holding>],
-    consumer: impl Fn(usize) -> To<'a, 'py>,
+    sources: &mut [Box<HeldMemory>],
+    consumer: impl Fn(usize) -> Recipient<'a, 'py>,
 ) -> Result<(), ItemError> {
     look(py);
     let (mut moved, mut last) = (SmallVec::<[_; 4]>::new(), None);
     for (item, source) in sources.iter_mut().enumerate() {
-        let now = Some((source.ready, source.home.place));
+        let now = Some((source.ready, source.producer_side.place));
         let why = if last == now { Elided::Together } else { Elided::SameStream };
         if stays(door, py, source, &consumer(item), why).map_err(about(item))? {
             last = now;
@@ -101,9 +101,9 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
-    sources: &[Box<Holding>],
+    sources: &[Box<HeldMemory>],
     moved: &[usize],
-    consumer: &impl Fn(usize) -> To<'a, 'py>,
+    consumer: &impl Fn(usize) -> Recipient<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
     // Arrays whose stream may be closed come last: no other Python code runs between that question and the
@@ -111,7 +111,7 @@ fn order_all<'a, 'py: 'a>(
     for closes in [false, true] {
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
-            if source.home.may_close(source.ready) == closes {
+            if source.producer_side.may_close(source.ready) == closes {
                 let decided = decide(door, py, source, &consumer(item)).map_err(about(item))?;
                 *step = Some((item, decided));
             }
@@ -125,7 +125,7 @@ fn order_all<'a, 'py: 'a>(
         let pair = step.pair(source.ready);
         if pair.is_some_and(|pair| ordered.contains(&pair)) {
             let purpose = Purpose::hand_over(door);
-            order::elided(purpose, source.home.place, Elided::Together, || step.named);
+            order::elided(purpose, source.producer_side.place, Elided::Together, || step.named);
             continue;
         }
         step.order(door, py, source).map_err(|error| about(*item)(error.into()))?;
@@ -138,7 +138,7 @@ fn order_all<'a, 'py: 'a>(
 pub(crate) fn order_for(
     door: &'static str,
     py: Python<'_>,
-    source: &Holding,
+    source: &HeldMemory,
     to: Alive<'_>,
 ) -> Result<(), Failure<PyErr>> {
     look(py);
@@ -147,7 +147,7 @@ pub(crate) fn order_for(
         Some(both) => connect_both(py, purpose, &source.driver, both, to)?,
         None if ready == Ready::Nothing => {
             let on = || Some(to.stream());
-            order::elided(purpose, source.home.place, Elided::NothingPending, on);
+            order::elided(purpose, source.producer_side.place, Elided::NothingPending, on);
         }
         // The host has waited.
         None => {}
@@ -161,26 +161,26 @@ pub(crate) fn order_for(
 fn stays(
     door: &'static str,
     py: Python<'_>,
-    source: &mut Holding,
-    to: &To<'_, '_>,
+    source: &mut HeldMemory,
+    to: &Recipient<'_, '_>,
     in_place: Elided,
 ) -> PyResult<bool> {
-    let (ready, place) = (source.ready, source.home.place);
+    let (ready, place) = (source.ready, source.producer_side.place);
     let array = to.array.unwrap_or(&source.array);
     if to.argument.request() == Request::Unspecified {
-        if let Some(also) = to.also {
-            follow(door, py, source, to.ready_on, also)?;
+        if let Some(dict_stream) = to.dict_stream {
+            follow(door, py, source, to.ready_on, dict_stream)?;
         }
         let why = plan(ready, Request::Unspecified).unwrap_or(Elided::NothingPending);
         order::elided(Purpose::hand_over(door), place, why, || ready.stream());
         if array.ptr() != 0 && !source.has_consumer() {
             let at = consumers_place(array, place);
-            source.await_reader(py, at);
+            source.set_unread(py, at);
         }
         return Ok(true);
     }
     let at = consumers_place(array, place);
-    let stays = to.also.is_none() && source.stays_in_place(to.argument, at);
+    let stays = to.dict_stream.is_none() && source.stays_in_place(to.argument, at);
     if stays {
         order::elided(Purpose::hand_over(door), place, in_place, || ready.stream());
         source.keep_in_place(py);
@@ -188,32 +188,37 @@ fn stays(
     Ok(stays)
 }
 
-/// Makes the stream that a consumer is told wait for `also`. The stream already waits for `ready_on`.
+/// Makes the stream that a consumer is told wait for `dict_stream`. The stream already waits for `ready_on`.
 #[cold]
 fn follow(
     door: &'static str,
     py: Python<'_>,
-    source: &Holding,
+    source: &HeldMemory,
     ready_on: Option<Alive<'_>>,
-    also: Alive<'_>,
+    dict_stream: Alive<'_>,
 ) -> Result<()> {
-    if ready_on.is_some_and(|ready_on| ready_on.is(also)) {
+    if ready_on.is_some_and(|ready_on| ready_on.is(dict_stream)) {
         return Ok(());
     }
     let told = ready_on.filter(|ready_on| source.ready == Ready::On(ready_on.stream()));
-    let told = told.unwrap_or(Alive::legacy(source.home.place));
-    if also.is(told) {
+    let told = told.unwrap_or(Alive::legacy(source.producer_side.place));
+    if dict_stream.is(told) {
         return Ok(());
     }
     let purpose = Purpose::hand_over(door);
-    order::connect(purpose, &source.driver, (also, told), |call| detach(py, call))
+    order::connect(purpose, &source.driver, (dict_stream, told), |call| detach(py, call))
 }
 
 /// Records that the array is the consumer's, who works at `at`.
 #[inline(always)]
-fn finish(py: Python<'_>, source: &mut Holding, to: &To<'_, '_>, at: Place) -> PyResult<()> {
+fn finish(
+    py: Python<'_>,
+    source: &mut HeldMemory,
+    to: &Recipient<'_, '_>,
+    at: Place,
+) -> PyResult<()> {
     if to.array.unwrap_or(&source.array).ptr() != 0 {
-        source.hand_to(py, to.argument, at)?;
+        source.set_consumer(py, to.argument, at)?;
     }
     // A consumer that gets another array has no next consumer here.
     if to.array.is_none() {
@@ -253,11 +258,11 @@ type Source = (Stream, bool, Place);
 fn decide<'h, 'py: 'h>(
     door: &'static str,
     py: Python<'py>,
-    source: &'h Holding,
-    to: &To<'h, 'py>,
+    source: &'h HeldMemory,
+    to: &Recipient<'h, 'py>,
 ) -> PyResult<Step<'h>> {
     let array = to.array.unwrap_or(&source.array);
-    let at = consumers_place(array, source.home.place);
+    let at = consumers_place(array, source.producer_side.place);
     let at = check_argument(array, &source.driver, to.argument, at)?;
     let request = to.argument.request();
     let order = match (plan(source.ready, request), to.argument.alive(at)) {
@@ -266,7 +271,7 @@ fn decide<'h, 'py: 'h>(
         (None, Some(stream)) => {
             if let Some(first) = to.ready_on {
                 let is_another = |also: &Alive<'_>| !also.is(first) && !also.is(stream);
-                Order::Wait((first, to.also.filter(is_another)), stream)
+                Order::Wait((first, to.dict_stream.filter(is_another)), stream)
             } else {
                 let found = ready_streams(py, door, source)?;
                 found.map_or(Order::Over, |both| Order::Wait(both, stream))
@@ -279,7 +284,7 @@ fn decide<'h, 'py: 'h>(
 /// Refuses a forbidden order inside a graph capture, before the first order is made.
 fn check(
     door: &'static str,
-    sources: &[Box<Holding>],
+    sources: &[Box<HeldMemory>],
     steps: &[(usize, Step<'_>)],
 ) -> Result<(), ItemError> {
     let Some(first) = sources.first() else { return Ok(()) };
@@ -311,8 +316,8 @@ impl Step<'_> {
     }
 
     #[inline(always)]
-    fn order(&self, door: &'static str, py: Python<'_>, source: &Holding) -> Result<()> {
-        let (ready, place) = (source.ready, source.home.place);
+    fn order(&self, door: &'static str, py: Python<'_>, source: &HeldMemory) -> Result<()> {
+        let (ready, place) = (source.ready, source.producer_side.place);
         let purpose = Purpose::hand_over_of(door, ready);
         match self.order {
             Order::Over => Ok(()),

@@ -119,8 +119,8 @@ impl IpcDevice {
         let py = view.py();
         act(py, || {
             let view = view.get();
-            let holding = view.hand_on(py)?;
-            let ready = ready_streams(py, "share", &holding)?;
+            let held = view.share_for_hand_over(py)?;
+            let ready = ready_streams(py, "share", &held)?;
             let Some((ready, also)) = ready else { return Ok(()) };
             let check = |stream: Alive<'_>| {
                 let driver = view.driver.get()?;

@@ -34,7 +34,7 @@ mod anywhere;
 
 mod numpy;
 
-mod table;
+mod exchange_api;
 
 mod observe;
 
@@ -81,7 +81,7 @@ mod _core {
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::to_dlpack;
-    use super::doors::{_unraisable, CallArgument, Maker};
+    use super::doors::{_unraisable, CallArgument, Converter};
     use super::errors::{DriverError, HostSyncWarning};
     use super::imported::_imported;
     use super::lease::{_end, _settle};
@@ -132,7 +132,7 @@ mod _core {
             module.getattr(function)?.setattr("__module__", "cai_bridge")?;
         }
         module.add_class::<CallArgument>()?;
-        module.add_class::<Maker>()?;
+        module.add_class::<Converter>()?;
         module.add_function(wrap_pyfunction!(_detached, module)?)?;
         module.add_function(wrap_pyfunction!(_shown, module)?)?;
         module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
@@ -153,7 +153,7 @@ mod _core {
         super::simulated::register(module)?;
         super::ipc::register(module)?;
         set_detach(super::interpreter::unlocked);
-        super::table::install_table!(View => ArrayView, py)?;
-        super::table::install_table!(View => DLPackView, py)
+        super::exchange_api::install_table!(View => ArrayView, py)?;
+        super::exchange_api::install_table!(View => DLPackView, py)
     }
 }

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::interpreter::detach;
-use super::lease::{Holding, look};
+use super::lease::{HeldMemory, look};
 use super::streams::{Argument, WaitReason, wait_for_all};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
@@ -39,10 +39,10 @@ pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 pub(crate) fn ready_streams<'h>(
     py: Python<'_>,
     door: &'static str,
-    holding: &'h Holding,
+    held: &'h HeldMemory,
 ) -> PyResult<Option<Both<'h>>> {
-    let found = alive_or_waited(py, door, holding)?;
-    found.map(|alive| Ok((alive, holding.also_ready(py)?))).transpose()
+    let found = alive_or_waited(py, door, held)?;
+    found.map(|alive| Ok((alive, held.also_ready(py)?))).transpose()
 }
 
 /// The stream that the array is ready on, if it is alive. Otherwise the host waits for all work on its GPU.
@@ -50,14 +50,14 @@ pub(crate) fn ready_streams<'h>(
 fn alive_or_waited<'h>(
     py: Python<'_>,
     door: &'static str,
-    holding: &'h Holding,
+    held: &'h HeldMemory,
 ) -> PyResult<Option<Alive<'h>>> {
-    let Some(stream) = holding.ready.stream() else { return Ok(None) };
-    match holding.confirm_ready(py, stream)? {
+    let Some(stream) = held.ready.stream() else { return Ok(None) };
+    match held.confirm_ready(py, stream)? {
         Some(Ready::On(alive)) => Ok(Some(alive)),
         Some(Ready::Nothing) => Ok(None),
-        Some(Ready::Unsaid) => Ok(Some(Alive::legacy(holding.home.place))),
-        None => wait_for_lost(py, door, holding, stream).map(|()| None),
+        Some(Ready::Unsaid) => Ok(Some(Alive::legacy(held.producer_side.place))),
+        None => wait_for_lost(py, door, held, stream).map(|()| None),
     }
 }
 
@@ -66,12 +66,12 @@ fn alive_or_waited<'h>(
 fn wait_for_lost(
     py: Python<'_>,
     door: &'static str,
-    holding: &Holding,
+    held: &HeldMemory,
     lost: Stream,
 ) -> PyResult<()> {
     look(py);
-    let place = holding.place_of_ready(lost).unwrap_or(holding.home.place);
-    Ok(wait_for_all(py, door, &holding.driver, place, WaitReason::StreamGone)?)
+    let place = held.place_of_ready(lost).unwrap_or(held.producer_side.place);
+    Ok(wait_for_all(py, door, &held.driver, place, WaitReason::StreamGone)?)
 }
 
 /// Makes `to` wait for both streams that the memory is ready on. If a capture forbids one wait, makes neither.

@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "programs" / "compiled"
 
 SAID = (
-    ("Dynamo does not know how to trace method `arguments` of class `_Maker`",),
+    ("Dynamo does not know how to trace method `arguments` of class `_Converter`",),
     ("Attempted to call function marked as skipped", "get_eval_frame_callback"),
 )
 

@@ -142,7 +142,7 @@ def test_tvm_ffis_arrays_go_to_another_library(cuda: Any, library: StandIn, prod
 
 def test_a_library_that_nobody_has_any_more_goes(cuda: Any) -> None:
     library = StandIn({0: cuda.legacy})
-    assert len(library.maker.lend([cuda.array([1.0])])[0]) == 1
+    assert len(library.converter.lend([cuda.array([1.0])])[0]) == 1
     gone = weakref.ref(library)
     del library
     gc.collect()

@@ -22,7 +22,7 @@ from contract import each
 from fakes import DLPackPair, OnlyCai, interface
 
 from cai_bridge import CaiView, convert, from_cai, to_cai, to_dlpack
-from cai_bridge._core import _Maker
+from cai_bridge._core import _Converter
 from cai_bridge._libraries._jax import Jax
 from cai_bridge.testing._kit.dlpack_capsule import python_call
 
@@ -254,12 +254,12 @@ def test_a_layout_that_jax_cannot_have_is_refused_with_the_way_out(row: Any, cud
     tensor = capsules.HandMade(
         memory.ptr + 2048, shape=tuple(row["shape"]), strides=tuple(row["strides"])
     )
-    maker, given = _Maker(FakeJax()), [tensor.capsule()]
+    converter, given = _Converter(FakeJax()), [tensor.capsule()]
     if row["taken"]:
-        assert maker.lend(given)[0][0].shape == tuple(row["shape"])
+        assert converter.lend(given)[0][0].shape == tuple(row["shape"])
         return
     with pytest.raises(BufferError, match=r"^strides: got .*; allowed: a compact .*copy=True"):
-        maker.lend(given)
+        converter.lend(given)
 
 
 # --- containers -----------------------------------------------------------------------------------

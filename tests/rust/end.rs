@@ -112,7 +112,7 @@ impl Outline for Facts<'_, '_> {
         self.at
     }
 
-    fn has_others(&self) -> bool {
+    fn has_further_users(&self) -> bool {
         false
     }
 
@@ -144,7 +144,7 @@ impl Outline for Facts<'_, '_> {
         self.in_call
     }
 
-    fn home(&self) -> Place {
+    fn producer_place(&self) -> Place {
         self.home
     }
 

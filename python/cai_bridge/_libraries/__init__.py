@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from cai_bridge._containers import say_where
-from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _imported, _Maker, _shown
+from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Converter, _imported, _shown
 
 from . import _warp  # noqa: F401 - an end asks for Warp's stream, and must import nothing
 from ._library import Library
@@ -41,8 +41,8 @@ FILES = {
 
 _registered: dict[str, Library] = {}
 """The registered libraries, by name."""
-FOUND: dict[Any, _Maker] = {}
-"""The makers found before; `convert` looks here first."""
+FOUND: dict[Any, _Converter] = {}
+"""The converters found before; `convert` looks here first."""
 _unknown_types: weakref.WeakSet[type] = weakref.WeakSet()
 """Types that belong to no library: finding this out searches all installed packages."""
 _lock = threading.RLock()
@@ -106,9 +106,9 @@ def _stream_of(library: Library, device: int) -> Any:
     if library.view is not None:
         is_there = _imported(library.name) is not None or _may_be_there(library)
         return library.current_stream(device) if is_there else None
-    # The maker would import the modules of its types, and reads and ends must import nothing.
+    # The converter would import the modules of its types, and reads and ends must import nothing.
     are_there = all(map(_is_imported, library.arrays))
-    return library.maker.works_on(device) if are_there else None
+    return library.converter.works_on(device) if are_there else None
 
 
 def _check(library: Any) -> None:
@@ -246,12 +246,12 @@ def find(to: Any, field: str = "to") -> Library:
     library = _look_up(to)
     if library is None:
         raise _unknown(to, field)
-    maker = library.maker
+    converter = library.converter
     with _lock:
         # Another thread may have registered another library of that name in the meantime. An entry
         # point registers its own.
         if _registered is before or _registered.get(library.name) is library:
-            FOUND[to] = maker
+            FOUND[to] = converter
     return library
 
 

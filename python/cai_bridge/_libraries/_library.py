@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 
-from cai_bridge._core import CaiView, DLPackView, _Maker
+from cai_bridge._core import CaiView, DLPackView, _Converter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,9 +137,9 @@ class Library:
             )
 
     @functools.cached_property
-    def maker(self) -> _Maker:
-        """The maker of its arrays, which asks the library for its facts once."""
-        return _Maker(self)
+    def converter(self) -> _Converter:
+        """The converter of its arrays, which asks the library for its facts once."""
+        return _Converter(self)
 
 
 class Quick:

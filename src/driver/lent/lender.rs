@@ -155,7 +155,7 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
 struct BorrowerData {
     run: super::Run,
     data: *mut c_void,
-    end: super::End,
+    end: super::LentEnd,
 }
 
 // SAFETY: the borrower's task is `Send` and `Sync`, as `borrowed` requires.

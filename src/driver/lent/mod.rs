@@ -22,7 +22,7 @@ pub type Raw = *const c_void;
 pub type Run = unsafe extern "C" fn(*mut c_void, Raw);
 
 /// The function that frees the work's data.
-pub type End = unsafe extern "C" fn(*mut c_void);
+pub type LentEnd = unsafe extern "C" fn(*mut c_void);
 
 /// A piece of work passed to the other library.
 #[repr(C)]
@@ -43,7 +43,7 @@ pub struct Work {
     /// The work's data. The machine owns it from now on, even if the call fails.
     pub data: *mut c_void,
     /// The function that frees the data.
-    pub end: End,
+    pub end: LentEnd,
 }
 
 /// The functions. A returned number is a `CUresult`.

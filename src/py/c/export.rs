@@ -24,7 +24,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::MAX_NDIM;
 use crate::py::interpreter::{attached, detach};
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::observe::By;
 use crate::py::producers::device::{check_exists, check_memory};
 use crate::py::rust::memory::PythonMemory;
@@ -247,16 +247,16 @@ pub(super) unsafe extern "C" fn import_tensor(
         let mut stream = Exporters(stream, device_id);
         let driver = stream.driver()?;
         stream.check(py, &array, &driver)?;
-        let home = StreamRef::held(&driver, RustStream::of(&stream))?;
+        let producer = StreamRef::held(&driver, RustStream::of(&stream))?;
         // SAFETY: as above. From here on this array owns the tensor.
         let taken = unsafe { Managed::from_raw(tensor) };
         let taken =
             taken.map_err(|error| Error::at(Kind::NullData, "tensor", error.to_string()))?;
         let managed = Some(ImportedDlpack::Versioned(taken));
-        let mut source = Holding::array(py.None(), managed, driver, By::Rust);
+        let mut source = HeldMemory::array(py.None(), managed, driver, By::Rust);
         source.set_place(stream.place());
         source.array = array;
-        source.produced(Ready::On(home.stream()), Some(home), None);
+        source.produced(Ready::On(producer.stream()), Some(producer), None);
         let (array, taken) = PythonMemory::new(source);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
     };

@@ -5,10 +5,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::error::{Error, Kind};
-use crate::py::hand_over::{To, hand_over};
+use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::interpreter::{answered, is_interrupt, raised};
-use crate::py::lease::{Holding, look};
-use crate::py::producers::types::{Facts, ProducerKind, speaks};
+use crate::py::lease::{HeldMemory, look};
+use crate::py::producers::types::{ProducerKind, TypeFacts, speaks};
 use crate::py::producers::{Refused, Wanted, cai, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, shown};
@@ -24,11 +24,11 @@ pub(super) type Asked<'a, 'py> =
 #[inline(never)]
 pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     asked: Asked<'_, '_>,
     refused: Refused,
-    again: impl FnOnce(&Facts) -> Result<Box<Holding>, Refused>,
-) -> PyResult<Box<Holding>> {
+    again: impl FnOnce(&TypeFacts) -> Result<Box<HeldMemory>, Refused>,
+) -> PyResult<Box<HeldMemory>> {
     let py = x.py();
     let refused = refused.map(|error| raised(py, error));
     let (Refused::Here(error) | Refused::ByProducer(error)) = &refused;
@@ -54,10 +54,10 @@ pub(super) fn take_in(
 /// the stream that was asked for. Each error has the one before as its cause.
 fn by_another_protocol(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     asked: Asked<'_, '_>,
     refused: Refused,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     let (py, (door, arguments, wanted)) = (x.py(), asked);
     let because = |error: PyErr, cause: &PyErr| {
         // A producer may keep one exception and raise it every time.
@@ -92,7 +92,7 @@ enum Unspoken {
     NoMethod(Error),
 }
 
-fn unspoken(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Unspoken>> {
+fn unspoken(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Unspoken>> {
     let name = intern!(x.py(), "__dlpack__");
     if facts.producer != ProducerKind::Foreign || !facts.has_dlpack {
         return Ok(None);
@@ -115,9 +115,9 @@ pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// Imports an object by its CUDA Array Interface.
 pub(super) fn from_dict(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     (door, (argument, consumer), wanted): Asked<'_, '_>,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     let options = cai::ImportOptions {
         door,
         stream: &Argument::UNSPECIFIED,
@@ -129,6 +129,6 @@ pub(super) fn from_dict(
     };
     look(x.py());
     let mut source = cai::import(x, facts, &options)?;
-    hand_over(door, x.py(), &mut source, To::of(argument))?;
+    hand_over(door, x.py(), &mut source, Recipient::of(argument))?;
     Ok(source)
 }

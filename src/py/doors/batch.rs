@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 
 use super::call_argument::{CallArgument, Lent};
 use super::consumer_stream::ConsumerStream;
-use super::library::{DOOR, ToLibrary};
-use super::maker::Maker;
+use super::converter::Converter;
+use super::library_traits::{DOOR, LibraryTraits};
 use super::tree::How;
 use crate::error::{Error, Kind};
-use crate::py::hand_over::{To, hand_over, hand_over_all};
+use crate::py::hand_over::{Recipient, hand_over, hand_over_all};
 use crate::py::interpreter::Signals;
 use crate::py::item_error::{ItemError, about};
-use crate::py::lease::{Holding, Unconsumed};
+use crate::py::lease::{HeldMemory, Unconsumed};
 use crate::py::observe::By;
 use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
@@ -39,7 +39,7 @@ impl Batch<'_> {
     }
 }
 
-impl Maker {
+impl Converter {
     /// Converts other libraries' arrays: all or none.
     pub(super) fn several<'py>(
         &self,
@@ -47,8 +47,8 @@ impl Maker {
         xs: &[Bound<'py, PyAny>],
         how: &How<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
-        let (to_library, stream) = (self.to_library(py)?, how.stream);
-        let readonly = how.readonly.or(to_library.limits.readonly);
+        let (traits, stream) = (self.traits(py)?, how.stream);
+        let readonly = how.readonly.or(traits.limits.readonly);
         let said = Argument::parse(stream)?;
         let mut batch = Batch::default();
         // A single array needs no room here: it is handed over at once.
@@ -59,7 +59,7 @@ impl Maker {
         let mut signals = Signals::default();
         for (item, x) in xs.iter().enumerate() {
             signals.look(py)?;
-            let source = to_library.take(x, readonly, &said).map_err(about(item))?;
+            let source = traits.take(x, readonly, &said).map_err(about(item))?;
             if source.by == By::Capsule {
                 capsules.push(item);
             } else if xs.len() == 1 {
@@ -67,7 +67,7 @@ impl Maker {
                 batch.made.push(self.hand_over(py, source, said, &how, &mut batch.lent)?);
                 return Ok(batch);
             }
-            let ordinal = consumers_place(&source.array, source.home.place).ordinal;
+            let ordinal = consumers_place(&source.array, source.producer_side.place).ordinal;
             let known = ordinals.iter().position(|known| *known == ordinal);
             numbers.push(known.unwrap_or(ordinals.len()));
             if known.is_none() {
@@ -78,7 +78,7 @@ impl Maker {
         refuse_twice(&capsules, xs)?;
         let (library, of) = (self.library.bind(py), ordinals.into_iter());
         let streams: Vec<ConsumerStream<'py>> = of
-            .map(|ordinal| ConsumerStream::of(library, to_library, ordinal, stream))
+            .map(|ordinal| ConsumerStream::of(library, traits, ordinal, stream))
             .collect::<PyResult<_>>()?;
         // Empty if the caller named one stream for all: its object is asked once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
@@ -86,7 +86,7 @@ impl Maker {
             .iter()
             .map(|asked| asked.argument().map_err(|error| asked.explain(library, error)))
             .collect::<PyResult<Vec<_>>>()?;
-        let to = |item: usize| To::of(arguments.get(numbers[item]).unwrap_or(&said));
+        let to = |item: usize| Recipient::of(arguments.get(numbers[item]).unwrap_or(&said));
         hand_over_all(DOOR, py, &mut sources, to).map_err(|wrong| {
             let of = wrong.item.map_or(0, |item| numbers[item]);
             wrong.map(|error| streams[of].explain(library, error))
@@ -96,10 +96,10 @@ impl Maker {
         batch.made.reserve(sources.len());
         for (item, mut source) in sources.into_iter().enumerate() {
             signals.look(py)?;
-            to_library.limits.name_device(&mut source);
+            traits.limits.name_device(&mut source);
             let answer = streams[numbers[item]].answer.as_ref();
             let how = How { stream: answer, readonly, ..*how };
-            let array = self.make_for_call(py, to_library, source, &how, &mut batch.lent);
+            let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
             batch.made.push(array.map_err(about(item))?);
         }
         // Checked last: a refusal before this leaves the capsules unconsumed.
@@ -114,40 +114,40 @@ impl Maker {
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
-        mut source: Box<Holding>,
+        mut source: Box<HeldMemory>,
         said: Argument<'_, 'py>,
         how: &How<'_, 'py>,
         lent: &mut Lent<'py>,
     ) -> Result<Bound<'py, PyAny>, ItemError> {
-        let to_library = self.to_library(py)?;
-        let at = consumers_place(&source.array, source.home.place);
+        let traits = self.traits(py)?;
+        let at = consumers_place(&source.array, source.producer_side.place);
         let library = self.library.bind(py);
-        let asked = ConsumerStream::of(library, to_library, at.ordinal, how.stream)?;
+        let asked = ConsumerStream::of(library, traits, at.ordinal, how.stream)?;
         let explained = |error| asked.explain(library, error);
         // A stream object is asked once.
         let is_said = how.stream.is_some();
         let argument = if is_said { said } else { asked.argument().map_err(explained)? };
-        let handed_over = hand_over(DOOR, py, &mut source, To::of(&argument));
+        let handed_over = hand_over(DOOR, py, &mut source, Recipient::of(&argument));
         handed_over.map_err(|error| about(0)(explained(error)))?;
-        to_library.limits.name_device(&mut source);
+        traits.limits.name_device(&mut source);
         let how = How { stream: asked.answer.as_ref(), ..*how };
-        self.make_for_call(py, to_library, source, &how, lent).map_err(about(0))
+        self.make_for_call(py, traits, source, &how, lent).map_err(about(0))
     }
 
     /// [`Self::make`]; for a call, `lent` gets the object that ends the loan.
     fn make_for_call<'py>(
         &self,
         py: Python<'py>,
-        to_library: &ToLibrary,
-        mut source: Box<Holding>,
+        traits: &LibraryTraits,
+        mut source: Box<HeldMemory>,
         how: &How<'_, 'py>,
         lent: &mut Lent<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !how.for_call {
-            return self.make(py, to_library, source, how.readonly, how.stream);
+            return self.make(py, traits, source, how.readonly, how.stream);
         }
         let watched = CallArgument::of(py, &mut source)?;
-        let array = self.make(py, to_library, source, how.readonly, how.stream)?;
+        let array = self.make(py, traits, source, how.readonly, how.stream)?;
         lent.push(Bound::new(py, watched.made(&array))?.into_any());
         Ok(array)
     }

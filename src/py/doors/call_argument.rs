@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use crate::py::interpreter::{Answer, act};
-use crate::py::lease::{Holding, Watch, goes_on};
+use crate::py::lease::{CallWatch, HeldMemory, goes_on};
 use crate::py::streams::Argument;
 use crate::py::views::View;
 
@@ -18,7 +18,7 @@ pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 #[pyclass(frozen, module = "cai_bridge", name = "_CallArgument")]
 #[derive(Debug)]
 pub(crate) struct CallArgument {
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<CallWatch>>,
     /// Whether the array is a view. A view notes when a consumer reads it; any other array counts as read at the call's
     /// end.
     is_view: bool,
@@ -26,7 +26,7 @@ pub(crate) struct CallArgument {
 
 impl CallArgument {
     /// Watches the array that is going to be made of `source`.
-    pub(super) fn of(py: Python<'_>, source: &mut Holding) -> PyResult<Self> {
+    pub(super) fn of(py: Python<'_>, source: &mut HeldMemory) -> PyResult<Self> {
         Ok(Self { watch: Mutex::new(Some(source.watch(py)?)), is_view: false })
     }
 

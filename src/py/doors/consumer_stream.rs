@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::Optional;
-use super::library::{CurrentStream, Method, ToLibrary};
+use super::library_traits::{CurrentStream, LibraryTraits, Method};
 use crate::device::Device;
 use crate::py::interpreter::answered;
 use crate::py::streams::Argument;
@@ -24,7 +24,7 @@ impl<'py> ConsumerStream<'py> {
     /// Finds the stream on which the consumer of a GPU's arrays works.
     pub(super) fn of(
         library: &Bound<'py, PyAny>,
-        to_library: &ToLibrary,
+        traits: &LibraryTraits,
         ordinal: i32,
         stream: Optional<'_, 'py>,
     ) -> PyResult<Self> {
@@ -33,16 +33,16 @@ impl<'py> ConsumerStream<'py> {
             answer: stream.cloned(),
             native: None,
             said: stream.is_some(),
-            is_default: matches!(to_library.current, CurrentStream::Default),
+            is_default: matches!(traits.current, CurrentStream::Default),
         };
-        match to_library.method {
+        match traits.method {
             _ if asked.said => {}
             Method::View(_) => {}
             Method::Table(table) => {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
             Method::Make(_) => {
-                if let CurrentStream::Known(current) = &to_library.current {
+                if let CurrentStream::Known(current) = &traits.current {
                     asked.native = Some(current.get().native(py, ordinal)?);
                     return Ok(asked);
                 }

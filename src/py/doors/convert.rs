@@ -5,8 +5,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use super::Optional;
-use super::library::DOOR;
-use super::maker::Maker;
+use super::converter::Converter;
+use super::library_traits::DOOR;
 use super::tree::{How, Root};
 use super::walk::is_container;
 use crate::py::flag;
@@ -101,35 +101,35 @@ fn converted<'py>(
 ) -> Answer<'py> {
     let copy = flag::parse("copy", copy)?;
     let detach = flag::parse("detach", detach)?;
-    let maker = known(to)?.map_or_else(|| found(to), Ok)?;
+    let converter = known(to)?.map_or_else(|| found(to), Ok)?;
     let readonly = flag::parse("readonly", readonly)?;
     let how = How { stream, readonly, copy, detach, ..How::default() };
     let is_plain = copy.is_none() && detach.is_none();
     if is_plain
         && !is_container(x)
-        && let Some(made) = maker.get().single(x, &how)?
+        && let Some(made) = converter.get().single(x, &how)?
     {
         return Ok(made);
     }
-    match maker.get().tree(x, &Root::Given, &how)? {
+    match converter.get().tree(x, &Root::Given, &how)? {
         Some(converted) => Ok(converted.tree),
-        None => maker.get().other(x, &how),
+        None => converter.get().other(x, &how),
     }
 }
 
 /// Finds the library that `to` names.
 #[cold]
-fn found<'py>(to: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Maker>> {
+fn found<'py>(to: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Converter>> {
     let libraries = to.py().import("cai_bridge._libraries")?;
-    Ok(libraries.call_method1("find", (to,))?.getattr("maker")?.cast_into()?)
+    Ok(libraries.call_method1("find", (to,))?.getattr("converter")?.cast_into()?)
 }
 
 /// The library that was found for `to` before.
-fn known<'py>(to: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Maker>>> {
+fn known<'py>(to: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Converter>>> {
     static FOUND: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = to.py();
     let found = FOUND.import(py, "cai_bridge._libraries", "FOUND")?;
     // If `to` has no hash, or its hash fails, `found` refuses it.
     let found = answered(py, found.get_item(to))?.flatten();
-    Ok(found.and_then(|maker| maker.cast_into().ok()))
+    Ok(found.and_then(|converter| converter.cast_into().ok()))
 }

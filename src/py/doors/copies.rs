@@ -8,9 +8,9 @@ use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
 
 use super::Optional;
 use super::batch::Batch;
+use super::converter::Converter;
 use super::from_cai::ready_on;
-use super::library::ToLibrary;
-use super::maker::Maker;
+use super::library_traits::LibraryTraits;
 use super::to_dlpack::{is_on_host, to_dlpack};
 use super::tree::{How, Tree};
 use crate::error::{Error, Kind};
@@ -22,11 +22,11 @@ use crate::py::views::View;
 
 pub(super) type Arrays<'py> = Vec<Bound<'py, PyAny>>;
 
-impl Maker {
+impl Converter {
     /// The array of `x`, if `x` is no tree and [`Self::single`] has no quick way to it.
     pub(super) fn other<'py>(&self, x: &Bound<'py, PyAny>, how: &How<'_, 'py>) -> Answer<'py> {
-        let (py, to_library) = (x.py(), self.to_library(x.py())?);
-        let is_own = to_library.has(x)?;
+        let (py, traits) = (x.py(), self.traits(x.py())?);
+        let is_own = traits.has(x)?;
         let x = if how.detach == Some(true) { detached(x)? } else { x.clone() };
         let mut batch = if is_own {
             let own = std::slice::from_ref(&x);
@@ -118,18 +118,18 @@ impl Maker {
         how: &How<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
         Argument::parse(how.stream)?;
-        let to_library = self.to_library(py)?;
+        let traits = self.traits(py)?;
         let mut batch = Batch { made: arrays, ..Batch::default() };
         // The library would refuse a read-only copy as well, so no copy is made.
-        if how.readonly == Some(true) && to_library.limits.writes {
+        if how.readonly == Some(true) && traits.limits.writes {
             return Ok(batch);
         }
         let mut capsules = Vec::new();
         for (item, x) in batch.made.iter_mut().enumerate() {
-            if !to_library.is_numpy && x.is_exact_instance_of::<PyCapsule>() {
+            if !traits.is_numpy && x.is_exact_instance_of::<PyCapsule>() {
                 capsules.push(item);
             } else {
-                *x = self.copied(to_library, x, copy, how.stream).map_err(about(item))?;
+                *x = self.copied(traits, x, copy, how.stream).map_err(about(item))?;
             }
         }
         if copy && !capsules.is_empty() {
@@ -145,7 +145,7 @@ impl Maker {
                 *number = *item;
             }
             for (item, view) in capsules.iter().zip(taken.made) {
-                let copied = self.copied(to_library, &view, copy, how.stream);
+                let copied = self.copied(traits, &view, copy, how.stream);
                 batch.made[*item] = copied.map_err(about(*item))?;
             }
         }
@@ -155,18 +155,18 @@ impl Maker {
     /// A capsule with a copy of `x`, made on the consumer's stream; `x` itself without `copy`.
     pub(super) fn copied<'py>(
         &self,
-        to_library: &ToLibrary,
+        traits: &LibraryTraits,
         x: &Bound<'py, PyAny>,
         copy: bool,
         stream: Optional<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
-        if to_library.is_numpy && !copy {
+        if traits.is_numpy && !copy {
             let said =
                 "copy: got False; allowed: None or True: a NumPy array is a copy in host memory";
             return Err(PyValueError::new_err(said));
         }
-        if to_library.is_numpy || !copy {
+        if traits.is_numpy || !copy {
             return Ok(x.clone());
         }
         let stream = waited_for(stream, Some(copy));
@@ -216,26 +216,26 @@ pub(super) fn taken<'py>(
 }
 
 /// Makes views of any element type, for the bridge itself.
-pub(super) fn any(py: Python<'_>) -> PyResult<&Bound<'_, Maker>> {
-    static ANY: PyOnceLock<Py<Maker>> = PyOnceLock::new();
+pub(super) fn any(py: Python<'_>) -> PyResult<&Bound<'_, Converter>> {
+    static ANY: PyOnceLock<Py<Converter>> = PyOnceLock::new();
     views(py, &ANY, "ANY")
 }
 
-fn views_of_capsules(py: Python<'_>) -> PyResult<&Bound<'_, Maker>> {
-    static DLPACK: PyOnceLock<Py<Maker>> = PyOnceLock::new();
+fn views_of_capsules(py: Python<'_>) -> PyResult<&Bound<'_, Converter>> {
+    static DLPACK: PyOnceLock<Py<Converter>> = PyOnceLock::new();
     views(py, &DLPACK, "DLPACK")
 }
 
 fn views<'py>(
     py: Python<'py>,
-    known: &'static PyOnceLock<Py<Maker>>,
+    known: &'static PyOnceLock<Py<Converter>>,
     name: &str,
-) -> PyResult<&'py Bound<'py, Maker>> {
+) -> PyResult<&'py Bound<'py, Converter>> {
     let import = || {
         let library = py.import("cai_bridge._libraries._views")?.getattr(name)?;
-        PyResult::Ok(library.getattr(intern!(py, "maker"))?.cast_into::<Maker>()?.unbind())
+        PyResult::Ok(library.getattr(intern!(py, "converter"))?.cast_into::<Converter>()?.unbind())
     };
-    known.get_or_try_init(py, import).map(|maker| maker.bind(py))
+    known.get_or_try_init(py, import).map(|converter| converter.bind(py))
 }
 
 /// The GPU of a view.

@@ -10,8 +10,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::consumer_stream::ConsumerStream;
-use super::library::ToLibrary;
-use super::maker::Maker;
+use super::converter::Converter;
+use super::library_traits::LibraryTraits;
 use super::tree::How;
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
@@ -31,7 +31,7 @@ use crate::py::streams::Argument;
 use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Request, Stream};
 
-impl Maker {
+impl Converter {
     /// The library's array of `x`, which is on the host, or of a copy of `x`.
     #[cold]
     pub(super) fn of_host<'py>(
@@ -40,40 +40,40 @@ impl Maker {
         how: &How<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, asked, copy) = (x.py(), how.readonly, how.copy == Some(true));
-        let to_library = self.to_library(py)?;
+        let traits = self.traits(py)?;
         Argument::parse(how.stream)?;
-        if to_library.limits.writes && asked == Some(true) {
+        if traits.limits.writes && asked == Some(true) {
             return Err(Error::new(Kind::ReadOnlyAsked, "True for a library that may write").into());
         }
-        let Some(from_host) = &to_library.from_host else {
+        let Some(from_host) = &traits.from_host else {
             if copy {
                 let tensor = host::take_in(x, copy)?;
-                return self.of_copy_on_gpu(py, to_library, &tensor, how);
+                return self.of_copy_on_gpu(py, traits, &tensor, how);
             }
             return Err(Error::new(Kind::CpuConverted, "CPU memory").into());
         };
-        let is_own = x.is_instance(to_library.types.bind(py))?;
-        let made = if is_own && (to_library.is_numpy || !copy) {
+        let is_own = x.is_instance(traits.types.bind(py))?;
+        let made = if is_own && (traits.is_numpy || !copy) {
             x.clone()
         } else {
             let tensor = host::take_in(x, copy)?;
             // `as_asked` copies for NumPy.
-            let tensor = if copy && !to_library.is_numpy { tensor.copy()? } else { tensor };
+            let tensor = if copy && !traits.is_numpy { tensor.copy()? } else { tensor };
             let ptr = tensor.array.ptr();
-            let made = made_of(py, to_library, from_host, tensor, asked)?;
+            let made = made_of(py, traits, from_host, tensor, asked)?;
             if how.copy == Some(false) {
                 check_shared(&made, ptr)?;
             }
             made
         };
-        if to_library.is_numpy { as_asked(made, copy, asked) } else { Ok(made) }
+        if traits.is_numpy { as_asked(made, copy, asked) } else { Ok(made) }
     }
 
     /// The library's array of a copy of a host array, on the GPU of `stream`, else on the current GPU.
     fn of_copy_on_gpu<'py>(
         &self,
         py: Python<'py>,
-        to_library: &ToLibrary,
+        traits: &LibraryTraits,
         tensor: &HostTensor,
         how: &How<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -83,7 +83,7 @@ impl Maker {
         let driver = driver::prepared(|call| detach(py, call))?;
         let ordinal = ordinal_for(&driver, &Argument::parse(named)?)?;
         let library = self.library.bind(py);
-        let on = ConsumerStream::of(library, to_library, ordinal, named)?;
+        let on = ConsumerStream::of(library, traits, ordinal, named)?;
         let argument = on.argument().map_err(|error| on.explain(library, error))?.or_legacy();
         driver.open(ordinal, |call| detach(py, call));
         check_exists(&driver, ordinal, "device", format_args!("(2, {ordinal})"))?;
@@ -100,21 +100,21 @@ impl Maker {
 /// The library's array over the memory of `tensor`.
 fn made_of<'py>(
     py: Python<'py>,
-    to_library: &ToLibrary,
+    traits: &LibraryTraits,
     from_host: &str,
     mut tensor: HostTensor,
     asked: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Memory that does not say whether it may be written becomes read-only: NumPy can mark arrays so.
-    if to_library.is_numpy && !tensor.says_readonly {
+    if traits.is_numpy && !tensor.says_readonly {
         tensor.array.set_readonly(Some(true));
     }
-    to_library.wanted.check_dtype(tensor.array.dtype())?;
-    to_library.limits.admit(&mut tensor.array, asked.or(to_library.limits.readonly))?;
+    traits.wanted.check_dtype(tensor.array.dtype())?;
+    traits.limits.admit(&mut tensor.array, asked.or(traits.limits.readonly))?;
     let dtype = tensor.array.dtype();
     let (module, name) = from_host.split_once(':').unwrap_or((from_host, ""));
     let made = py.import(module)?.getattr(name)?.call1((HostArray(tensor),))?;
-    if to_library.is_numpy && dtype.is_opaque() {
+    if traits.is_numpy && dtype.is_opaque() {
         return made.call_method1(intern!(py, "view"), (numpy::dtype(py, dtype)?,));
     }
     Ok(made)
@@ -190,8 +190,8 @@ fn uploaded<'py>(
     let buffer = buffer.unwrap_or(Buffer::NONE);
     let mut copied = copy_held(py, driver, buffer, at, kept, on, None)?;
     span.copied(array, ptr, (on.stream(), at.ordinal), false);
-    if let Some(holding) = copied.holding() {
-        copy_is_for(py, holding, argument, at)?;
+    if let Some(held) = copied.memory_mut() {
+        copy_is_for(py, held, argument, at)?;
     }
     let array = buffer::described(array, ptr, Device::cuda(at.ordinal))?;
     capsule_of_copy(py, &array, true, copied)

@@ -11,7 +11,7 @@ use crate::device::{Device, MemoryKind};
 use crate::dlpack::encode;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::text::{shown, tuple_text};
 
 /// The limits of a library's arrays.
@@ -115,7 +115,7 @@ impl Limits {
     /// For a library that takes only GPU memory, names pinned or managed memory as the consumer's GPU's own. The array
     /// is ordered before that, under its true device.
     #[inline(always)]
-    pub(super) fn name_device(&self, source: &mut Holding) {
+    pub(super) fn name_device(&self, source: &mut HeldMemory) {
         if self.gpu_memory_alone && source.array.device().kind != MemoryKind::Device {
             let device = Device::cuda(source.consumer_place().ordinal);
             source.array.set_device(device);

@@ -5,12 +5,12 @@ mod batch;
 mod call_argument;
 mod consumer_stream;
 pub(crate) mod convert;
+mod converter;
 pub(crate) mod copies;
 pub(crate) mod from_cai;
 mod from_host;
-mod library;
+mod library_traits;
 mod limits;
-mod maker;
 mod own;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
@@ -19,7 +19,7 @@ pub(crate) mod walk;
 mod whole;
 
 pub(crate) use call_argument::{_unraisable, CallArgument};
-pub(crate) use maker::Maker;
+pub(crate) use converter::Converter;
 
 use pyo3::PyClass;
 use pyo3::prelude::*;
@@ -38,6 +38,6 @@ fn report<'py, V: PyClass<BaseType = View>>(
     made: PyResult<Bound<'py, V>>,
 ) -> PyResult<Bound<'py, V>> {
     let made = made.map_err(|error| span.refused(door, error))?;
-    span.exchanged(made.as_super().get().hand_over_in(door));
+    span.exchanged(made.as_super().get().passed_in(door));
     Ok(made)
 }

@@ -7,10 +7,10 @@ use pyo3::types::PyCapsule;
 use super::Optional;
 use super::batch::Batch;
 use super::call_argument::goes_on_with;
+use super::converter::Converter;
 use super::copies::{Arrays, any, detached, device_of, taken, waited_for};
 use super::from_cai::ready_on;
-use super::library::{Method, ToLibrary};
-use super::maker::Maker;
+use super::library_traits::{LibraryTraits, Method};
 use super::to_dlpack::is_on_host;
 use super::tree::How;
 use crate::error::{Error, Kind};
@@ -22,7 +22,7 @@ use crate::py::views::View;
 /// The refusal of `readonly=True`.
 const OWN: &str = "True for one of the library's own arrays";
 
-impl Maker {
+impl Converter {
     /// Refuses requests that the library's own arrays cannot meet, since `convert` returns them as they are.
     pub(super) fn admit_own(
         &self,
@@ -30,12 +30,12 @@ impl Maker {
         how: &How<'_, '_>,
     ) -> Result<(), ItemError> {
         let Some(first) = own.first() else { return Ok(()) };
-        let to_library = self.to_library(first.py())?;
-        if how.stream.is_none() && how.readonly.is_none() && !to_library.is_view() {
+        let traits = self.traits(first.py())?;
+        if how.stream.is_none() && how.readonly.is_none() && !traits.is_view() {
             return Ok(());
         }
         let argument = Argument::parse(how.stream)?;
-        let refused = how.readonly == Some(true) && to_library.limits.writes;
+        let refused = how.readonly == Some(true) && traits.limits.writes;
         own.iter().enumerate().try_for_each(|(item, x)| {
             let admitted = match x.cast::<View>() {
                 Ok(view) => view.get().check_leased().map_err(PyErr::from),
@@ -76,12 +76,12 @@ impl Maker {
         own: &[Bound<'py, PyAny>],
         how: &How<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
-        let to_library = self.to_library(py)?;
+        let traits = self.traits(py)?;
         if let Some(made_on) = how.made_on {
             self.order_own(py, own, how.stream, made_on)?;
         }
         let mut batch = Batch { made: own.to_vec(), ..Batch::default() };
-        if to_library.is_numpy {
+        if traits.is_numpy {
             for (item, array) in batch.made.iter_mut().enumerate() {
                 *array = self.of_host(array, how).map_err(about(item))?;
             }
@@ -95,7 +95,7 @@ impl Maker {
                 }
             }
             let copy = |item: &usize| {
-                let copied = self.copied(to_library, &own[*item], true, how.stream);
+                let copied = self.copied(traits, &own[*item], true, how.stream);
                 copied.map_err(about(*item))
             };
             let copies = others.iter().map(copy).collect::<Result<Arrays<'_>, _>>()?;
@@ -109,7 +109,7 @@ impl Maker {
                     batch.made[*item] = array;
                 }
             }
-        } else if to_library.is_view() && !(how.stream.is_none() && how.readonly.is_none()) {
+        } else if traits.is_view() && !(how.stream.is_none() && how.readonly.is_none()) {
             return self.several(py, own, how);
         } else if let Some(stream) = how.stream {
             let ordered = own.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?;
@@ -131,7 +131,7 @@ impl Maker {
     }
 }
 
-impl ToLibrary {
+impl LibraryTraits {
     /// Whether the library's arrays are views.
     const fn is_view(&self) -> bool {
         matches!(self.method, Method::View(_))

@@ -8,11 +8,11 @@ use super::{Optional, report};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
-use crate::py::hand_over::{To, hand_over};
+use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::interpreter::{Answer, answered, entry};
-use crate::py::lease::{Holding, look};
+use crate::py::lease::{HeldMemory, look};
 use crate::py::observe::CallSpan;
-use crate::py::producers::types::{Facts, ProducerKind, facts, speaks, stands_for};
+use crate::py::producers::types::{ProducerKind, TypeFacts, facts, speaks, stands_for};
 use crate::py::producers::{Refused, Wanted, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
@@ -104,7 +104,7 @@ pub(super) fn import<'py>(
     stream: Optional<'_, 'py>,
     readonly: Optional<'_, 'py>,
     wanted: Wanted,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
     let mut source = source_for(door, x, &argument, wanted)?;
@@ -113,7 +113,7 @@ pub(super) fn import<'py>(
 }
 
 /// The array of `x`, with an element type that both protocols can express.
-pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<Holding>> {
+pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<HeldMemory>> {
     source_for(door, x, &Argument::UNSPECIFIED, Wanted::DLPack)
 }
 
@@ -123,7 +123,7 @@ fn source_for(
     x: &Bound<'_, PyAny>,
     argument: &Argument<'_, '_>,
     wanted: Wanted,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     let facts = facts(x)?;
     let mut source = take_in(door, x, &facts, (argument, argument), wanted)?;
     wanted.check(x.py(), &source)?;
@@ -137,11 +137,11 @@ fn source_for(
 pub(super) fn take_in(
     door: &'static str,
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     arguments: (&Argument<'_, '_>, &Argument<'_, '_>),
     wanted: Wanted,
-) -> PyResult<Box<Holding>> {
-    let take_in = |facts: &Facts| take_in_by(door, x, facts, arguments, wanted);
+) -> PyResult<Box<HeldMemory>> {
+    let take_in = |facts: &TypeFacts| take_in_by(door, x, facts, arguments, wanted);
     take_in(facts).or_else(|refused| {
         another_way::take_in(x, facts, (door, arguments, wanted), refused, take_in)
     })
@@ -151,10 +151,10 @@ pub(super) fn take_in(
 fn take_in_by(
     door: &'static str,
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
     wanted: Wanted,
-) -> Result<Box<Holding>, Refused> {
+) -> Result<Box<HeldMemory>, Refused> {
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         if facts.has_still(table, x)? {
             return dlpack::exchange(door, x, facts, table, argument);
@@ -230,9 +230,9 @@ fn unwrap_view(
     py: Python<'_>,
     view: &View,
     argument: &Argument<'_, '_>,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     look(py);
     let mut source = view.unwrap(py)?;
-    hand_over(door, py, &mut source, To::of(argument))?;
+    hand_over(door, py, &mut source, Recipient::of(argument))?;
     Ok(source)
 }

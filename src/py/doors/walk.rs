@@ -9,8 +9,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyList, PyTuple};
 
-use super::library::{Method, ToLibrary};
-use super::maker::Maker;
+use super::converter::Converter;
+use super::library_traits::{LibraryTraits, Method};
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, is_on_host, says_as_taken};
 use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
 use crate::error::Error;
@@ -23,8 +23,8 @@ use crate::py::producers::host;
 
 /// A walk through a tree.
 struct Walk<'a, 'py> {
-    maker: &'a Maker,
-    to_library: &'a ToLibrary,
+    converter: &'a Converter,
+    traits: &'a LibraryTraits,
     how: &'a How<'a, 'py>,
     root: &'a Root<'a, 'py>,
     /// Whether each array is asked where it is, even if its import would tell.
@@ -70,8 +70,8 @@ struct Open<'py> {
 
 /// Takes a tree apart into the empty `tree`. Returns whether `x` is a tree: the argument of `convert` may be none.
 pub(super) fn apart<'py>(
-    maker: &Maker,
-    to_library: &ToLibrary,
+    converter: &Converter,
+    traits: &LibraryTraits,
     x: &Bound<'py, PyAny>,
     root: &Root<'_, 'py>,
     how: &How<'_, 'py>,
@@ -81,7 +81,7 @@ pub(super) fn apart<'py>(
     let (inner, around) = (None, Vec::new());
     let (met, kept, wanted) = (HashMap::default(), Vec::new(), 0);
     let mut walk =
-        Walk { maker, to_library, how, root, asks, tree, inner, around, met, kept, wanted };
+        Walk { converter, traits, how, root, asks, tree, inner, around, met, kept, wanted };
     let is_given = matches!(root, Root::Given);
     if is_given && walk.is_single(x)? {
         return Ok(false);
@@ -108,11 +108,11 @@ impl<'py> Walk<'_, 'py> {
     /// Whether `x` is an array or one of the library's own objects, even if it looks like a container.
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
-            let types = self.to_library.types.bind(x.py());
+            let types = self.traits.types.bind(x.py());
             let is_bare = x.is_exact_instance_of::<PyDict>() && is_bare_dict(x)?;
             return Ok(is_bare || types.iter_borrowed().any(|own| own.is(x.get_type())));
         }
-        Ok(is_plain(x) || self.to_library.has(x)? || is_array(x)?)
+        Ok(is_plain(x) || self.traits.has(x)? || is_array(x)?)
     }
 
     fn part(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
@@ -127,7 +127,7 @@ impl<'py> Walk<'_, 'py> {
                 return self.leaf(x, false);
             }
             self.enter(x)
-        } else if self.maker.is_foreign(&x, self.to_library)? {
+        } else if self.converter.is_foreign(&x, self.traits)? {
             self.leaf(x, true)
         } else if self.was_met(&x)? {
             Ok(())
@@ -160,9 +160,9 @@ impl<'py> Walk<'_, 'py> {
                 return Ok(is_wanted);
             }
             // A view keeps the stream that it was made for, so another view is made.
-            let is_view = matches!(self.to_library.method, Method::View(_));
+            let is_view = matches!(self.traits.method, Method::View(_));
             let is_other = is_foreign || is_view && self.how.made_on.is_some();
-            if !is_other && self.to_library.has(&x)? {
+            if !is_other && self.traits.has(&x)? {
                 self.tree.own.push(item);
             }
             self.tree.has_capsules |= x.is_instance_of::<PyCapsule>();
@@ -180,7 +180,7 @@ impl<'py> Walk<'_, 'py> {
 
     /// Whether the library is to get an array that is on the host.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
-        let may_be = self.how.copy == Some(true) || self.to_library.from_host.is_some();
+        let may_be = self.how.copy == Some(true) || self.traits.from_host.is_some();
         if !may_be || !matches!(self.root, Root::Given) {
             return Ok(false);
         }
@@ -190,7 +190,7 @@ impl<'py> Walk<'_, 'py> {
             let got = "CPU memory (1, 0) in a capsule, which convert takes alone";
             return if is_hosts { Err(Error::new(CpuMemory, got).into()) } else { Ok(false) };
         }
-        Ok(self.to_library.is_numpy || host::may_be_shared(x)?)
+        Ok(self.traits.is_numpy || host::may_be_shared(x)?)
     }
 
     /// Enters a list, a tuple or a dict.
@@ -329,7 +329,7 @@ impl<'py> Walk<'_, 'py> {
         if is_plain(x) || !is_array(x)? {
             return Ok(false);
         }
-        Ok(is_on_gpu(x)? || (!self.to_library.has(x)? && self.is_wanted_of_host(x)?))
+        Ok(is_on_gpu(x)? || (!self.traits.has(x)? && self.is_wanted_of_host(x)?))
     }
 
     /// Whether anything but its container may refer to a part.

@@ -8,8 +8,8 @@ use pyo3::types::{PyList, PyTuple};
 
 use super::batch::Batch;
 use super::call_argument::Lent;
-use super::library::ToLibrary;
-use super::maker::Maker;
+use super::converter::Converter;
+use super::library_traits::LibraryTraits;
 use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};
 use super::tree::{Converted, How, Root, Tree, said_at};
 use super::walk::apart;
@@ -18,7 +18,7 @@ use crate::py::interpreter::answered;
 use crate::py::item_error::ItemError;
 use crate::py::plain::is_of_numbers;
 
-impl Maker {
+impl Converter {
     /// Converts the arrays of a tree, all or none, and rebuilds the tree; `None` if the argument of `convert` is no
     /// tree. An error names the array's place.
     pub(super) fn tree<'py>(
@@ -27,19 +27,19 @@ impl Maker {
         root: &Root<'_, 'py>,
         how: &How<'_, 'py>,
     ) -> PyResult<Option<Converted<'py>>> {
-        let (py, to_library) = (x.py(), self.to_library(x.py())?);
+        let (py, traits) = (x.py(), self.traits(x.py())?);
         let meets_hosts = self.meets_hosts.load(Ordering::Relaxed);
         let mut asks = meets_hosts || how.copy.is_some() || how.made_on.is_some();
         if !asks
             && matches!(root, Root::Given)
             && let Some(part) = only_part(x)
-            && let Some(tree) = self.alone(x, &part, to_library, how, &mut asks)?
+            && let Some(tree) = self.alone(x, &part, traits, how, &mut asks)?
         {
             return Ok(Some(Converted::unchanged(tree)));
         }
         loop {
             let mut tree = Tree::default();
-            if !apart(self, to_library, x, root, how, asks, &mut tree)? {
+            if !apart(self, traits, x, root, how, asks, &mut tree)? {
                 return Ok(None);
             }
             if meets_hosts && !tree.met_host {
@@ -98,14 +98,13 @@ impl Maker {
         &self,
         x: &Bound<'py, PyAny>,
         part: &Bound<'py, PyAny>,
-        to_library: &ToLibrary,
+        traits: &LibraryTraits,
         how: &How<'_, 'py>,
         asks: &mut bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = x.py();
-        let is_own = to_library.types.bind(py).iter_borrowed().any(|own| own.is(x.get_type()));
-        if is_own || !how.is_plain() || !self.is_foreign(part, to_library)? || !says_as_taken(part)?
-        {
+        let is_own = traits.types.bind(py).iter_borrowed().any(|own| own.is(x.get_type()));
+        if is_own || !how.is_plain() || !self.is_foreign(part, traits)? || !says_as_taken(part)? {
             return Ok(None);
         }
         let part = std::slice::from_ref(part);

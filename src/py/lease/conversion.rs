@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::used::Use;
+use super::consumer_side::ConsumerSide;
 
 /// The use that each holder noted, by the holder's number. The array itself is holder 0.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(super) struct Conversion(Mutex<Uses>);
 
 #[derive(Debug, Default)]
 struct Uses {
-    noted: Vec<(usize, Use)>,
+    noted: Vec<(usize, ConsumerSide)>,
     next: usize,
     over: bool,
 }
@@ -25,7 +25,7 @@ impl Conversion {
     }
 
     /// Closes the conversion and returns its notes. Later notes are ignored.
-    pub(super) fn close(&self) -> Vec<(usize, Use)> {
+    pub(super) fn close(&self) -> Vec<(usize, ConsumerSide)> {
         let mut uses = self.uses();
         uses.over = true;
         std::mem::take(&mut uses.noted)
@@ -42,7 +42,11 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(conversion: &Arc<Conversion>, first: Use, outer: Option<Box<Self>>) -> Self {
+    pub(super) fn new(
+        conversion: &Arc<Conversion>,
+        first: ConsumerSide,
+        outer: Option<Box<Self>>,
+    ) -> Self {
         let mut uses = conversion.uses();
         let number = uses.next;
         uses.next += 1;
@@ -54,12 +58,12 @@ impl Member {
     }
 
     /// Adds another holder of the same array.
-    pub(super) fn join(&self, first: Use, outer: Option<Box<Self>>) -> Self {
+    pub(super) fn join(&self, first: ConsumerSide, outer: Option<Box<Self>>) -> Self {
         Self::new(&self.conversion, first, outer)
     }
 
     /// Changes this holder's note. The caller drops what `change` returns after the lock is released.
-    pub(super) fn note<R>(&self, change: impl FnOnce(&mut Use) -> R) -> Option<R> {
+    pub(super) fn note<R>(&self, change: impl FnOnce(&mut ConsumerSide) -> R) -> Option<R> {
         let mut uses = self.conversion.uses();
         uses.noted.iter_mut().find(|(number, _)| *number == self.number).map(|(_, one)| change(one))
     }

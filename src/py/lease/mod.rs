@@ -1,22 +1,22 @@
 //! Leases that hold Python references: how a lease ends, and where ends wait that cannot finish yet.
 
+mod call_watch;
+mod consumer_side;
 mod conversion;
 mod end;
-mod ends;
 mod generation;
-mod hand_on;
-mod holding;
-mod home;
-mod known;
-mod tenant;
+mod held_memory;
+mod known_memory;
+mod memory_guard;
+mod next_consumer;
+mod pending_ends;
+mod producer_side;
 mod tensor;
-mod used;
 mod warned;
-mod watch;
 
+pub(crate) use call_watch::CallWatch;
 pub(crate) use end::Orders;
-pub(crate) use ends::{_end, _settle, look, look_at_all};
-pub(crate) use holding::{Holding, Tenant};
-pub(crate) use known::goes_on;
+pub(crate) use held_memory::{HeldMemory, MemoryGuard};
+pub(crate) use known_memory::goes_on;
+pub(crate) use pending_ends::{_end, _settle, look, look_at_all};
 pub(crate) use tensor::Unconsumed;
-pub(crate) use watch::Watch;

@@ -20,7 +20,7 @@ pub(crate) struct CallSpan(Option<Instant>);
 
 /// An array that passes through a door of the bridge.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HandOver<'a> {
+pub(crate) struct PassedArray<'a> {
     /// The door's name, as in the events of its orders.
     pub(crate) door: &'static str,
     /// The protocol, or the kind of object, by which the array passes.
@@ -66,7 +66,7 @@ impl By {
 
 /// What ended a view, a capsule or a loan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum EndedBy {
     /// The call that borrowed the memory returned.
     Call,
     /// The last reference to a view was dropped.
@@ -83,7 +83,7 @@ pub(crate) enum End {
     With,
 }
 
-impl End {
+impl EndedBy {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Call => "end of the call",
@@ -151,17 +151,17 @@ impl CallSpan {
 
     /// Reports that an array passed through a door.
     #[inline]
-    pub(crate) fn exchanged(self, hand_over: HandOver<'_>) {
+    pub(crate) fn exchanged(self, array: PassedArray<'_>) {
         if self.0.is_some() {
-            self.tell_exchange(hand_over);
+            self.tell_exchange(array);
         }
     }
 
     /// Reports the hand-over, or the error if it was refused.
     #[inline]
-    pub(crate) fn told<R>(self, hand_over: HandOver<'_>, answer: PyResult<R>) -> PyResult<R> {
-        let answer = answer.map_err(|error| self.refused(hand_over.door, error))?;
-        self.exchanged(hand_over);
+    pub(crate) fn told<R>(self, array: PassedArray<'_>, answer: PyResult<R>) -> PyResult<R> {
+        let answer = answer.map_err(|error| self.refused(array.door, error))?;
+        self.exchanged(array);
         Ok(answer)
     }
 
@@ -186,8 +186,8 @@ impl CallSpan {
     }
 
     #[cold]
-    fn tell_exchange(self, hand_over: HandOver<'_>) {
-        let HandOver { door, by, array, stream } = hand_over;
+    fn tell_exchange(self, array: PassedArray<'_>) {
+        let PassedArray { door, by, array, stream } = array;
         let ended = now();
         tracing::trace!(
             name: "exchange", target: "cai_bridge", door, by, dtype = array.dtype().name(),
@@ -202,15 +202,15 @@ impl CallSpan {
 
     /// Reports that a holder of the array at `ptr` ended.
     #[inline]
-    pub(crate) fn released(self, (end, ptr): (End, u64), outcome: Outcome) {
+    pub(crate) fn released(self, (end, ptr): (EndedBy, u64), outcome: Outcome) {
         if self.0.is_some() {
             self.tell_release((end, ptr), outcome);
         }
     }
 
     #[cold]
-    fn tell_release(self, (end, ptr): (End, u64), outcome: Outcome) {
-        let what = if end == End::Copy { "copy" } else { "array" };
+    fn tell_release(self, (end, ptr): (EndedBy, u64), outcome: Outcome) {
+        let what = if end == EndedBy::Copy { "copy" } else { "array" };
         tracing::trace!(
             name: "release", target: "cai_bridge", by = end.as_str(), outcome = outcome.as_str(),
             what, ptr, trace.began = self.at(), trace.ended = now(), "memory goes back"

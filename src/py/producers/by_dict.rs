@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::types::{self, Facts};
+use super::types::{self, TypeFacts};
 use crate::cai::Claim;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
@@ -20,7 +20,7 @@ use crate::error::{Error, Kind};
 use crate::layout::Layout;
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::streams::{KnownStream, StreamRef, Unnamed, current, dict_of, pending};
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
@@ -39,7 +39,7 @@ impl ByDict {
     /// stands for.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
-        (facts, known): (&Facts, &Facts),
+        (facts, known): (&TypeFacts, &TypeFacts),
         array: &Descriptor,
     ) -> PyResult<Self> {
         // Known libraries are skipped: reading JAX's dict would make the host wait.
@@ -108,7 +108,7 @@ impl ByDict {
     pub(super) fn pending<'py>(
         &self,
         py: Python<'py>,
-        known: &Facts,
+        known: &TypeFacts,
         place: Place,
     ) -> Option<Alive<'py>> {
         let named = self.stream.filter(|_| !known.has(Habit::KeepsToDlpack));
@@ -119,7 +119,7 @@ impl ByDict {
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,
-        known: &Facts,
+        known: &TypeFacts,
         (driver, place, ptr): (&Handle, Place, u64),
     ) -> PyResult<Option<Unnamed>> {
         let named = || Unnamed::new(driver, place, (x, ptr), known.says_what_is_pending());
@@ -130,7 +130,7 @@ impl ByDict {
     pub(super) fn kept(
         &self,
         x: &Bound<'_, PyAny>,
-        known: &Facts,
+        known: &TypeFacts,
         (driver, place, ptr): (&Handle, Place, u64),
     ) -> PyResult<Option<StreamRef>> {
         let Some(named) = self.stream else { return Ok(None) };
@@ -146,11 +146,11 @@ impl ByDict {
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,
-    facts: &Facts,
-    source: &mut Holding,
+    facts: &TypeFacts,
+    source: &mut HeldMemory,
     work: Alive<'_>,
 ) -> PyResult<Option<Alive<'py>>> {
-    let (ptr, place) = (source.array.ptr(), source.home.place);
+    let (ptr, place) = (source.array.ptr(), source.producer_side.place);
     let dict = ByDict::of(x, (facts, facts), &source.array)?;
     if dict.readonly {
         source.array.set_readonly(Some(true));
@@ -158,7 +158,7 @@ pub(super) fn also_by_dict<'py>(
     if let Some(kept) = dict.kept(x, facts, (&source.driver, place, ptr))?
         && !kept.is(work)
     {
-        source.home.put_upstream(KnownStream::Kept(kept));
+        source.producer_side.put_upstream(KnownStream::Kept(kept));
     }
     Ok(dict.pending(x.py(), facts, place))
 }

@@ -12,8 +12,8 @@ use super::dict_stream::DictStream;
 use super::dtype::{agreed, check_dtype, exact, name_of, named};
 use super::interface::interface;
 use super::readiness::{Readiness, declared};
-use super::types::{self, Facts, ProducerKind};
-use super::{Wanted, ndarray, silence, strides};
+use super::types::{self, ProducerKind, TypeFacts};
+use super::{Wanted, by_attributes, missing_strides, silence};
 use crate::cai::{Claim, Decoded};
 use crate::device::Place;
 use crate::driver;
@@ -23,7 +23,7 @@ use crate::layout::Layout;
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::library::Names;
 use crate::py::numpy;
 use crate::py::observe::By;
@@ -56,9 +56,9 @@ pub(crate) struct ImportOptions<'a, 'py> {
 /// Imports `x`.
 pub(crate) fn import<'py>(
     x: &Bound<'py, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     options: &ImportOptions<'_, 'py>,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     let py = x.py();
     let owner = owner(x, facts, options.owner)?;
     let of_owner =
@@ -68,7 +68,7 @@ pub(crate) fn import<'py>(
     let is_said = matches!(options.stream.request(), Request::On(_));
     let layout = source.array.layout_mut();
     let by_parts = match &facts.parts {
-        Some(parts) => ndarray::decode(parts, x, layout)?,
+        Some(parts) => by_attributes::decode(parts, x, layout)?,
         None => None,
     };
     let exports = facts.producer != ProducerKind::Dict;
@@ -81,7 +81,7 @@ pub(crate) fn import<'py>(
         names = Some(parts.stream);
         parts.decoded
     } else {
-        let dict = strides::completed(interface(x, facts)?, owner, of_owner)?;
+        let dict = missing_strides::added(interface(x, facts)?, owner, of_owner)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
         let of_owner = (owner, of_owner);
         by_dict(&dict, of_owner, options, said_dtype, layout, &mut words)?
@@ -117,7 +117,7 @@ pub(crate) fn import<'py>(
     // Managed and pinned memory may have pending work on another GPU's stream.
     let there = check_argument(&source.array, &source.driver, options.stream, place)?;
     let claim = match &names {
-        Some(Names::Library(current)) => ndarray::current(py, *current, place)?,
+        Some(Names::Library(current)) => by_attributes::current(py, *current, place)?,
         _ if silent => Claim::Silent,
         _ if claim == Claim::Stated(Ready::Nothing) && !of_owner.says_what_is_pending() => {
             Claim::Stated(Ready::Unsaid)
@@ -158,7 +158,7 @@ pub(crate) fn import<'py>(
     });
     source.keep_unnamed(unnamed);
     if let Some(before) = before {
-        source.home.put_upstream(KnownStream::Kept(before));
+        source.producer_side.put_upstream(KnownStream::Kept(before));
     }
     Ok(source)
 }
@@ -168,7 +168,7 @@ pub(crate) fn import<'py>(
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     options: &ImportOptions<'_, '_>,
     work: &DictStream<'_, '_>,
     (claim, is_unnamed): (Claim, bool),
@@ -211,7 +211,7 @@ fn readiness(
 #[inline]
 fn by_dict(
     dict: &Bound<'_, PyDict>,
-    (owner, of_owner): (&Bound<'_, PyAny>, &Facts),
+    (owner, of_owner): (&Bound<'_, PyAny>, &TypeFacts),
     options: &ImportOptions<'_, '_>,
     said: Option<Dtype>,
     layout: &mut Layout,
@@ -236,15 +236,15 @@ fn by_dict(
 }
 
 /// The default stream of the library of `x`, which the library's dicts leave unnamed (Numba).
-fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream>> {
+fn default_stream(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Stream>> {
     let library = facts.library.filter(|_| facts.has(Habit::DefaultStreamUnnamed));
     library.map(|library| library.default_stream(x.py())).transpose()
 }
 
-/// A new holding that references the owner. If a view of the bridge owns the dict's memory, it shares the
+/// New held memory that references the owner. If a view of the bridge owns the dict's memory, it shares the
 /// view's references: the view may be released before the array is done.
 #[inline]
-fn begin(owner: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Box<Holding>> {
+fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory>> {
     let py = owner.py();
     if let Some(view) = owning_view(owner, facts) {
         return Ok(view.share(py)?);
@@ -255,11 +255,11 @@ fn begin(owner: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Box<Holding>> {
         Ok(proxy) => proxy.upgrade().unwrap_or_else(|| owner.clone()),
         Err(_) => owner.clone(),
     };
-    Ok(Holding::array(owner.unbind(), None, driver, By::Cai(0)))
+    Ok(HeldMemory::array(owner.unbind(), None, driver, By::Cai(0)))
 }
 
 /// The bridge's view that owns a dict's memory, if one does.
-fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &Facts) -> Option<&'a View> {
+fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a View> {
     let is_dict = facts.producer == ProducerKind::Dict;
     if is_dict { owner.cast::<View>().ok().map(Bound::get) } else { None }
 }
@@ -268,9 +268,9 @@ fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &Facts) -> Option<&'a Vie
 /// back to the view's streams, and to a stream that the caller declared.
 #[inline]
 fn keep_streams(
-    source: &mut Holding,
+    source: &mut HeldMemory,
     owner: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     (producer, kept): (Option<StreamRef>, Option<StreamRef>),
     is_another: impl Fn(&View) -> bool,
 ) {
@@ -282,14 +282,14 @@ fn keep_streams(
     source.keep_ready_on(kept.or_else(ready));
     // The view already has the stream that its own dict names, or a stand-in for it.
     if let Some(producer) = producer.filter(|_| is_another(view)) {
-        source.home.put_upstream(KnownStream::Kept(producer));
+        source.producer_side.put_upstream(KnownStream::Kept(producer));
     }
 }
 
 /// The object that keeps the memory of `x` alive.
 fn owner<'a, 'py>(
     x: &'a Bound<'py, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     owner: Option<&'a Bound<'py, PyAny>>,
 ) -> PyResult<&'a Bound<'py, PyAny>> {
     let is_dict = facts.producer == ProducerKind::Dict;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::readiness::{Readiness, of_producer};
-use super::types::Facts;
+use super::types::TypeFacts;
 use crate::cai::Claim;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -23,7 +23,7 @@ pub(super) struct DictStream<'a, 'py> {
     pub(super) exports: bool,
     /// The address of the array.
     pub(super) ptr: u64,
-    pub(super) of_owner: &'a Facts,
+    pub(super) of_owner: &'a TypeFacts,
     /// The stream object that the array's attributes gave.
     pub(super) object: Option<&'a Bound<'py, PyAny>>,
     /// Whether the library hands out dicts that it read earlier.

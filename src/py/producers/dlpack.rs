@@ -14,7 +14,7 @@ use super::by_dict::{ByDict, also_by_dict};
 use super::device::{check_exists, check_memory};
 use super::dunder::{ask, ask_quickly, call, dlpack_device};
 use super::readiness::{of_producer, work_stream};
-use super::types::{self, Facts, ProducerKind};
+use super::types::{self, ProducerKind, TypeFacts};
 use super::{Refused, Wanted, guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
@@ -25,9 +25,9 @@ use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
-use crate::py::hand_over::{To, hand_over};
+use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::interpreter::{answered, detach};
-use crate::py::lease::{Holding, Unconsumed, look};
+use crate::py::lease::{HeldMemory, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, place_of};
 use crate::py::streams::{Argument, StreamRef, current};
@@ -39,16 +39,16 @@ use crate::stream::{Alive, Ready, Request, Stream};
 pub(crate) fn exchange(
     door: &'static str,
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     table: Table,
     argument: &Argument<'_, '_>,
-) -> Result<Box<Holding>, Refused> {
+) -> Result<Box<HeldMemory>, Refused> {
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
     decode::check_own(imported.0.flags())?;
-    let mut source = Holding::array(x.clone().unbind(), None, driver, By::ExchangeApi);
+    let mut source = HeldMemory::array(x.clone().unbind(), None, driver, By::ExchangeApi);
     let read = imported.read_into(&mut source.array);
     read.map_err(|error| guards::explain_null(x, facts, error))?;
     source.take(ImportedDlpack::Versioned(imported.0));
@@ -67,12 +67,17 @@ pub(crate) fn exchange(
         of_producer(py, door, &source.driver, (work, place), passed_on)?
     };
     source.produced(told, producer, kept);
-    let also = if facts.has(Habit::KeepsToDlpack) {
+    let dict_stream = if facts.has(Habit::KeepsToDlpack) {
         None
     } else {
         also_by_dict(x, facts, &mut source, work)?
     };
-    hand_over(door, py, &mut source, To { ready_on: Some(work), also, ..To::of(argument) })?;
+    hand_over(
+        door,
+        py,
+        &mut source,
+        Recipient { ready_on: Some(work), dict_stream, ..Recipient::of(argument) },
+    )?;
     Ok(source)
 }
 
@@ -81,10 +86,10 @@ pub(crate) fn exchange(
 pub(crate) fn protocol(
     door: &'static str,
     x: &Bound<'_, PyAny>,
-    (facts, known): (&Facts, &Facts),
+    (facts, known): (&TypeFacts, &TypeFacts),
     (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
     wanted: Wanted,
-) -> Result<Box<Holding>, Refused> {
+) -> Result<Box<HeldMemory>, Refused> {
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
@@ -135,8 +140,8 @@ pub(crate) fn protocol(
     let passed_on = argument.request() == Request::Unspecified;
     let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);
     let of_work = work.map(of_work).transpose()?;
-    let also = dict.pending(py, known, place).filter(|_| !silent);
-    let names_legacy = also.is_some_and(|also| also.stream() == Stream::Legacy);
+    let dict_stream = dict.pending(py, known, place).filter(|_| !silent);
+    let names_legacy = dict_stream.is_some_and(|named| named.stream() == Stream::Legacy);
     if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
         presume(py, door, known, (&driver, place), argument)?;
     }
@@ -153,14 +158,19 @@ pub(crate) fn protocol(
         None => (dict.kept(x, known, by_dict)?, dict.unnamed(x, known, by_dict)?),
         producer => (producer, None),
     };
-    let mut source = Holding::array(x.clone().unbind(), None, driver, By::Dlpack);
+    let mut source = HeldMemory::array(x.clone().unbind(), None, driver, By::Dlpack);
     source.array = array;
     source.set_place(place);
     source.produced(told, producer, kept);
     source.keep_unnamed(unnamed);
     // This call requested a stream, so the stream of an earlier request is not needed.
-    drop(source.find_home(py, context));
-    hand_over(door, py, &mut source, To { ready_on: ready, also, ..To::of(argument) })?;
+    source.adopt_producer_side(py, context);
+    hand_over(
+        door,
+        py,
+        &mut source,
+        Recipient { ready_on: ready, dict_stream, ..Recipient::of(argument) },
+    )?;
     // Last: a failure before this leaves the capsule unconsumed.
     source.take(capsule::take(capsule)?);
     Ok(source)
@@ -171,7 +181,7 @@ pub(crate) fn protocol(
 fn presume(
     py: Python<'_>,
     door: &'static str,
-    known: &Facts,
+    known: &TypeFacts,
     (driver, place): (&Handle, Place),
     argument: &Argument<'_, '_>,
 ) -> PyResult<()> {
@@ -187,7 +197,7 @@ fn presume(
 /// Calls `__dlpack__` to make the memory ready on the legacy default stream of `place`.
 pub(super) fn make_ready(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     driver: &Handle,
     place: Place,
 ) -> PyResult<()> {
@@ -203,7 +213,7 @@ pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     argument: &Argument<'_, '_>,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     let py = x.py();
     look(py);
     let Held { array, context, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
@@ -216,22 +226,27 @@ pub(crate) fn capsule(
         }
         check_memory(&driver, &array)?;
     }
-    let mut source = Holding::array(x.clone().unbind(), None, driver, By::Capsule);
+    let mut source = HeldMemory::array(x.clone().unbind(), None, driver, By::Capsule);
     source.array = array;
     source.set_place(place);
     source.produced(Ready::On(Stream::Legacy), None, None);
-    let kept = source.find_home(py, context);
+    let kept = source.adopt_from_capsule(py, context);
     let own = match &kept {
         Some(kept) => kept.confirm(py, &source.driver).map_err(PyErr::from)?,
         None => None,
     };
     if let (Some(kept), Some(own)) = (&kept, own) {
         source.ready = Ready::On(own.stream());
-        let is_producers = source.home.is_kept_by(kept);
+        let is_producers = source.producer_side.is_kept_by(kept);
         source.keep_ready_on((!is_producers).then(|| kept.clone_ref(py)));
     }
     let from = own.unwrap_or(Alive::legacy(place));
-    hand_over(door, py, &mut source, To { ready_on: Some(from), ..To::of(argument) })?;
+    hand_over(
+        door,
+        py,
+        &mut source,
+        Recipient { ready_on: Some(from), ..Recipient::of(argument) },
+    )?;
     Ok(source)
 }
 
@@ -245,7 +260,7 @@ pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -
 }
 
 /// Takes the tensor out of the capsule that `source` came from.
-pub(crate) fn consume(py: Python<'_>, source: &mut Holding) -> PyResult<()> {
+pub(crate) fn consume(py: Python<'_>, source: &mut HeldMemory) -> PyResult<()> {
     if source.by == By::Capsule
         && let Some(capsule) = source.object(py)
     {
@@ -255,7 +270,7 @@ pub(crate) fn consume(py: Python<'_>, source: &mut Holding) -> PyResult<()> {
 }
 
 /// The capsule that `source` came from. Its tensor is taken out after the last step that may refuse.
-pub(crate) fn consume_later(py: Python<'_>, source: &mut Holding) -> Option<Unconsumed> {
+pub(crate) fn consume_later(py: Python<'_>, source: &mut HeldMemory) -> Option<Unconsumed> {
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
 

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::types::Facts;
+use super::types::TypeFacts;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::py::habits::is_of;
@@ -69,7 +69,7 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
 
 /// The element type of `x`, whose typestr says `said`. `x.dtype` counts if both have one size. With another
 /// size, several items make one element, as in Warp's vectors.
-pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &Facts, said: Dtype) -> PyResult<Dtype> {
+pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),
         _ => Ok(said),
@@ -96,7 +96,7 @@ fn agreed_with(own: &Bound<'_, PyAny>, said: Dtype) -> PyResult<Dtype> {
 /// entries: a `descr` is not complete. Refuses a `dtype` that contradicts them.
 pub(super) fn exact<'py>(
     x: &Bound<'py, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     words: &Bound<'py, PyDict>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::Refused;
-use super::types::Facts;
+use super::types::TypeFacts;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result};
 use crate::py::habits::Habit;
@@ -20,7 +20,7 @@ use crate::stream::{Request, Stream};
 /// [`ask`] without the array's device or context; `None` if the library has no such way.
 pub(super) fn ask_quickly<'py>(
     x: &Bound<'py, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     request: Request,
 ) -> PyResult<Option<(Bound<'py, PyAny>, Stream)>> {
     let Some(capsules) = facts.capsules else { return Ok(None) };
@@ -31,7 +31,7 @@ pub(super) fn ask_quickly<'py>(
 /// Requests a capsule. Returns it with the stream that its memory is ready on.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     request: Request,
 ) -> PyResult<(Bound<'py, PyAny>, Stream)> {
     let legacy = Stream::Legacy;

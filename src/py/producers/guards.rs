@@ -5,8 +5,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::Refused;
-use super::attributes::{Bits, Lazy};
-use super::types::Facts;
+use super::lazy::{Bits, Lazy};
+use super::types::TypeFacts;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::py::flag;
@@ -18,7 +18,7 @@ use crate::py::text::{an_object, printed, type_name};
 /// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` saves the
 /// questions that a type answers; `None` asks all.
 #[inline(always)]
-pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
+pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype>) -> PyResult<()> {
     let bits = match &facts.lazy {
         Some(Lazy::Bits(bits)) => bits,
         None => return Ok(()),
@@ -54,7 +54,7 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
 #[inline(never)]
 fn followed(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     (requires_grad, stop_gradient): (Option<&Question>, Option<&Question>),
     dtype: Option<Dtype>,
 ) -> PyResult<()> {
@@ -83,7 +83,7 @@ fn followed(
 #[cold]
 fn behind_wrapper<R>(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     error: PyErr,
     ask: impl FnOnce() -> PyResult<R>,
 ) -> PyResult<R> {
@@ -110,7 +110,7 @@ pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// Explains a producer's failure. If the tensor's layout has no strides, the error names the layout.
 #[cold]
-pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> Refused {
+pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> Refused {
     if is_interrupt(x.py(), &error) {
         return error.into();
     }
@@ -128,7 +128,7 @@ pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> Refu
 /// Explains a null pointer. A wrapper, such as PyTorch's distributed tensors, has no memory of its own; the
 /// error names its class.
 #[cold]
-pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &Facts, error: Error) -> Refused {
+pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: Error) -> Refused {
     if error.kind() != Kind::NullData {
         return error.into();
     }
@@ -143,19 +143,19 @@ pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &Facts, error: Error) ->
     }
 }
 
-const fn has_bits(facts: &Facts) -> bool {
+const fn has_bits(facts: &TypeFacts) -> bool {
     matches!(facts.lazy, Some(Lazy::Bits(_)))
 }
 
 /// Refuses a layout without strides.
-pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<()> {
+pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<()> {
     match unstrided(x, facts)? {
         Some(unstrided) => Err(unstrided.into()),
         None => Ok(()),
     }
 }
 
-fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Error>> {
+fn unstrided(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Error>> {
     if !has_bits(facts) {
         return Ok(None);
     }

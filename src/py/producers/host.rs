@@ -13,7 +13,7 @@ use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 use super::dtype::own_name;
 use super::dunder;
 use super::guards;
-use super::types::{Facts, facts, stands_for};
+use super::types::{TypeFacts, facts, stands_for};
 use crate::dlpack::host::HostTensor;
 use crate::dlpack::{capsule, encode};
 use crate::dtype::Dtype;
@@ -67,7 +67,7 @@ pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTens
 }
 
 /// The tensor of `x`, by the best way that its type offers.
-fn tensor(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<HostTensor> {
+fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     if let Some(table) = facts.table
         && facts.has_still(table, x)?
     {

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::guards;
-use super::types::{self, Facts, ProducerKind};
+use super::types::{self, ProducerKind, TypeFacts};
 use crate::device::Device;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
@@ -15,7 +15,10 @@ use crate::py::streams::argument::pair;
 use crate::py::text::{an_object, printed, type_name};
 
 /// The dict of `x`; `x` itself, if it is a dict.
-pub(super) fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, PyDict>> {
+pub(super) fn interface<'py>(
+    x: &Bound<'py, PyAny>,
+    facts: &TypeFacts,
+) -> PyResult<Bound<'py, PyDict>> {
     if facts.producer == ProducerKind::Dict {
         return Ok(x.cast::<PyDict>()?.clone());
     }
@@ -37,7 +40,7 @@ pub(super) fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<B
 
 /// Why an object has no dict: it is on the CPU, or it does not speak CAI.
 #[cold]
-fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyErr> {
+fn speechless(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();
     let device = answered(py, x.call_method0(intern!(py, "__dlpack_device__")))?;
     let device = device.map(|device| pair(&device)).transpose()?.flatten();

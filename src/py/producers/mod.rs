@@ -1,7 +1,7 @@
 //! Imports an array: the facts of its type, and each way to import it.
 
-mod attributes;
 mod bases;
+mod by_attributes;
 mod by_dict;
 pub(crate) mod cai;
 pub(crate) mod device;
@@ -13,12 +13,12 @@ pub(crate) mod guards;
 pub(crate) mod host;
 mod host_wait;
 mod interface;
-mod ndarray;
+mod lazy;
+mod missing_strides;
 pub(crate) mod own_view;
 mod readiness;
 mod refused;
 mod silence;
-mod strides;
 pub(crate) mod types;
 mod wanted;
 

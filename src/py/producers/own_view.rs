@@ -7,7 +7,7 @@ use super::device::{as_wanted, device_argument};
 use super::dtype::{check_dtype, named};
 use super::readiness::declared;
 use crate::py::hand_over::order_for;
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
@@ -16,9 +16,9 @@ use crate::stream::{Alive, Ready, Request};
 /// stream of the producer. The consumer waits for it, too.
 pub(crate) fn adapt(
     py: Python<'_>,
-    mut view: Box<Holding>,
+    mut view: Box<HeldMemory>,
     options: &ImportOptions<'_, '_>,
-) -> PyResult<Box<Holding>> {
+) -> PyResult<Box<HeldMemory>> {
     if let Some(said) = options.dtype.map(named).transpose()?.flatten()
         && view.array.dtype().is_shared()
         && view.array.dtype().lanes() == 1
@@ -27,7 +27,8 @@ pub(crate) fn adapt(
         view.array = view.array.clone().of(said);
     }
     check_dtype(options.dtype, view.array.dtype())?;
-    let place = check_argument(&view.array, &view.driver, options.stream, view.home.place)?;
+    let place =
+        check_argument(&view.array, &view.driver, options.stream, view.producer_side.place)?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
         let device = match view.array.ptr() {
             0 => wanted,
@@ -45,30 +46,37 @@ pub(crate) fn adapt(
 
 fn declare(
     py: Python<'_>,
-    view: &mut Holding,
+    view: &mut HeldMemory,
     options: &ImportOptions<'_, '_>,
     alive: Alive<'_>,
 ) -> PyResult<()> {
     if let Some(named) = view.ready.stream()
-        && !alive.is_at(named, view.home.ready_place(named))
+        && !alive.is_at(named, view.producer_side.ready_place(named))
     {
         order_for(options.door, py, view, alive)?;
     }
     // A reader may only be told a stream of the memory's GPU.
-    let is_there = alive.place().ordinal == view.home.place.ordinal;
-    if is_there && view.home.is_producer(alive) && view.home.stays(py, &view.driver)? {
+    let is_there = alive.place().ordinal == view.producer_side.place.ordinal;
+    if is_there
+        && view.producer_side.is_producer(alive)
+        && view.producer_side.stays(py, &view.driver)?
+    {
         view.ready = Ready::On(alive.stream());
         view.keep_ready_on(None);
         return Ok(());
     }
     let driver = view.driver.clone();
-    let (told, kept, stands_in) =
-        declared(py, options.door, options.stream, (&driver, alive.place(), view.home.place))?;
+    let (told, kept, stands_in) = declared(
+        py,
+        options.door,
+        options.stream,
+        (&driver, alive.place(), view.producer_side.place),
+    )?;
     view.ready = told;
     let ready = stands_in.or_else(|| kept.as_ref().map(|kept| kept.clone_ref(py)));
     view.keep_ready_on(ready);
     if let Some(kept) = kept {
-        view.home.put_upstream(KnownStream::Kept(kept));
+        view.producer_side.put_upstream(KnownStream::Kept(kept));
     }
     Ok(())
 }

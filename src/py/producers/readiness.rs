@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::types::Facts;
+use super::types::TypeFacts;
 use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::order::{self, Purpose};
@@ -18,7 +18,7 @@ pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 /// The current stream of an array's library, by the array's `facts`; `None` if the library does not say.
 pub(super) fn work_stream(
     py: Python<'_>,
-    facts: &Facts,
+    facts: &TypeFacts,
     driver: &Handle,
     ordinal: i32,
 ) -> PyResult<Option<u64>> {
@@ -34,19 +34,19 @@ pub(super) fn work_stream(
 }
 
 /// Finds what keeps the producer's stream. If nothing does and the array is `passed_on`, the legacy default
-/// stream at `home` waits for the producer's now, and stands in for it. Others are told the legacy stream:
+/// stream at `producer_place` waits for the producer's now, and stands in for it. Others are told the legacy stream:
 /// the producer's handle may be dead when they read it.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
-    (work, home): (Alive<'_>, Place),
+    (work, producer_place): (Alive<'_>, Place),
     passed_on: bool,
 ) -> PyResult<Readiness> {
     let named = Ready::On(work.stream());
     let (producer, stands_in) = match KnownStream::of(py, driver, work)? {
         KnownStream::Kept(legacy) if legacy.stands_in() => {
-            (Some(legacy), work.place().ordinal == home.ordinal)
+            (Some(legacy), work.place().ordinal == producer_place.ordinal)
         }
         KnownStream::Kept(producer) => return Ok((named, Some(producer), None)),
         KnownStream::Lost(_) => (None, false),
@@ -59,22 +59,22 @@ pub(super) fn of_producer(
         return Ok((Ready::On(Stream::Legacy), producer, kept));
     }
     let door = Purpose::hand_over(door);
-    order::connect(door, driver, (work, Alive::legacy(home)), |call| detach(py, call))?;
-    Ok((Ready::On(Stream::Legacy), producer, Some(StreamRef::legacy(home))))
+    order::connect(door, driver, (work, Alive::legacy(producer_place)), |call| detach(py, call))?;
+    Ok((Ready::On(Stream::Legacy), producer, Some(StreamRef::legacy(producer_place))))
 }
 
-/// The stream that the caller declares by `stream`, at `there`. The memory's own streams are at `home`.
+/// The stream that the caller declares by `stream`, at `there`. The memory's own streams are at `producer_place`.
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,
     stream: &Argument<'_, '_>,
-    (driver, there, home): (&Handle, Place, Place),
+    (driver, there, producer_place): (&Handle, Place, Place),
 ) -> PyResult<Readiness> {
     let Some(alive) = stream.alive(there) else { return Ok((Ready::Nothing, None, None)) };
     match stream.keep(py, driver, there)? {
         Some(KnownStream::Kept(producer)) if !producer.stands_in() => {
             Ok((Ready::On(alive.stream()), Some(producer), None))
         }
-        _ => of_producer(py, door, driver, (alive, home), true),
+        _ => of_producer(py, door, driver, (alive, producer_place), true),
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::readiness::{Readiness, of_producer, work_stream};
-use super::types::{self, Facts, ProducerKind};
+use super::types::{self, ProducerKind, TypeFacts};
 use super::{dlpack, host_wait};
 use crate::device::Place;
 use crate::driver::Handle;
@@ -24,7 +24,7 @@ use crate::stream::{Ready, Stream};
 /// waits (if `ordered`).
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
+    facts: &TypeFacts,
     owner: &Bound<'_, PyAny>,
     (driver, place): (&Handle, Place),
     (door, ordered): (&'static str, bool),
@@ -51,7 +51,7 @@ pub(super) fn settle(
 }
 
 /// Whether the dict comes from a library whose version 3 dicts never name a stream.
-pub(super) fn never_names_stream(of_owner: &Facts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
+pub(super) fn never_names_stream(of_owner: &TypeFacts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     let is_none = of_owner.has(Habit::AlwaysNamesNone);
     if !is_none && !of_owner.has(Habit::NeverNamesStream) {
         return Ok(false);

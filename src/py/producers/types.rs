@@ -6,9 +6,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
-use super::attributes::{Lazy, More, has_more};
 use super::bases::Bases;
-use super::ndarray;
+use super::by_attributes;
+use super::lazy::{Lazy, More, has_more};
 use crate::dlpack::exchange::Table;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
@@ -86,7 +86,7 @@ impl Speaks {
 /// The facts of a type.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
-pub(crate) struct Facts {
+pub(crate) struct TypeFacts {
     pub(crate) producer: ProducerKind,
     pub(crate) arrays: Arrays,
     /// The type's exchange API.
@@ -117,7 +117,7 @@ pub(crate) struct Facts {
     pub(super) capsules: Option<&'static dyn Capsules>,
 }
 
-impl Facts {
+impl TypeFacts {
     /// Whether the type's objects are arrays or views, rather than containers of arrays.
     pub(crate) const fn is_array(&self) -> bool {
         match self.producer {
@@ -171,19 +171,19 @@ impl Facts {
 }
 
 local! {
-    static FACTS: ByType<Facts> = const { ByType::new() };
+    static FACTS: ByType<TypeFacts> = const { ByType::new() };
 }
 
 /// The facts of the type of `x`.
 #[inline(always)]
-pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
+pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<TypeFacts>> {
     FACTS.known(x, examine)
 }
 
 /// The new facts of the type of `x`, if its protocols changed since `facts` were found. A program may change
 /// a class, or a reload may make it anew.
 #[cold]
-pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Rc<Facts>>> {
+pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Rc<TypeFacts>>> {
     if Speaks::of(&x.get_type())? == facts.speaks {
         return Ok(None);
     }
@@ -199,7 +199,7 @@ pub(crate) fn a_class(x: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
+fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts> {
     let speaks = Speaks::of(kind)?;
     let producer = if x.is_instance_of::<PyType>() {
         ProducerKind::Class
@@ -216,14 +216,14 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     };
     let bases = Bases::of(kind)?;
     let (habits, library) = habits_of(|about, library| bases.are_of(about, library));
-    let parts = ndarray::parts(x, kind, habits, library)?;
+    let parts = by_attributes::parts(x, kind, habits, library)?;
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { More::of_type(kind)? } else { More::Nothing };
     let has_cai = speaks.cai;
     // NumPy's own `__dlpack__` states CPU memory.
     let is_numpys = has_cai && bases.is_numpys;
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
-    Ok(Facts {
+    Ok(TypeFacts {
         producer,
         arrays: Arrays::of(producer, &speaks, kind)?,
         table: speaks.table,

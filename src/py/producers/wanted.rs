@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::py::cai_dict;
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 
 /// The consumers that must be able to express an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Wanted {
 
     /// Refuses an imported array that the consumer cannot express, or that is misaligned for a GPU.
     #[inline(always)]
-    pub(crate) fn check(self, py: Python<'_>, source: &Holding) -> PyResult<()> {
+    pub(crate) fn check(self, py: Python<'_>, source: &HeldMemory) -> PyResult<()> {
         let (array, dtype) = (&source.array, source.array.dtype());
         if dtype.is_shared() && (self == Self::Numpy || array.is_aligned(dtype.alignment())) {
             return Ok(());
@@ -40,7 +40,7 @@ impl Wanted {
     }
 
     #[cold]
-    fn check_uncommon(self, py: Python<'_>, source: &Holding) -> PyResult<()> {
+    fn check_uncommon(self, py: Python<'_>, source: &HeldMemory) -> PyResult<()> {
         let (array, words) = (&source.array, source.words().map(|words| words.bind(py)));
         match (self, words) {
             (Self::DLPack, Some(words)) => return Err(cai_dict::no_word(array, words)),

@@ -13,7 +13,7 @@ use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::entry;
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::observe::By;
 use crate::py::source::consumers_place;
 use crate::py::streams::{Argument, StreamRef};
@@ -91,7 +91,7 @@ impl Array {
 }
 
 /// The memory, ready on its stream, for a view whose consumers name no stream.
-fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
+fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
         // An object made inside a scope is ready after the work queued before it.
@@ -99,13 +99,13 @@ fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     }
     let mut source = source(py, array)?;
     if array.ptr() != 0 {
-        let at = consumers_place(&source.array, source.home.place);
-        source.hand_to(py, &Argument::UNSPECIFIED, at)?;
+        let at = consumers_place(&source.array, source.producer_side.place);
+        source.set_consumer(py, &Argument::UNSPECIFIED, at)?;
     }
     Ok(source)
 }
 
-fn source(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
+fn source(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     if let Some(taken) = downcast::<PythonMemory>(&array.origin) {
         return taken.source(py, &array.descriptor);
     }
@@ -115,12 +115,12 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     // The managed tensor keeps the owner alive, wherever and however it ends.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
-    let home = StreamRef::held(driver, held.home().clone())?;
+    let producer = StreamRef::held(driver, held.producer().clone())?;
     let managed = Some(ImportedDlpack::Versioned(managed));
-    let mut source = Holding::array(py.None(), managed, driver.clone(), By::Rust);
+    let mut source = HeldMemory::array(py.None(), managed, driver.clone(), By::Rust);
     source.set_place(place);
     source.array = array.descriptor.clone();
-    source.produced(Ready::On(home.stream()), Some(home), None);
+    source.produced(Ready::On(producer.stream()), Some(producer), None);
     Ok(source)
 }
 

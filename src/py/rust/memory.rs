@@ -15,8 +15,8 @@ use crate::order::{self, Purpose};
 use crate::py::errors::interrupted;
 use crate::py::hand_over::order_for;
 use crate::py::interpreter::{detach, enter, is_interrupt};
-use crate::py::lease::{Holding, Tenant, look};
-use crate::py::observe::{CallSpan, End};
+use crate::py::lease::{HeldMemory, MemoryGuard, look};
+use crate::py::observe::{CallSpan, EndedBy};
 use crate::py::source::{check_stream, ready_streams};
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready};
@@ -24,7 +24,7 @@ use crate::stream::{Alive, Ready};
 /// The memory of an imported array.
 #[derive(Debug)]
 pub(crate) struct PythonMemory {
-    lease: Lease<Tenant>,
+    lease: Lease<MemoryGuard>,
     driver: Handle,
     place: Place,
     ready: Mutex<Ready>,
@@ -32,17 +32,17 @@ pub(crate) struct PythonMemory {
 }
 
 impl PythonMemory {
-    pub(crate) fn new(mut source: Box<Holding>) -> (Descriptor, Self) {
-        let array = source.take_array(End::Call);
-        let (driver, place) = (source.driver.clone(), source.home.place);
+    pub(crate) fn new(mut source: Box<HeldMemory>) -> (Descriptor, Self) {
+        let array = source.take_array(EndedBy::Call);
+        let (driver, place) = (source.driver.clone(), source.producer_side.place);
         let ready = Mutex::new(array.pending(source.ready));
-        let lease = Lease::new(Tenant::new(source));
+        let lease = Lease::new(MemoryGuard::new(source));
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
     /// Shares the memory with a new view for Python.
-    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<Holding>> {
-        let mut source = self.hand_on(py)?;
+    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<HeldMemory>> {
+        let mut source = self.share_for_hand_over(py)?;
         source.array = array.clone();
         Ok(source)
     }
@@ -66,8 +66,8 @@ impl PythonMemory {
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {
-            let holding = self.hand_on(py)?;
-            if let Some((first, also)) = ready_streams(py, "C", &holding)? {
+            let held = self.share_for_hand_over(py)?;
+            if let Some((first, also)) = ready_streams(py, "C", &held)? {
                 found = [first.native(), also.map_or(0, Alive::native)];
             }
             Ok(())
@@ -80,7 +80,7 @@ impl PythonMemory {
             Ok(known) => (known, Ok(())),
             Err(failed) => (KnownStream::unasked(user.stream()), Err(failed)),
         };
-        let again = self.lease.with(|tenant| tenant.holding()?.owe(known, user.place()));
+        let again = self.lease.with(|guard| guard.memory_mut()?.owe(known, user.place()));
         drop(again);
         failed
     }
@@ -89,14 +89,14 @@ impl PythonMemory {
         *self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn share(&self, py: Python<'_>) -> Result<Box<Holding>> {
-        let shared = self.lease.with(|tenant| tenant.holding().map(|holding| holding.share(py)));
+    fn share(&self, py: Python<'_>) -> Result<Box<HeldMemory>> {
+        let shared = self.lease.with(|guard| guard.memory_mut().map(|held| held.share(py)));
         shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
     }
 
-    /// Returns another holding of the same memory, for a hand-over. The holding names the stream that the array is
+    /// Returns another holder of the same memory, for a hand-over. The holder names the stream that the array is
     /// ready on now.
-    fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
+    fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
@@ -104,10 +104,10 @@ impl PythonMemory {
 
     fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Failure<PyErr>> {
         look(py);
-        let (holding, span) = (self.share(py)?, CallSpan::begin());
-        let settled = holding.settle_for(py, user)?;
+        let (held, span) = (self.share(py)?, CallSpan::begin());
+        let settled = held.settle_for(py, user)?;
         // From here on the consumer's writes are pending on the producer's stream, or on its stand-in.
-        let producer = holding.producer(py)?.stream();
+        let producer = held.producer(py)?.stream();
         {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
             if *ready == Ready::Nothing {
@@ -115,7 +115,7 @@ impl PythonMemory {
             }
         }
         // If the producer's stream is unknown, this holder keeps the memory until the work is done.
-        Tenant::new(holding).settled(py, settled, span);
+        MemoryGuard::new(held).settled(py, settled, span);
         Ok(())
     }
 }
@@ -141,7 +141,7 @@ impl Origin for PythonMemory {
     }
 
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()> {
-        inside(|py| order_for(door, py, &*self.hand_on(py)?, to))
+        inside(|py| order_for(door, py, &*self.share_for_hand_over(py)?, to))
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {

@@ -11,10 +11,10 @@ use crate::array::unlocked::set_detach;
 use crate::driver;
 use crate::driver::fork;
 use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
+use crate::py::exchange_api::install_table;
 use crate::py::interpreter;
 use crate::py::lease::{_end, _settle};
 use crate::py::libraries;
-use crate::py::table::install_table;
 use crate::py::views::{ArrayView, DLPackView, View};
 
 /// Prepares this library for a call. In the wheel the module's import has done so.

@@ -33,5 +33,5 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.setattr(function.getattr("__name__")?.cast_into::<PyString>()?, function)?;
     }
     lend::register(module)?;
-    crate::py::table::install_table!(tensor::ExchangeTensor => tensor::ExchangeTensor, py)
+    crate::py::exchange_api::install_table!(tensor::ExchangeTensor => tensor::ExchangeTensor, py)
 }

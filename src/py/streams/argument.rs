@@ -10,9 +10,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple, PyType};
 
-use super::known::{self, KnownStream};
-use super::naming::naming;
+use super::known_stream::{self, KnownStream};
 use super::object::{handle, older, ordinal, quickly};
+use super::objects_by_handle::with_object;
 use crate::descriptor::Descriptor;
 use crate::device::{MemoryKind, Place};
 use crate::driver::Handle;
@@ -125,7 +125,9 @@ impl<'a, 'py> Argument<'a, 'py> {
     /// Runs `call`, which names the stream to a producer by its handle.
     pub(crate) fn naming<R>(&self, call: impl FnOnce() -> R) -> R {
         match (self.request, self.object) {
-            (Request::On(Stream::Handle(handle)), Some(object)) => naming(handle, object, call),
+            (Request::On(Stream::Handle(handle)), Some(object)) => {
+                with_object(handle, object, call)
+            }
             _ => call(),
         }
     }
@@ -183,7 +185,9 @@ impl<'a, 'py> Argument<'a, 'py> {
         driver: &Handle,
         place: Place,
     ) -> PyResult<Option<KnownStream>> {
-        self.alive(place).map(|alive| known::keep(py, driver, alive, self.object)).transpose()
+        self.alive(place)
+            .map(|alive| known_stream::keep(py, driver, alive, self.object))
+            .transpose()
     }
 }
 

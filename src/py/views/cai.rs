@@ -68,6 +68,6 @@ pub(super) fn dict<'py>(
             dict
         }
     };
-    span.exchanged(view.hand_over(DICT, "CAI v3", ready.stream()));
+    span.exchanged(view.passed(DICT, "CAI v3", ready.stream()));
     Ok(dict)
 }

@@ -10,7 +10,7 @@ use super::{View, reader};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, answered, entry, is_interrupt, raised};
 use crate::py::library::ArrayParts;
-use crate::py::observe::End;
+use crate::py::observe::EndedBy;
 use crate::stream::Thread;
 
 #[pymethods]
@@ -154,7 +154,7 @@ impl View {
     /// The producer that the view keeps alive; None after `release`.
     #[getter]
     fn owner<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || Ok(self.held(|holding| holding.object(py)).ok().flatten()))
+        entry(py, || Ok(self.with_memory(|held| held.object(py)).ok().flatten()))
     }
 
     /// The host waits until what is pending on the array is done, and for nothing else.
@@ -211,7 +211,7 @@ impl View {
     /// CUDA Array Interface (Version 3), "Lifetime management", "Streams".
     #[pyo3(signature = (stream=None))]
     fn release<'py>(&self, py: Python<'py>, stream: Option<&Bound<'py, PyAny>>) -> Answer<'py> {
-        act(py, || self.give_back(py, stream, End::Release))
+        act(py, || self.give_back(py, stream, EndedBy::Release))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
@@ -229,7 +229,7 @@ impl View {
         traceback: &Bound<'py, PyAny>,
     ) -> Answer<'py> {
         let (py, _) = (kind.py(), traceback);
-        act(py, || match self.give_back(py, None, End::With) {
+        act(py, || match self.give_back(py, None, EndedBy::With) {
             // An exception that is under way is not replaced: the end is tried again later.
             Err(error) if !value.is_none() => {
                 let error = raised(py, error);
@@ -265,7 +265,7 @@ impl View {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let visited = self.lease.try_with(|tenant| tenant.look().map(|held| held.visit(&visit)));
+        let visited = self.lease.try_with(|guard| guard.memory().map(|held| held.visit(&visit)));
         visited.flatten().unwrap_or(Ok(()))
     }
 
@@ -277,10 +277,10 @@ impl View {
 
     /// Drops the producer for the garbage collector.
     fn __clear__(&self) {
-        if let Some(mut tenant) = self.lease.end()
-            && let Some(holding) = tenant.holding()
+        if let Some(mut guard) = self.lease.end()
+            && let Some(held) = guard.memory_mut()
         {
-            holding.collected();
+            held.collected();
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::error::{Kind, Result};
 use crate::lease::Settlement;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::{Answer, detach, entry};
-use crate::py::lease::{Holding, Tenant, look};
+use crate::py::lease::{HeldMemory, MemoryGuard, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_argument, ready_streams};
@@ -70,7 +70,11 @@ fn queues<'a>(
 
 /// Keeps the context of `stream` alive, unless it is a primary context, which is never destroyed. Any other context
 /// ends with its owner, which the producer holds.
-fn context_holder(py: Python<'_>, view: &View, stream: Alive<'_>) -> Result<Option<Box<Tenant>>> {
+fn context_holder(
+    py: Python<'_>,
+    view: &View,
+    stream: Alive<'_>,
+) -> Result<Option<Box<MemoryGuard>>> {
     let driver = view.driver.get()?;
     let context = match stream.stream() {
         Stream::Handle(_) => driver.stream_context(stream)?,
@@ -79,7 +83,7 @@ fn context_holder(py: Python<'_>, view: &View, stream: Alive<'_>) -> Result<Opti
     if context == driver.primary_context(stream.place().ordinal)? {
         return Ok(None);
     }
-    Ok(Some(Box::new(Tenant::new(view.share(py)?))))
+    Ok(Some(Box::new(MemoryGuard::new(view.share(py)?))))
 }
 
 /// A capsule with a copy in the memory of the GPU `ordinal`, usable on the stream that `asked` names.
@@ -89,7 +93,7 @@ pub(super) fn to_gpu<'py>(
     ordinal: i32,
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (holding, argument) = (view.hand_on(py)?, asked.argument);
+    let (held, argument) = (view.share_for_hand_over(py)?, asked.argument);
     let at = place(view, ordinal)?;
     let given = argument.alive(at);
     if ordinal == view.place.ordinal {
@@ -97,7 +101,7 @@ pub(super) fn to_gpu<'py>(
     }
     look(py);
     let kept = argument.keep(py, &view.driver, at)?;
-    let (ready, also) = ready_streams(py, DOOR, &holding)?.unzip();
+    let (ready, also) = ready_streams(py, DOOR, &held)?.unzip();
     let also = also.flatten();
     let (on, waiting) = queues(view, at, given, ready)?;
     // `kept` keeps the copy's stream only if the copy is made on the named stream.
@@ -124,7 +128,7 @@ pub(super) fn to_gpu<'py>(
     // The copy has read the memory, as a consumer that is done.
     let settled = match ptr {
         0 => Ok(Settlement::Done),
-        _ => holding.settle_for(py, on),
+        _ => held.settle_for(py, on),
     };
     let settled = settled.inspect_err(|_| drop(buffer.free(&view.driver, on)))?;
     source.settled(py, settled, CallSpan::begin());
@@ -133,10 +137,10 @@ pub(super) fn to_gpu<'py>(
         detach(py, || connect(Purpose::hand_over(DOOR), &view.driver, (on, to)))?;
     }
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
-    if let Some(holding) = copied.holding() {
+    if let Some(held) = copied.memory_mut() {
         // With -1 nobody says where the consumer works; the copy's memory stays until its work is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
-        copy_is_for(py, holding, consumer, at)?;
+        copy_is_for(py, held, consumer, at)?;
     }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     capsule_of_copy(py, &array, asked.versioned, copied)
@@ -148,10 +152,10 @@ pub(crate) fn capsule_of_copy<'py>(
     py: Python<'py>,
     array: &Descriptor,
     versioned: bool,
-    mut copied: Tenant,
+    mut copied: MemoryGuard,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if let Some(holding) = copied.holding() {
-        holding.hand_out_in_capsule(py, array);
+    if let Some(held) = copied.memory_mut() {
+        held.register_in_capsule(py, array);
     }
     capsule_of(py, array, false, versioned, Keep(copied))
 }
@@ -163,15 +167,20 @@ fn reading(
     view: &View,
     kept: Option<&KnownStream>,
     on: Alive<'_>,
-) -> PyResult<Tenant> {
-    let mut holding = view.share(py)?;
-    holding.hand_to_work(py, kept, on)?;
-    Ok(Tenant::new(holding))
+) -> PyResult<MemoryGuard> {
+    let mut held = view.share(py)?;
+    held.set_worker(py, kept, on)?;
+    Ok(MemoryGuard::new(held))
 }
 
 /// Unwraps a copy's result. If the copy failed after it was `queued`, dropping `source` makes the orders for the part
 /// that may run.
-fn read<T>(py: Python<'_>, source: Tenant, queued: bool, made: Result<T>) -> PyResult<(T, Tenant)> {
+fn read<T>(
+    py: Python<'_>,
+    source: MemoryGuard,
+    queued: bool,
+    made: Result<T>,
+) -> PyResult<(T, MemoryGuard)> {
     match made {
         Ok(made) => Ok((made, source)),
         Err(error) => {
@@ -192,14 +201,14 @@ pub(crate) fn copy_held(
     at: Place,
     kept: Option<KnownStream>,
     on: Alive<'_>,
-    context: Option<Box<Tenant>>,
-) -> PyResult<Tenant> {
+    context: Option<Box<MemoryGuard>>,
+) -> PyResult<MemoryGuard> {
     let kept = kept.map_or_else(|| KnownStream::of(py, driver, on), Ok);
     let (producer, kept) = match kept {
         Ok(KnownStream::Kept(kept)) if !kept.stands_in() => (kept, None),
         other => (StreamRef::legacy(at), Some(other)),
     };
-    let copied = Tenant::new(Holding::copy(buffer, driver, at, producer, context));
+    let copied = MemoryGuard::new(HeldMemory::copy(buffer, driver, at, producer, context));
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
         if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, (on, legacy))) {
@@ -212,20 +221,20 @@ pub(crate) fn copy_held(
     Ok(copied)
 }
 
-/// Hands the copy in `holding` to the consumer that `argument` names.
+/// Hands the copy in `held` to the consumer that `argument` names.
 pub(crate) fn copy_is_for(
     py: Python<'_>,
-    holding: &mut Holding,
+    held: &mut HeldMemory,
     argument: &Argument<'_, '_>,
     at: Place,
 ) -> PyResult<()> {
     // A copy's consumer may work on another GPU's stream.
     let at = match argument.alive(at) {
-        Some(stream) => order::place_of(holding.driver.get()?, stream)?,
+        Some(stream) => order::place_of(held.driver.get()?, stream)?,
         None => at,
     };
-    holding.hand_to(py, argument, at)?;
-    holding.read(py);
+    held.set_consumer(py, argument, at)?;
+    held.read(py);
     Ok(())
 }
 
@@ -235,8 +244,8 @@ fn copied_to_host(
     view: &View,
     copy: impl FnOnce(Alive<'_>) -> Result<Option<Arc<HostMemory>>> + Send,
 ) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
-    let holding = view.hand_on(py)?;
-    let (ready, also) = ready_streams(py, DOOR, &holding)?.unzip();
+    let held = view.share_for_hand_over(py)?;
+    let (ready, also) = ready_streams(py, DOOR, &held)?.unzip();
     let also = also.flatten();
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;

@@ -17,10 +17,10 @@ use crate::dlpack::{decode, encode};
 use crate::driver;
 use crate::error::{Error, Kind};
 use crate::py::flag;
-use crate::py::hand_over::{To, hand_over, order_for};
+use crate::py::hand_over::{Recipient, hand_over, order_for};
 use crate::py::interpreter::{Answer, detach, entry};
-use crate::py::lease::{Holding, Tenant, look};
-use crate::py::observe::{By, CallSpan, End};
+use crate::py::lease::{HeldMemory, MemoryGuard, look};
+use crate::py::observe::{By, CallSpan, EndedBy};
 use crate::py::source::place_of;
 use crate::py::streams::{Argument, argument};
 use crate::py::text::shown;
@@ -148,7 +148,7 @@ fn capsule_for<'py>(
         ExportRequest::Copy(Target::Host) => copy::to_host(py, view, versioned),
     }?;
     let by = if versioned { "dltensor_versioned" } else { "dltensor" };
-    span.exchanged(view.hand_over(DOOR, by, argument.request().stream()));
+    span.exchanged(view.passed(DOOR, by, argument.request().stream()));
     Ok(capsule)
 }
 
@@ -180,15 +180,15 @@ const EXCHANGE: &str = "exchange API";
 /// Exports through the exchange API, which names no stream. The array is ready on the legacy default stream, which
 /// [`Exchange::work_stream`] names.
 fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
-    let mut tenant = Tenant::new(view.hand_on(py)?);
-    if let Some(holding) = tenant.holding() {
+    let mut guard = MemoryGuard::new(view.share_for_hand_over(py)?);
+    if let Some(held) = guard.memory_mut() {
         look(py);
-        let to = To { array: Some(&view.array), ..To::of(&Argument::LEGACY) };
-        hand_over(EXCHANGE, py, holding, to)?;
-        holding.tag.0 = End::Deleter;
-        holding.hand_out(py, &view.array);
+        let to = Recipient { array: Some(&view.array), ..Recipient::of(&Argument::LEGACY) };
+        hand_over(EXCHANGE, py, held, to)?;
+        held.tag.0 = EndedBy::Deleter;
+        held.register(py, &view.array);
     }
-    Ok(encode::versioned(&view.array, Keep(tenant))?)
+    Ok(encode::versioned(&view.array, Keep(guard))?)
 }
 
 fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
@@ -197,13 +197,13 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     }
     encode::check_padding(&view.array, "borrows it")?;
     // Holds the memory while the order runs other code, and is checked again after. It must not end as a consumer.
-    let held = Tenant::new(view.hand_on(py)?);
-    if let Some(holding) = held.look() {
-        order_for(EXCHANGE, py, holding, Alive::legacy(view.at()))?;
+    let guard = MemoryGuard::new(view.share_for_hand_over(py)?);
+    if let Some(held) = guard.memory() {
+        order_for(EXCHANGE, py, held, Alive::legacy(view.at()))?;
     }
-    view.held(|holding| {
+    view.with_memory(|held| {
         if view.array.ptr() != 0 {
-            holding.lend(py, view.at());
+            held.lend(py, view.at());
         }
     })?;
     Ok(&view.array)
@@ -214,13 +214,13 @@ impl Exchange for View {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();
         let made = export(py, self);
-        span.told(self.hand_over(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
+        span.told(self.passed(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
         let span = CallSpan::begin();
         let lent = borrow(py, self);
-        span.told(self.hand_over(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
+        span.told(self.passed(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
     }
 
     fn work_stream(_py: Python<'_>, _device: Device) -> PyResult<u64> {
@@ -237,15 +237,15 @@ impl Exchange for View {
         let place = place_of(&driver, &array)?;
         let context = decode::context(&managed);
         let managed = Some(ImportedDlpack::Versioned(managed));
-        let mut source = Holding::array(py.None(), managed, driver, By::ExchangeApi);
+        let mut source = HeldMemory::array(py.None(), managed, driver, By::ExchangeApi);
         source.set_place(place);
         // The function's contract: no synchronisation, and the caller works on `work_stream`.
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
-        drop(source.find_home(py, context));
+        source.adopt_producer_side(py, context);
         let made = View::object::<DLPackView>(py, source)?.into_super();
         let view = made.get();
-        span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready().stream()));
+        span.exchanged(view.passed(EXCHANGE, "tensor taken over", view.ready().stream()));
         Ok(made.unbind())
     }
 }

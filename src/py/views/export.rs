@@ -14,9 +14,9 @@ use crate::dlpack::{capsule, encode};
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::order;
-use crate::py::hand_over::{To, hand_over};
-use crate::py::lease::{Tenant, look};
-use crate::py::observe::End;
+use crate::py::hand_over::{Recipient, hand_over};
+use crate::py::lease::{MemoryGuard, look};
+use crate::py::observe::EndedBy;
 use crate::py::source::{consumers_place, ready_streams};
 use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 
@@ -58,8 +58,8 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
 /// Makes the host wait until the array is ready. A consumer that names no stream may read it on the CPU, as NumPy reads
 /// pinned and managed memory.
 pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
-    let holding = view.hand_on(py)?;
-    let ready = ready_streams(py, DOOR, &holding)?;
+    let held = view.share_for_hand_over(py)?;
+    let ready = ready_streams(py, DOOR, &held)?;
     let Some((ready, also)) = ready else { return Ok(()) };
     let mut streams = vec![ready];
     streams.extend(also);
@@ -83,15 +83,15 @@ pub(super) fn share<'py>(
     if !versioned {
         encode::check_legacy(array)?;
     }
-    let mut tenant = Tenant::new(view.hand_on(py)?);
-    if let Some(holding) = tenant.holding() {
+    let mut guard = MemoryGuard::new(view.share_for_hand_over(py)?);
+    if let Some(held) = guard.memory_mut() {
         place(view, consumers_place(array, view.place).ordinal)?;
         look(py);
-        hand_over(DOOR, py, holding, To { array: Some(array), ..To::of(argument) })?;
-        holding.tag.0 = End::Deleter;
-        holding.hand_out_in_capsule(py, array);
+        hand_over(DOOR, py, held, Recipient { array: Some(array), ..Recipient::of(argument) })?;
+        held.tag.0 = EndedBy::Deleter;
+        held.register_in_capsule(py, array);
     }
-    let keep = Keep(tenant);
+    let keep = Keep(guard);
     if versioned {
         capsule::new(py, encode::shared::<DLManagedTensorVersioned, _>(array, on_host, keep)?)
     } else {

@@ -24,10 +24,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyClass, PyClassInitializer};
 
-use super::lease::{Holding, Tenant};
+use super::lease::{HeldMemory, MemoryGuard};
 use super::library::ArrayParts;
 use super::numpy;
-use super::observe::{By, End, HandOver};
+use super::observe::{By, EndedBy, PassedArray};
 use super::source::consumers_place;
 use super::text::{place_text, tuple_text};
 use crate::descriptor::Descriptor;
@@ -51,7 +51,7 @@ pub(crate) struct View {
     pub(crate) driver: Handle,
     /// The protocol that the array came by.
     by: By,
-    lease: Lease<Tenant>,
+    lease: Lease<MemoryGuard>,
     /// The dict, and the stream it names, of a view that was read twice: readers get copies. For items that DLPack
     /// cannot express, the entries of the producer's dict.
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
@@ -65,9 +65,9 @@ pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts"
 impl View {
     /// A view of `source`.
     #[inline(always)]
-    fn new(py: Python<'_>, mut source: Box<Holding>) -> Self {
-        let place = source.home.place;
-        source.hand_out_at(consumers_place(&source.array, place));
+    fn new(py: Python<'_>, mut source: Box<HeldMemory>) -> Self {
+        let place = source.producer_side.place;
+        source.place_readers(consumers_place(&source.array, place));
         let dict = PyOnceLock::new();
         if let Some(words) = source.words() {
             let _ = dict.set(py, Box::new((None, words.clone_ref(py))));
@@ -76,11 +76,11 @@ impl View {
             // Nothing is ever pending on zero bytes, whatever stream was asked for.
             ready: source.array.pending(source.ready),
             waited: AtomicBool::new(false),
-            array: source.take_array(End::LastReference),
+            array: source.take_array(EndedBy::LastReference),
             place,
             driver: source.driver.clone(),
             by: source.by,
-            lease: Lease::new(Tenant::new(source)),
+            lease: Lease::new(MemoryGuard::new(source)),
             dict,
         }
     }
@@ -93,7 +93,7 @@ impl View {
 
     /// A view of `source` as an object of the class `C`, which chooses the protocol.
     #[inline(never)]
-    pub(crate) fn object<C>(py: Python<'_>, source: Box<Holding>) -> PyResult<Bound<'_, C>>
+    pub(crate) fn object<C>(py: Python<'_>, source: Box<HeldMemory>) -> PyResult<Bound<'_, C>>
     where
         C: PyClass<BaseType = Self> + Default,
         PyClassInitializer<C>: From<(C, Self)>,
@@ -103,8 +103,8 @@ impl View {
 
     /// The same array for another view, with its own holder. The new view's dict names the same stream, unless the new
     /// view is for another consumer.
-    pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
-        let mut source = self.held(|holding| holding.share_with_consumer(py))??;
+    pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
+        let mut source = self.with_memory(|held| held.share_with_consumer(py))??;
         source.array = self.array.clone();
         source.ready_by_now(py, self.ready())?;
         Ok(source)
@@ -122,39 +122,39 @@ impl View {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
-    /// The stream that the dict names by now, for a `holding` from [`Self::hand_on`].
-    pub(super) fn told_by_now(&self, holding: &Holding) -> Ready {
-        if holding.ready == self.ready() { self.told() } else { holding.ready }
+    /// The stream that the dict names by now, for `held` from [`Self::share_for_hand_over`].
+    pub(super) fn told_by_now(&self, held: &HeldMemory) -> Ready {
+        if held.ready == self.ready() { self.told() } else { held.ready }
     }
 
     /// Another holder of the memory.
-    pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<Holding>> {
-        self.held(|holding| holding.share(py))?
+    pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<HeldMemory>> {
+        self.with_memory(|held| held.share(py))?
     }
 
     /// Another holder of the memory, for a hand-over. The holder names the stream that the array is ready on now.
-    pub(crate) fn hand_on(&self, py: Python<'_>) -> PyResult<Box<Holding>> {
+    pub(crate) fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
     }
 
-    /// Runs `look` on the view's holding; an error if the view was released. The holding is locked meanwhile, so `look`
-    /// must not ask this view for its holding again.
-    pub(crate) fn held<R>(&self, look: impl FnOnce(&mut Holding) -> R) -> Result<R> {
-        let held =
-            |tenant: &mut Tenant| tenant.holding().filter(|holding| !holding.is_lost()).map(look);
-        self.lease.with(held).flatten().ok_or_else(released)
+    /// Runs `look` on the memory that the view holds; an error if the view was released. The memory is locked
+    /// meanwhile, so `look` must not ask this view for it again.
+    pub(crate) fn with_memory<R>(&self, look: impl FnOnce(&mut HeldMemory) -> R) -> Result<R> {
+        let of_guard =
+            |guard: &mut MemoryGuard| guard.memory_mut().filter(|held| !held.is_lost()).map(look);
+        self.lease.with(of_guard).flatten().ok_or_else(released)
     }
 
-    /// Notes a read in `holding`. Whether the reader named no stream and the array has elements.
-    fn reads(&self, py: Python<'_>, holding: &mut Holding) -> bool {
-        self.array.ptr() != 0 && holding.read(py)
+    /// Notes a read in `held`. Whether the reader named no stream and the array has elements.
+    fn reads(&self, py: Python<'_>, held: &mut HeldMemory) -> bool {
+        self.array.ptr() != 0 && held.read(py)
     }
 
     /// Notes a read, if the view is not released.
     fn is_read(&self, py: Python<'_>) -> bool {
-        self.held(|holding| self.reads(py, holding)).unwrap_or(false)
+        self.with_memory(|held| self.reads(py, held)).unwrap_or(false)
     }
 
     /// The place where the view's consumers work.
@@ -163,18 +163,18 @@ impl View {
     }
 
     /// How the array came in through `door`, for the log.
-    pub(crate) fn hand_over_in(&self, door: &'static str) -> HandOver<'_> {
-        self.hand_over(door, self.by.as_str(), self.ready().stream())
+    pub(crate) fn passed_in(&self, door: &'static str) -> PassedArray<'_> {
+        self.passed(door, self.by.as_str(), self.ready().stream())
     }
 
     /// The array going out through `door`, ready on `stream`, for the log.
-    pub(crate) const fn hand_over(
+    pub(crate) const fn passed(
         &self,
         door: &'static str,
         by: &'static str,
         stream: Option<Stream>,
-    ) -> HandOver<'_> {
-        HandOver { door, by, array: &self.array, stream }
+    ) -> PassedArray<'_> {
+        PassedArray { door, by, array: &self.array, stream }
     }
 
     /// Refuses to state the size in bytes of packed elements.
@@ -185,7 +185,7 @@ impl View {
 
     /// Refuses a released view.
     pub(crate) fn check_leased(&self) -> Result<()> {
-        self.held(|_| ())
+        self.with_memory(|_| ())
     }
 
     /// DLPack's device pair.
@@ -251,8 +251,8 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        if let Some(tenant) = self.lease.end_unshared() {
-            tenant.end();
+        if let Some(guard) = self.lease.end_unshared() {
+            guard.end();
         }
     }
 }

@@ -6,7 +6,7 @@ use super::View;
 use crate::error::Kind;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::source::ready_streams;
 use crate::py::streams::KnownStream;
 use crate::py::streams::current::{self, Objects, StreamPolicy};
@@ -24,12 +24,12 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// end, even if nothing is pending. If the library ignores dicts' streams, its current stream waits here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
-    let asked = |holding: &mut Holding| {
-        let unnamed = view.reads(py, holding);
-        let again = std::mem::replace(&mut holding.is_read, true);
-        (unnamed, again, holding.home.may_lose(ready), holding.ready_to_note(py, ready))
+    let asked = |held: &mut HeldMemory| {
+        let unnamed = view.reads(py, held);
+        let again = std::mem::replace(&mut held.is_read, true);
+        (unnamed, again, held.producer_side.may_lose(ready), held.ready_to_note(py, ready))
     };
-    let (unnamed, again, may_lose, known) = view.held(asked)?;
+    let (unnamed, again, may_lose, known) = view.with_memory(asked)?;
     if may_lose {
         ready = ready_now(py, view)?.map_or(Ready::Nothing, Ready::On);
     }
@@ -37,7 +37,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
         return Ok((ready, again));
     }
     if let Some(known) = known {
-        drop(view.held(|holding| holding.note(py, known))?);
+        drop(view.with_memory(|held| held.note(py, known))?);
     }
     let legacy = Alive::legacy(view.at());
     let is_on_legacy = ready.stream().is_none_or(|stream| legacy.is_at(stream, view.place));
@@ -64,9 +64,9 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
 /// The stream that the array is ready on by now. A library may vouch for one stream while the exporter names another by
 /// now. Then the exporter's stream waits for the first, and is returned.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
-    let mut holding = view.hand_on(py)?;
-    holding.ready = view.told_by_now(&holding);
-    let Some((ready, also)) = ready_streams(py, DICT, &holding)? else { return Ok(None) };
+    let mut held = view.share_for_hand_over(py)?;
+    held.ready = view.told_by_now(&held);
+    let Some((ready, also)) = ready_streams(py, DICT, &held)? else { return Ok(None) };
     let Some(also) = also else { return Ok(Some(ready.stream())) };
     order::connect(Purpose::hand_over(DICT), &view.driver, (ready, also), |call| detach(py, call))?;
     Ok(Some(also.stream()))
@@ -91,11 +91,11 @@ fn note<'py>(
     objects: &Objects<'py>,
 ) -> PyResult<()> {
     if reader.stream() != Stream::Legacy
-        && view.held(|holding| holding.has_to_note(reader))?
+        && view.with_memory(|held| held.has_to_note(reader))?
         && let Some(known) = KnownStream::of_library(py, &view.driver, reader, objects)?
     {
         // A stream that was noted already is dropped here, with the view unlocked: that can run any code.
-        drop(view.held(|holding| holding.note(py, known))?);
+        drop(view.with_memory(|held| held.note(py, known))?);
     }
     Ok(())
 }
@@ -109,9 +109,9 @@ fn wait_for_producer(
     reader: Alive<'_>,
     may: impl Fn(bool, bool) -> bool,
 ) -> PyResult<()> {
-    let mut holding = view.hand_on(py)?;
-    holding.ready = view.told_by_now(&holding);
-    let Some((from, also)) = ready_streams(py, DICT, &holding)? else { return Ok(()) };
+    let mut held = view.share_for_hand_over(py)?;
+    held.ready = view.told_by_now(&held);
+    let Some((from, also)) = ready_streams(py, DICT, &held)? else { return Ok(()) };
     let driver = &view.driver;
     let is_captured = |stream| {
         let why = (Kind::CaptureLegacy, "a reader of the dict");
@@ -123,7 +123,7 @@ fn wait_for_producer(
     let is_readers = is_captured(reader)?;
     for from in also.into_iter().chain([from]) {
         if may(is_readers, is_captured(from)?) {
-            let door = Purpose::hand_over_of(DICT, holding.ready);
+            let door = Purpose::hand_over_of(DICT, held.ready);
             order::connect(door, driver, (from, reader), |call| detach(py, call))?;
         }
     }

@@ -13,7 +13,7 @@ use crate::local::local;
 use crate::order;
 use crate::py::lease::{Orders, look};
 use crate::py::local::Stack;
-use crate::py::observe::{CallSpan, End, Outcome};
+use crate::py::observe::{CallSpan, EndedBy, Outcome};
 use crate::py::source::check_argument;
 use crate::py::streams::Argument;
 use crate::stream::Request;
@@ -58,9 +58,9 @@ impl View {
     /// Makes the orders of an end that the garbage collector began, if only a Python object keeps the memory. The view
     /// goes on.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
-        let orders = self.lease.with(|tenant| {
-            let holding = tenant.holding().filter(|holding| holding.is_by_object())?;
-            Orders::for_collector(holding, py)
+        let orders = self.lease.with(|guard| {
+            let held = guard.memory_mut().filter(|held| held.is_by_object())?;
+            Orders::for_collector(held, py)
         });
         let Some(mut orders) = orders.flatten() else { return Ok(()) };
         if let Settlement::Until(marks) = orders.make(py, None)? {
@@ -75,7 +75,7 @@ impl View {
         &self,
         py: Python<'_>,
         stream: Option<&Bound<'_, PyAny>>,
-        end: End,
+        end: EndedBy,
     ) -> PyResult<()> {
         let span = CallSpan::begin();
         let argument = Argument::parse(stream)?;
@@ -85,9 +85,9 @@ impl View {
         if is_deepest(self) {
             return Ok(());
         }
-        let begun = self.lease.begin(|tenant| {
-            let holding = tenant.holding().filter(|_| is_ordered)?;
-            Orders::of(holding, py, also.is_some())
+        let begun = self.lease.begin(|guard| {
+            let held = guard.memory_mut().filter(|_| is_ordered)?;
+            Orders::of(held, py, also.is_some())
         });
         let Some(orders) = begun else { return Ok(()) };
         let _releasing = ReleaseGuard::new(self);
@@ -97,30 +97,30 @@ impl View {
             Some((Ok(settled), _)) => Some(settled),
             Some((Err(trouble), orders)) => {
                 span.released((end, self.array.ptr()), Outcome::Failed);
-                self.lease.amend(|tenant| {
-                    if let Some(holding) = tenant.holding() {
-                        orders.tell(py, holding);
+                self.lease.amend(|guard| {
+                    if let Some(held) = guard.memory_mut() {
+                        orders.tell(py, held);
                     }
                 });
                 return Err(trouble.into());
             }
         };
-        let Some(mut tenant) = self.lease.end() else {
+        let Some(mut guard) = self.lease.end() else {
             if let Some(Settlement::Until(marks)) = settled {
                 order::forget(&self.driver, marks);
             }
             return Ok(());
         };
-        let settled = match (settled, tenant.holding()) {
+        let settled = match (settled, guard.memory_mut()) {
             (Some(settled), _) => settled,
             // No order is needed; this call only logs that.
-            (None, Some(holding)) if is_ordered => holding.settle_with(py, also)?,
+            (None, Some(held)) if is_ordered => held.settle_with(py, also)?,
             _ => Settlement::Done,
         };
-        if let Some(holding) = tenant.holding() {
-            holding.tag.0 = end;
+        if let Some(held) = guard.memory_mut() {
+            held.tag.0 = end;
         }
-        tenant.settled(py, settled, span);
+        guard.settled(py, settled, span);
         look(py);
         Ok(())
     }

@@ -21,9 +21,9 @@ impl View {
     /// Makes the host wait for the array's pending work alone, with the interpreter's lock released. If nothing keeps
     /// the array's stream alive, the host waits for all work at that place.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
-        let (holding, span) = (self.hand_on(py)?, CallSpan::begin());
+        let (held, span) = (self.share_for_hand_over(py)?, CallSpan::begin());
         look(py);
-        let ready = ready_streams(py, DOOR, &holding)?;
+        let ready = ready_streams(py, DOOR, &held)?;
         if let Some((ready, also)) = ready {
             let driver = self.driver.get()?;
             match also {

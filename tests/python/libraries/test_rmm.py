@@ -110,10 +110,10 @@ def rmm(monkeypatch: pytest.MonkeyPatch, no_libraries: None) -> Any:
     part.stream, made.pylibrmm = streams, part  # type: ignore[attr-defined]
     for module in (made, part, streams):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    for name in ("types", "maker"):
+    for name in ("types", "converter"):
         _rmm.RMM.__dict__.pop(name, None)
     yield made
-    for name in ("types", "maker"):
+    for name in ("types", "converter"):
         _rmm.RMM.__dict__.pop(name, None)
 
 

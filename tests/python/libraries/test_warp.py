@@ -66,7 +66,7 @@ array.__module__ = "warp._src.types"
 
 
 def forget() -> None:
-    for name in ("types", "maker"):
+    for name in ("types", "converter"):
         _warp.WARP.__dict__.pop(name, None)
 
 

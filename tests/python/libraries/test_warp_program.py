@@ -110,7 +110,7 @@ def program(
     """What the page shows, over the stand-ins."""
 
     def forget() -> None:
-        for name in ("types", "maker"):
+        for name in ("types", "converter"):
             _warp.WARP.__dict__.pop(name, None)
 
     monkeypatch.setitem(sys.modules, "warp", warp_on(cuda.stream("Warp's")))

@@ -40,7 +40,7 @@ impl Outline for Known {
         self.at
     }
 
-    fn has_others(&self) -> bool {
+    fn has_further_users(&self) -> bool {
         self.others
     }
 
@@ -73,7 +73,7 @@ impl Outline for Known {
         self.in_call
     }
 
-    fn home(&self) -> Place {
+    fn producer_place(&self) -> Place {
         HERE
     }
 

@@ -9,8 +9,8 @@ use crate::driver::Handle;
 use crate::error::Result;
 use crate::lease::plan::{Found, Outline, Role};
 use crate::lease::{Failure, Streams};
-use crate::py::lease::home::Home;
-use crate::py::lease::used::{Consumer, Use};
+use crate::py::lease::consumer_side::{Consumer, ConsumerSide};
+use crate::py::lease::producer_side::ProducerSide;
 use crate::py::lease::warned;
 use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamName, StreamRef};
@@ -18,10 +18,10 @@ use crate::stream::Alive;
 
 /// The producer's and the consumer's side of an end.
 pub(super) struct Sides<'a> {
-    pub(super) home: &'a Home,
-    pub(super) used: &'a Use,
+    pub(super) producer_side: &'a ProducerSide,
+    pub(super) consumer_side: &'a ConsumerSide,
     /// Whether the call names another user.
-    pub(super) also: bool,
+    pub(super) names_user: bool,
     pub(super) in_call: bool,
     /// Whether the garbage collector found the owner; the keeper of the producer's stream may know better.
     pub(super) collected: bool,
@@ -32,50 +32,50 @@ impl Outline for Sides<'_> {
 
     #[inline(always)]
     fn consumer(&self) -> &Consumer {
-        &self.used.consumer
+        &self.consumer_side.consumer
     }
 
     fn at(&self) -> Place {
-        self.used.at
+        self.consumer_side.at
     }
 
     #[inline(always)]
-    fn has_others(&self) -> bool {
-        self.also || !self.used.also.is_empty()
+    fn has_further_users(&self) -> bool {
+        self.names_user || !self.consumer_side.further.is_empty()
     }
 
     #[inline(always)]
     fn has_upstream(&self) -> bool {
-        !self.home.upstream.is_empty()
+        !self.producer_side.upstream.is_empty()
     }
 
     #[inline(always)]
     fn lent(&self) -> Option<Place> {
-        self.used.lent
+        self.consumer_side.lent
     }
 
     fn has_producer(&self) -> bool {
-        self.home.producer.is_some()
+        self.producer_side.stream.is_some()
     }
 
     fn is_producer(&self, stream: Alive<'_>) -> bool {
-        self.home.is_producer(stream)
+        self.producer_side.is_producer(stream)
     }
 
     fn may_change(&self) -> bool {
-        self.home.may_change()
+        self.producer_side.may_change()
     }
 
     fn may_move(&self) -> bool {
-        self.home.may_move()
+        self.producer_side.may_move()
     }
 
     fn in_call(&self) -> bool {
         self.in_call
     }
 
-    fn home(&self) -> Place {
-        self.home.place
+    fn producer_place(&self) -> Place {
+        self.producer_side.place
     }
 
     fn is_collected(&self) -> bool {
@@ -99,9 +99,9 @@ pub(super) struct Gathered<'a> {
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
-    home: &'a Home,
-    used: &'a Use,
-    also: Option<Alive<'a>>,
+    producer_side: &'a ProducerSide,
+    consumer_side: &'a ConsumerSide,
+    user: Option<Alive<'a>>,
 ) -> Result<Gathered<'a>, Failure<PyErr>> {
     let mut all = Gathered {
         driver,
@@ -110,19 +110,21 @@ pub(super) fn gather<'a>(
         dropped: SmallVec::new(),
         line: None,
     };
-    let nobody = matches!(used.consumer, Consumer::Nobody | Consumer::Unread | Consumer::Declined);
-    if nobody && also.is_none() && used.also.is_empty() && used.lent.is_none() {
+    let nobody =
+        matches!(consumer_side.consumer, Consumer::Nobody | Consumer::Unread | Consumer::Declined);
+    if nobody && user.is_none() && consumer_side.further.is_empty() && consumer_side.lent.is_none()
+    {
         return Ok(all);
     }
-    let producer = match &home.producer {
+    let producer = match &producer_side.stream {
         Some(producer) => producer.confirm(py, driver)?,
         None => None,
     };
     all.add(Role::Producer, producer);
-    if let (None, Some(kept)) = (producer, &home.producer) {
+    if let (None, Some(kept)) = (producer, &producer_side.stream) {
         all.add_dropped(py, kept);
     }
-    for known in home.upstream.iter() {
+    for known in producer_side.upstream.iter() {
         match known {
             KnownStream::Kept(kept) => match kept.confirm(py, driver)? {
                 None => all.add_dropped(py, kept),
@@ -133,33 +135,33 @@ pub(super) fn gather<'a>(
             }
         }
     }
-    all.add(Role::Producer, home.producer_also(py, driver)?);
-    match &used.consumer {
+    all.add(Role::Producer, producer_side.producer_also(py, driver)?);
+    match &consumer_side.consumer {
         Consumer::Nobody | Consumer::Unread | Consumer::Declined => {}
         // If the producer moved to another stream, the consumer stayed.
         Consumer::OnProducer(kept) => match (producer, kept) {
-            (Some(producer), _) if home.is_producer(producer) => {
+            (Some(producer), _) if producer_side.is_producer(producer) => {
                 all.add(Role::User, Some(producer));
             }
-            (_, Some(kept)) => all.add_user(py, used, kept)?,
-            (None, None) => all.add_where_dropped(home),
+            (_, Some(kept)) => all.add_user(py, consumer_side, kept)?,
+            (None, None) => all.add_where_dropped(producer_side),
             (producer, None) => all.add(Role::User, producer),
         },
         Consumer::On(known) => {
-            all.line = used.line.as_deref();
-            all.add_user(py, used, known)?;
+            all.line = consumer_side.line.as_deref();
+            all.add_user(py, consumer_side, known)?;
         }
         Consumer::Unnamed(seen) => {
             for known in seen {
-                all.add_user(py, used, known)?;
+                all.add_user(py, consumer_side, known)?;
             }
         }
     }
-    for known in used.also.iter() {
-        all.add_user(py, used, known)?;
+    for known in consumer_side.further.iter() {
+        all.add_user(py, consumer_side, known)?;
     }
-    all.add(Role::User, also);
-    all.add(Role::User, used.lent.map(Alive::legacy));
+    all.add(Role::User, user);
+    all.add(Role::User, consumer_side.lent.map(Alive::legacy));
     Ok(all)
 }
 
@@ -177,8 +179,8 @@ impl<'a> Gathered<'a> {
     }
 
     /// Adds a user on the producer's stream that is no longer named: the producer may go on on another stream.
-    fn add_where_dropped(&mut self, home: &Home) {
-        if let Some(kept) = home.producer.as_ref().filter(|_| !self.dropped.is_empty()) {
+    fn add_where_dropped(&mut self, producer_side: &ProducerSide) {
+        if let Some(kept) = producer_side.stream.as_ref().filter(|_| !self.dropped.is_empty()) {
             self.add_lost(kept.name());
         }
     }
@@ -186,11 +188,11 @@ impl<'a> Gathered<'a> {
     fn add_user(
         &mut self,
         py: Python<'_>,
-        used: &Use,
+        consumer_side: &ConsumerSide,
         known: &'a KnownStream,
     ) -> Result<(), Failure<PyErr>> {
         match known {
-            KnownStream::Kept(kept) => self.add_kept(py, used, kept),
+            KnownStream::Kept(kept) => self.add_kept(py, consumer_side, kept),
             KnownStream::Lost(name) => {
                 self.add_lost(*name);
                 Ok(())
@@ -201,14 +203,14 @@ impl<'a> Gathered<'a> {
     fn add_kept(
         &mut self,
         py: Python<'_>,
-        used: &Use,
+        consumer_side: &ConsumerSide,
         kept: &'a StreamRef,
     ) -> Result<(), Failure<PyErr>> {
         match kept.confirm(py, self.driver)? {
             None if kept.is_of_this_life(self.driver) => self.add_lost(kept.name()),
             // The stream's context is gone, and its work with it. A stream of the next context may have the same
             // handle.
-            None => self.add(Role::User, Some(Alive::standing_in(used.at))),
+            None => self.add(Role::User, Some(Alive::standing_in(consumer_side.at))),
             alive => self.add(Role::User, alive),
         }
         Ok(())
@@ -225,12 +227,12 @@ impl<'a> Gathered<'a> {
     pub(super) fn ask<'py: 'a>(
         &mut self,
         py: Python<'py>,
-        used: &Use,
+        consumer_side: &ConsumerSide,
         objects: &'a Objects<'py>,
         found: &mut Vec<KnownStream>,
     ) -> Result<Streams<'a>, Failure<PyErr>> {
         let mut libraries = Streams::new();
-        let asked = current::each(py, self.driver, used.at, objects, |alive, _| {
+        let asked = current::each(py, self.driver, consumer_side.at, objects, |alive, _| {
             libraries.push(alive);
             Ok(())
         });

@@ -1,8 +1,8 @@
 //! The end of held memory: gather its facts, let [`crate::lease::plan`] decide, carry out the plan.
 
+mod carry_out;
 mod gather;
 mod orders;
-mod settle;
 
+pub(super) use carry_out::{EndContext, settle};
 pub(crate) use orders::Orders;
-pub(super) use settle::{End, settle};

@@ -2,14 +2,14 @@
 
 use pyo3::prelude::*;
 
-use super::settle::{End, settle};
+use super::carry_out::{EndContext, settle};
 use crate::driver::fork::Process;
 use crate::lease::plan::{self, Answers, Next, Plan};
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
-use crate::py::lease::holding::{Holding, Owner};
-use crate::py::lease::home::Home;
-use crate::py::lease::used::Use;
+use crate::py::lease::consumer_side::ConsumerSide;
+use crate::py::lease::held_memory::{HeldMemory, Owner};
+use crate::py::lease::producer_side::ProducerSide;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
@@ -17,25 +17,25 @@ use crate::stream::Alive;
 /// tensor.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    end: End,
+    end: EndContext,
     process: Process,
-    home: Home,
-    used: Use,
+    producer_side: ProducerSide,
+    consumer_side: ConsumerSide,
     found: Vec<KnownStream>,
     /// Keeps the object alive, as the holder does.
     _object: Py<PyAny>,
 }
 
 impl Orders {
-    /// The orders, if any is needed: for the consumer, or for another user (`also`).
-    pub(crate) fn of(holding: &mut Holding, py: Python<'_>, also: bool) -> Option<Self> {
-        holding.find_users();
-        match &holding.held {
-            Owner::Array(object, _) if also || !has_nothing_to_do(holding) => Some(Self {
-                end: End { in_call: false, ..holding.end() },
-                process: holding.process,
-                home: holding.home.clone_ref(py),
-                used: holding.used.clone_ref(py),
+    /// The orders, if any is needed: for the consumer, or for another user (`user`).
+    pub(crate) fn of(held: &mut HeldMemory, py: Python<'_>, names_user: bool) -> Option<Self> {
+        held.find_users();
+        match &held.owner {
+            Owner::Array(object, _) if names_user || !has_nothing_to_do(held) => Some(Self {
+                end: EndContext { in_call: false, ..held.end() },
+                process: held.process,
+                producer_side: held.producer_side.clone_ref(py),
+                consumer_side: held.consumer_side.clone_ref(py),
                 found: Vec::new(),
                 _object: object.clone_ref(py),
             }),
@@ -44,34 +44,34 @@ impl Orders {
     }
 
     /// The orders when the garbage collector found the view and only a Python object keeps the memory.
-    pub(crate) fn for_collector(holding: &mut Holding, py: Python<'_>) -> Option<Self> {
-        let mut orders = Self::of(holding, py, false)?;
+    pub(crate) fn for_collector(held: &mut HeldMemory, py: Python<'_>) -> Option<Self> {
+        let mut orders = Self::of(held, py, false)?;
         orders.end.collected = true;
         Some(orders)
     }
 
-    /// Makes the orders, as [`Holding::settle_with`] does.
+    /// Makes the orders, as [`HeldMemory::settle_with`] does.
     pub(crate) fn make(
         &mut self,
         py: Python<'_>,
-        also: Option<Alive<'_>>,
+        user: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
-        settle(py, &self.end, &self.home, &self.used, also, &mut self.found)
+        settle(py, &self.end, &self.producer_side, &self.consumer_side, user, &mut self.found)
     }
 
     /// If the orders failed, tells the holder which streams were found: its end waits for them, too.
-    pub(crate) fn tell(self, py: Python<'_>, holding: &mut Holding) {
+    pub(crate) fn tell(self, py: Python<'_>, held: &mut HeldMemory) {
         for known in self.found {
-            drop(holding.note(py, known));
+            drop(held.note(py, known));
         }
     }
 }
 
 /// Whether no stream has to wait, as far as is known without a question.
-fn has_nothing_to_do(holding: &Holding) -> bool {
-    let next = plan::next(&holding.sides(), &Answers::default());
+fn has_nothing_to_do(held: &HeldMemory) -> bool {
+    let next = plan::next(&held.sides(), &Answers::default());
     matches!(next, Next::Do(Plan::Nothing(_)))
 }

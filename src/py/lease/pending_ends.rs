@@ -17,7 +17,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use super::generation;
-use super::holding::Holding;
+use super::held_memory::HeldMemory;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::lease::{Ending, Most, Parked, State};
@@ -29,7 +29,7 @@ use crate::py::observe::{CallSpan, Outcome};
 
 /// An end, and the call span in which it began.
 pub(super) struct Next {
-    pub(super) ending: Ending<Box<Holding>>,
+    pub(super) ending: Ending<Box<HeldMemory>>,
     pub(super) span: CallSpan,
     /// Whether a log handler caused this end: such ends are not logged.
     quiet: bool,
@@ -39,7 +39,7 @@ pub(super) struct Next {
 
 impl Next {
     /// An end that began with `span`.
-    pub(super) const fn of(ending: Ending<Box<Holding>>, span: CallSpan) -> Self {
+    pub(super) const fn of(ending: Ending<Box<HeldMemory>>, span: CallSpan) -> Self {
         Self { ending, span, quiet: false, outcome: None }
     }
 }
@@ -162,14 +162,18 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
 /// Ends the holder in `place`; after a panic it stays there. Inside another end, makes the orders at once and queues
 /// the rest.
 #[inline(always)]
-pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
+pub(super) fn end(
+    py: Python<'_>,
+    place: &mut ManuallyDrop<Option<Box<HeldMemory>>>,
+    span: CallSpan,
+) {
     let Some(following) = QueueGuard::begin() else { return inside(py, place, span) };
     look(py);
     // Most ends need no order.
-    if let Some(holding) = place.as_ref()
-        && holding.is_done_without_orders(py)
+    if let Some(held) = place.as_ref()
+        && held.is_done_without_orders(py)
     {
-        let tag = holding.tag;
+        let tag = held.tag;
         **place = None;
         span.released(tag, Outcome::Done);
     } else {
@@ -179,14 +183,14 @@ pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>
 }
 
 #[inline(never)]
-fn by_orders(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
-    let next = place.take().map(|holding| Next::of(Ending::new(holding), span));
+fn by_orders(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<HeldMemory>>>, span: CallSpan) {
+    let next = place.take().map(|held| Next::of(Ending::new(held), span));
     run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
 }
 
 #[cold]
-fn inside(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
-    let next = place.take().map(|holding| Next::of(Ending::new(holding), span));
+fn inside(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<HeldMemory>>>, span: CallSpan) {
+    let next = place.take().map(|held| Next::of(Ending::new(held), span));
     let next = next.and_then(|next| queued(py, next));
     run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
 }
@@ -204,7 +208,7 @@ impl Drop for LeftGuard {
 }
 
 /// Continues `ending`, and returns its outcome.
-fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
+fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> Outcome {
     let of = ending.holder().generation;
     // If memory runs out, the end stays due. After an interrupt the producer may go on at once, so the end is tried
     // again at once.
@@ -223,15 +227,15 @@ fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
 
 /// The pending ends of a process. A forked child starts anew: a lock that its parent held stays locked there for ever.
 struct Pending {
-    parked: Parked<Lane, Ending<Box<Holding>>>,
-    watch: Mutex<Watch>,
+    parked: Parked<Lane, Ending<Box<HeldMemory>>>,
+    watch: Mutex<EndWatch>,
     told: Condvar,
 }
 
 impl Default for Pending {
     fn default() -> Self {
         // The order of questions follows the last mark: `is_done` checks it first.
-        let turn = |ending: &Ending<Box<Holding>>| {
+        let turn = |ending: &Ending<Box<HeldMemory>>| {
             ending.mark().and_then(|marks| marks.last()).map(Mark::turn)
         };
         Self { parked: Parked::new(turn), watch: Mutex::default(), told: Condvar::new() }
@@ -239,7 +243,7 @@ impl Default for Pending {
 }
 
 #[derive(Default)]
-struct Watch {
+struct EndWatch {
     thread: Option<JoinHandle<()>>,
     /// Whether the thread has nothing to check and waits on `told`.
     idle: bool,
@@ -274,7 +278,7 @@ const LAST: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(4);
 
 /// Keeps `ending` until it is over.
-fn keep(ending: Ending<Box<Holding>>) {
+fn keep(ending: Ending<Box<HeldMemory>>) {
     // On the simulated device no end becomes possible by waiting alone.
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
     let Some(pending) = pending() else {
@@ -328,7 +332,7 @@ impl Pending {
     #[cold]
     fn look(&self, py: Python<'_>, most: Most) -> bool {
         let mut any = false;
-        let is_over = |ending: &mut Ending<Box<Holding>>| {
+        let is_over = |ending: &mut Ending<Box<HeldMemory>>| {
             let span = CallSpan::begin();
             let outcome = match outcome(py, ending) {
                 Outcome::PutOff => return false,
@@ -345,7 +349,7 @@ impl Pending {
         any
     }
 
-    fn watch(&self) -> MutexGuard<'_, Watch> {
+    fn watch(&self) -> MutexGuard<'_, EndWatch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

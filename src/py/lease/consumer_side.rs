@@ -10,7 +10,7 @@ use crate::py::streams::{KnownStream, KnownStreams};
 
 /// Who works on the memory through one holder, and where.
 #[derive(Debug)]
-pub(super) struct Use {
+pub(super) struct ConsumerSide {
     /// The place of the consumer's streams.
     pub(super) at: Place,
     /// The place that the exchange API lent the array at; its borrowers work on the legacy default stream there.
@@ -19,16 +19,16 @@ pub(super) struct Use {
     /// The program's line that named the consumer's stream, if nothing keeps that stream.
     pub(super) line: Option<Box<warned::Line>>,
     /// Streams of further users that the memory was handed on to.
-    pub(super) also: KnownStreams,
+    pub(super) further: KnownStreams,
 }
 
 pub(super) type Consumer = plan::Consumer<KnownStream>;
 
-impl Use {
+impl ConsumerSide {
     /// A use at `place` without a consumer.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
-        Self { at, lent: None, consumer: Consumer::Nobody, line: None, also: KnownStreams::NONE }
+        Self { at, lent: None, consumer: Consumer::Nobody, line: None, further: KnownStreams::NONE }
     }
 
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
@@ -37,13 +37,13 @@ impl Use {
             lent: self.lent,
             consumer: self.consumer.clone_ref(py),
             line: self.line.clone(),
-            also: self.also.clone_ref(py),
+            further: self.further.clone_ref(py),
         }
     }
 
     /// Merges `other` into this use if one order covers both; else returns it.
     pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
-        if (self.at, self.lent) != (other.at, other.lent) || !other.also.is_empty() {
+        if (self.at, self.lent) != (other.at, other.lent) || !other.further.is_empty() {
             return Some(other);
         }
         match (&mut self.consumer, other.consumer) {

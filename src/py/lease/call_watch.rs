@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use super::consumer_side::{Consumer, ConsumerSide};
 use super::conversion::{Conversion, Member};
-use super::end::{End, settle};
-use super::holding::{Holding, Owner};
-use super::home::Home;
-use super::used::{Consumer, Use};
+use super::end::{EndContext, settle};
+use super::held_memory::{HeldMemory, Owner};
+use super::producer_side::ProducerSide;
 use crate::driver::fork::Process;
 use crate::error::Result;
 use crate::lease::{Failure, Settlement};
@@ -18,20 +18,20 @@ use crate::order;
 
 /// A call's hold on an array that it was given, until the call ends.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    end: End,
+pub(crate) struct CallWatch {
+    end: EndContext,
     process: Process,
-    home: Home,
+    producer_side: ProducerSide,
     conversion: Arc<Conversion>,
     /// Keeps the memory.
     _held: Owner,
 }
 
-impl Watch {
+impl CallWatch {
     /// Makes the producer's stream wait for everybody who works on the memory now. If `read`, an array that cannot tell
     /// who reads it counts as read.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
-        let mut uses: Vec<Use> = Vec::new();
+        let mut uses: Vec<ConsumerSide> = Vec::new();
         for (number, mut left) in self.conversion.close() {
             if read && number == 0 && matches!(left.consumer, Consumer::Unread) {
                 left.consumer = Consumer::Unnamed(Vec::new());
@@ -46,9 +46,10 @@ impl Watch {
             return Ok(());
         }
         let mut failed = Ok(());
-        for used in uses {
+        for consumer_side in uses {
             // If the memory itself must stay, its holders keep it at their own ends.
-            match settle(py, &self.end, &self.home, &used, None, &mut Vec::new()) {
+            match settle(py, &self.end, &self.producer_side, &consumer_side, None, &mut Vec::new())
+            {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
                 // The remaining users are ordered all the same.
@@ -59,24 +60,24 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for CallWatch {
     fn drop(&mut self) {
         drop(self.conversion.close());
     }
 }
 
-impl Holding {
+impl HeldMemory {
     /// Watches who works on the memory through this holder, and through holders made from it.
-    pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<Watch> {
-        let watch = Watch {
-            end: End { in_call: true, ..self.end() },
+    pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<CallWatch> {
+        let watch = CallWatch {
+            end: EndContext { in_call: true, ..self.end() },
             process: self.process,
-            home: self.home.clone_ref(py),
+            producer_side: self.producer_side.clone_ref(py),
             conversion: Arc::default(),
             _held: self.share_owner(py)?,
         };
         let outer = self.conversion.take();
-        let member = Member::new(&watch.conversion, self.used.clone_ref(py), outer);
+        let member = Member::new(&watch.conversion, self.consumer_side.clone_ref(py), outer);
         self.conversion = Some(Box::new(member));
         Ok(watch)
     }
@@ -97,7 +98,7 @@ impl Holding {
     #[cold]
     fn note_in_all(&self, py: Python<'_>) {
         for member in self.members() {
-            let now = self.used.clone_ref(py);
+            let now = self.consumer_side.clone_ref(py);
             drop(member.note(|noted| std::mem::replace(noted, now)));
         }
     }
@@ -106,7 +107,7 @@ impl Holding {
     #[cold]
     pub(super) fn note_place(&self) {
         for member in self.members() {
-            member.note(|noted| noted.at = self.used.at);
+            member.note(|noted| noted.at = self.consumer_side.at);
         }
     }
 
@@ -115,7 +116,8 @@ impl Holding {
     pub(super) fn bring(&self, py: Python<'_>, shared: &mut Self) {
         for member in self.members() {
             let outer = shared.conversion.take();
-            shared.conversion = Some(Box::new(member.join(shared.used.clone_ref(py), outer)));
+            shared.conversion =
+                Some(Box::new(member.join(shared.consumer_side.clone_ref(py), outer)));
         }
     }
 }

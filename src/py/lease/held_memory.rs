@@ -9,12 +9,12 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
+use super::consumer_side::{Consumer, ConsumerSide};
 use super::conversion::Member;
 use super::generation;
-use super::home::Home;
-use super::known::{self, Known};
+use super::known_memory::{self, Known};
+use super::producer_side::ProducerSide;
 use super::tensor::{Tensor, Unconsumed};
-use super::used::{Consumer, Use};
 use crate::buffer::Buffer;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
@@ -23,13 +23,13 @@ use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
-use crate::py::observe::{By, End};
+use crate::py::observe::{By, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
 /// An array that was taken in: the owner of its memory, and how the memory goes back.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct HeldMemory {
     /// The array, until a view takes it.
     pub(crate) array: Descriptor,
     /// What consumers are told of pending work on the array.
@@ -38,19 +38,19 @@ pub(crate) struct Holding {
     pub(crate) by: By,
     /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
-    pub(super) held: Owner,
+    pub(super) owner: Owner,
     pub(crate) driver: Handle,
     /// The process that owns the memory. A forked child gives nothing back, since the driver does not survive a fork.
     /// It calls no deleters either: they may call that driver.
     pub(crate) process: Process,
     /// The producer's side.
-    pub(crate) home: Home,
+    pub(crate) producer_side: ProducerSide,
     /// The consumer's side.
-    pub(super) used: Use,
+    pub(super) consumer_side: ConsumerSide,
     /// The conversion that the array belongs to, if a call watches its users.
     pub(super) conversion: Option<Box<Member>>,
     /// How the end comes by default, and the array's address.
-    pub(crate) tag: (End, u64),
+    pub(crate) tag: (EndedBy, u64),
     pub(super) generation: u32,
     /// Its entry among known memory, once the memory is handed out.
     pub(super) known: Option<Known>,
@@ -70,10 +70,10 @@ pub(super) enum Owner {
 pub(super) struct Copied {
     pub(super) buffer: Buffer,
     /// Keeps the copy's context alive, unless that is a primary context.
-    _context: Option<Box<Tenant>>,
+    _context: Option<Box<MemoryGuard>>,
 }
 
-impl Holding {
+impl HeldMemory {
     /// Holds a producer's array: its object and its managed tensor. The caller then sets the descriptor and the
     /// streams.
     #[inline(always)]
@@ -90,32 +90,32 @@ impl Holding {
     /// Sets the place of both sides, until the consumer's is known.
     #[inline(always)]
     pub(crate) const fn set_place(&mut self, place: Place) {
-        (self.home.place, self.used.at) = (place, place);
+        (self.producer_side.place, self.consumer_side.at) = (place, place);
     }
 
     /// The place where the consumer works.
     pub(crate) const fn consumer_place(&self) -> Place {
-        self.used.at
+        self.consumer_side.at
     }
 
     /// Holds the producer's managed tensor as well.
     #[inline(always)]
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
-        if let Owner::Array(_, tensor) = &mut self.held {
+        if let Owner::Array(_, tensor) = &mut self.owner {
             *tensor = Tensor::Sole(managed);
         }
     }
 
     /// Keeps the dict's entries for items that DLPack cannot express.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
-        if let Owner::Array(_, tensor) = &mut self.held {
+        if let Owner::Array(_, tensor) = &mut self.owner {
             *tensor = Tensor::Words(words);
         }
     }
 
     /// The dict's entries, if the array came from a dict that DLPack cannot express.
     pub(crate) const fn words(&self) -> Option<&Py<PyDict>> {
-        match &self.held {
+        match &self.owner {
             Owner::Array(_, Tensor::Words(words)) => Some(words),
             _ => None,
         }
@@ -123,7 +123,7 @@ impl Holding {
 
     /// Shares the tensor of a capsule, the held object, before the capsule is consumed.
     pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
-        let Owner::Array(object, tensor) = &mut self.held else { return None };
+        let Owner::Array(object, tensor) = &mut self.owner else { return None };
         let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
         let (later, unconsumed) = Tensor::in_capsule(capsule);
         *tensor = later;
@@ -132,7 +132,7 @@ impl Holding {
 
     /// Whether a refusal left the tensor in its capsule: then nothing holds the memory here.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(&self.held, Owner::Array(_, tensor) if tensor.is_lost())
+        matches!(&self.owner, Owner::Array(_, tensor) if tensor.is_lost())
     }
 
     /// Holds a copy in `buffer`, which is freed on `producer`. [`Copied`] says what `context` is.
@@ -141,20 +141,20 @@ impl Holding {
         driver: &Handle,
         place: Place,
         producer: StreamRef,
-        context: Option<Box<Tenant>>,
+        context: Option<Box<MemoryGuard>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
-        let held = Owner::Copy(Box::new(Copied { buffer, _context: context }));
-        let mut copy = Self::new(held, driver.clone(), By::View);
+        let owner = Owner::Copy(Box::new(Copied { buffer, _context: context }));
+        let mut copy = Self::new(owner, driver.clone(), By::View);
         copy.set_place(place);
-        copy.home.producer = Some(producer);
-        copy.tag = (End::Copy, ptr);
+        copy.producer_side.stream = Some(producer);
+        copy.tag = (EndedBy::Copy, ptr);
         copy
     }
 
     /// Boxed from the start: it is large, and moves often.
     #[inline(always)]
-    fn new(held: Owner, driver: Handle, by: By) -> Box<Self> {
+    fn new(owner: Owner, driver: Handle, by: By) -> Box<Self> {
         let nowhere = Place::gpu(0);
         Box::write(
             Box::new_uninit(),
@@ -163,13 +163,13 @@ impl Holding {
                 ready: Ready::Nothing,
                 by,
                 is_read: false,
-                held,
+                owner,
                 driver,
                 process: Process::current(),
-                home: Home::at(nowhere),
-                used: Use::nobody(nowhere),
+                producer_side: ProducerSide::at(nowhere),
+                consumer_side: ConsumerSide::nobody(nowhere),
                 conversion: None,
-                tag: (End::Call, 0),
+                tag: (EndedBy::Call, 0),
                 generation: generation::now(),
                 known: None,
             },
@@ -178,7 +178,7 @@ impl Holding {
 
     /// Takes the descriptor for its next owner. The end will come by `end`, unless another way comes first.
     #[inline(always)]
-    pub(crate) const fn take_array(&mut self, end: End) -> Descriptor {
+    pub(crate) const fn take_array(&mut self, end: EndedBy) -> Descriptor {
         self.tag = (end, self.array.ptr());
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
@@ -187,7 +187,7 @@ impl Holding {
     /// memory.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;
-        shared.put_behind(self.used.consumer.clone_ref(py));
+        shared.put_behind(self.consumer_side.consumer.clone_ref(py));
         if self.conversion.is_some() {
             self.bring(py, &mut shared);
         }
@@ -196,11 +196,11 @@ impl Holding {
 
     /// Another holder for this holder's consumer, until a call names another.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
-        let mut shared = self.sharing(py, self.used.consumer.clone_ref(py))?;
-        shared.used.line.clone_from(&self.used.line);
+        let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
+        shared.consumer_side.line.clone_from(&self.consumer_side.line);
         // If one consumer declines the order, offer it to the next.
-        if let Consumer::Unnamed(_) | Consumer::Declined = shared.used.consumer {
-            shared.hand_on(Consumer::Unread, None);
+        if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer_side.consumer {
+            shared.replace_consumer(Consumer::Unread, None);
         }
         if self.conversion.is_some() {
             self.bring(py, &mut shared);
@@ -210,7 +210,7 @@ impl Holding {
 
     pub(super) fn share_owner(&mut self, py: Python<'_>) -> Result<Owner> {
         self.process.check()?;
-        match &mut self.held {
+        match &mut self.owner {
             Owner::Array(object, managed) => {
                 Ok(Owner::Array(object.clone_ref(py), managed.share(py)))
             }
@@ -227,13 +227,13 @@ impl Holding {
             ready: self.ready,
             by: By::View,
             is_read: false,
-            held: self.share_owner(py)?,
+            owner: self.share_owner(py)?,
             driver: self.driver.clone(),
             process: self.process,
-            home: self.home.clone_ref(py),
-            used: Use { consumer, ..Use::nobody(self.used.at) },
+            producer_side: self.producer_side.clone_ref(py),
+            consumer_side: ConsumerSide { consumer, ..ConsumerSide::nobody(self.consumer_side.at) },
             conversion: None,
-            tag: (End::Call, self.tag.1),
+            tag: (EndedBy::Call, self.tag.1),
             generation: generation::now(),
             known: None,
         };
@@ -250,14 +250,14 @@ impl Holding {
         kept: Option<StreamRef>,
     ) {
         self.ready = self.array.pending(ready);
-        self.home.producer = producer;
-        self.home.ready_on = kept;
+        self.producer_side.stream = producer;
+        self.producer_side.ready_on = kept;
     }
 
     /// The producer's dict named no stream, and may name one later.
     #[inline]
     pub(crate) fn keep_unnamed(&mut self, unnamed: Option<Unnamed>) {
-        self.home.unnamed = unnamed;
+        self.producer_side.unnamed = unnamed;
     }
 
     /// Sets where the array is ready for a hand-over: as at its import (`ready`), or on the stream that the producer
@@ -266,7 +266,7 @@ impl Holding {
     pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
         self.ready = ready;
         if !matches!(ready, Ready::On(_))
-            && let Some(stream) = self.home.ask_unnamed(py, &self.driver)?
+            && let Some(stream) = self.producer_side.ask_unnamed(py, &self.driver)?
         {
             self.ready = Ready::On(stream);
         }
@@ -277,18 +277,18 @@ impl Holding {
     /// its place.
     #[inline(always)]
     pub(crate) fn keep_ready_on(&mut self, kept: Option<StreamRef>) {
-        self.home.ready_on = kept;
+        self.producer_side.ready_on = kept;
     }
 
     /// The array is ready on its consumer's stream, wherever the producer moves.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
-        self.home.ready_on = match &self.used.consumer {
+        self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
             Consumer::OnProducer(Some(KnownStream::Kept(kept))) if !kept.stands_in() => {
                 Some(kept.clone_ref(py))
             }
             Consumer::OnProducer(Some(_)) => {
-                self.home.producer.as_ref().map(|kept| kept.clone_ref(py))
+                self.producer_side.stream.as_ref().map(|kept| kept.clone_ref(py))
             }
             _ => None,
         };
@@ -297,8 +297,8 @@ impl Holding {
     /// The place of the stream `ready`, if that stream is kept; else the consumer's place, if `ready` is a handle that
     /// it named.
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
-        let named = matches!(ready, Stream::Handle(_)).then_some(self.used.at);
-        self.home.keeper_of(ready).map(StreamRef::place).or(named)
+        let named = matches!(ready, Stream::Handle(_)).then_some(self.consumer_side.at);
+        self.producer_side.keeper_of(ready).map(StreamRef::place).or(named)
     }
 
     /// Asks whether the array's stream `ready` is alive, or has moved.
@@ -308,64 +308,64 @@ impl Holding {
         py: Python<'_>,
         ready: Stream,
     ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
-        self.home.confirm_ready(py, &self.driver, ready)
+        self.producer_side.confirm_ready(py, &self.driver, ready)
     }
 
     /// The stream that the producer names now besides the first, if the array is ready on the producer's own stream.
     pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
-        self.home.also_ready(py, &self.driver)
+        self.producer_side.also_ready(py, &self.driver)
     }
 
     /// The producer's stream, or the legacy default stream, which stands in for it.
     pub(crate) fn producer(&self, py: Python<'_>) -> Result<Alive<'_>, Failure<PyErr>> {
-        let known = self.home.producer.as_ref();
+        let known = self.producer_side.stream.as_ref();
         let known = known.map(|producer| producer.confirm(py, &self.driver)).transpose()?;
-        Ok(known.flatten().unwrap_or(Alive::standing_in(self.home.place)))
+        Ok(known.flatten().unwrap_or(Alive::standing_in(self.producer_side.place)))
     }
 
     /// Whether only a Python object keeps the memory; the garbage collector may take that object apart.
     pub(crate) const fn is_by_object(&self) -> bool {
-        matches!(self.held, Owner::Array(_, Tensor::None | Tensor::Words(_)))
+        matches!(self.owner, Owner::Array(_, Tensor::None | Tensor::Words(_)))
     }
 
     /// The producer's object.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        match &self.held {
+        match &self.owner {
             Owner::Array(object, _) => Some(object.clone_ref(py)),
             Owner::Copy(_) => None,
         }
     }
 
     /// Hands the memory of `array` out, and enters it among known memory: its taker may bring it back.
-    pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) {
+    pub(crate) fn register(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         self.known = self.known_as(py, array, None);
     }
 
     /// Hands it out in a capsule to the current consumer. A capsule does not name the stream that the array is ready
     /// on.
-    pub(crate) fn hand_out_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
+    pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
-        let kept = match &self.used.consumer {
+        let kept = match &self.consumer_side.consumer {
             Consumer::On(known) => known.kept().map(clone),
-            Consumer::OnProducer(_) => self.home.producer.as_ref().map(clone),
+            Consumer::OnProducer(_) => self.producer_side.stream.as_ref().map(clone),
             // A consumer that declined got no order.
             Consumer::Declined => self.ready.stream().and_then(|ready| {
-                let default = || Alive::default_stream(ready, self.home.place);
-                let kept = self.home.keeper_of(ready).map(clone);
+                let default = || Alive::default_stream(ready, self.producer_side.place);
+                let kept = self.producer_side.keeper_of(ready).map(clone);
                 kept.or_else(|| default().and_then(StreamRef::of_default))
             }),
             _ => None,
         };
         // With no stream noted, the array counts as ready on the legacy default stream of the place it is handed out
         // at.
-        let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.used.at));
+        let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.consumer_side.at));
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
 
     /// Hands the holder's own array out, without a managed tensor of the bridge's.
-    pub(crate) fn hand_out_whole(&mut self, py: Python<'_>) {
+    pub(crate) fn register_whole(&mut self, py: Python<'_>) {
         self.known = None;
         self.known = self.known_as(py, &self.array, None);
     }
@@ -378,28 +378,37 @@ impl Holding {
         ready_on: Option<KnownStream>,
     ) -> Option<Known> {
         let holder = std::ptr::from_ref(self).addr();
-        (array.ptr() != 0).then(|| Known::new(py, array, (&self.home, ready_on), holder))
+        (array.ptr() != 0).then(|| Known::new(py, array, (&self.producer_side, ready_on), holder))
     }
 
     /// Looks memory up that came in a managed tensor with this `manager_ctx` and no producer's stream. If a lease of
-    /// the bridge's holds that memory, adopts its home. Returns the keeper of the stream that the bridge's own capsule
-    /// is ready on, unless that is the legacy default stream.
-    pub(crate) fn find_home(&mut self, py: Python<'_>, context: usize) -> Option<StreamRef> {
-        if self.home.producer.is_some() {
+    /// the bridge's holds that memory, adopts its producer's side.
+    pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
+        drop(self.adopt_from_capsule(py, context));
+    }
+
+    /// [`Self::adopt_producer_side`] for a capsule. Returns the keeper of the stream that the bridge's own capsule is
+    /// ready on, unless that is the legacy default stream.
+    pub(crate) fn adopt_from_capsule(
+        &mut self,
+        py: Python<'_>,
+        context: usize,
+    ) -> Option<StreamRef> {
+        if self.producer_side.stream.is_some() {
             return None;
         }
-        match known::from(py, (&self.array, self.home.place), context) {
-            Some(known::From::Ours(home, ready_on)) => {
-                let own = std::mem::replace(&mut self.home, home);
-                self.home.ready_on = own.ready_on;
+        match known_memory::from(py, (&self.array, self.producer_side.place), context) {
+            Some(known_memory::From::Ours(producer_side, ready_on)) => {
+                let own = std::mem::replace(&mut self.producer_side, producer_side);
+                self.producer_side.ready_on = own.ready_on;
                 if let Some(KnownStream::Kept(kept)) = ready_on {
                     return Some(kept);
                 }
             }
             // The tensor's maker may free its memory by itself, so the memory is kept until the work is done.
-            Some(known::From::Same(streams)) => {
+            Some(known_memory::From::Same(streams)) => {
                 for kept in streams {
-                    self.home.put_upstream(kept);
+                    self.producer_side.put_upstream(kept);
                 }
             }
             None => {}
@@ -413,36 +422,36 @@ impl Holding {
             && known.may_have_later()
         {
             for kept in known.take_later() {
-                self.used.also.add(kept);
+                self.consumer_side.further.add(kept);
             }
         }
     }
 
     /// Lends the array through the exchange API to a borrower at `at`.
     pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
-        self.used.lent = Some(at);
+        self.consumer_side.lent = Some(at);
         self.note_use(py);
     }
 
     /// Notes that the garbage collector ends this holder.
     pub(crate) const fn collected(&mut self) {
-        self.tag.0 = End::Collected;
+        self.tag.0 = EndedBy::Collected;
     }
 
     /// Shows the garbage collector the held references.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Owner::Array(object, _) = &self.held {
+        if let Owner::Array(object, _) = &self.owner {
             visit.call(object)?;
         }
-        self.home.visit(visit)?;
-        self.used.consumer.visit(visit)
+        self.producer_side.visit(visit)?;
+        self.consumer_side.consumer.visit(visit)
     }
 }
 
-impl Drop for Holding {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         if !self.process.is_current()
-            && let Owner::Array(_, managed) = &mut self.held
+            && let Owner::Array(_, managed) = &mut self.owner
         {
             std::mem::forget(std::mem::replace(managed, Tensor::None));
         }
@@ -451,32 +460,32 @@ impl Drop for Holding {
 
 /// A holder whose drop gives the memory back.
 #[derive(Debug)]
-pub(crate) struct Tenant(pub(super) Option<Box<Holding>>);
+pub(crate) struct MemoryGuard(pub(super) Option<Box<HeldMemory>>);
 
-impl Boxed for Tenant {
-    type Inner = Holding;
+impl Boxed for MemoryGuard {
+    type Inner = HeldMemory;
 
-    fn into_box(mut self) -> Option<Box<Holding>> {
+    fn into_box(mut self) -> Option<Box<HeldMemory>> {
         self.0.take()
     }
 
-    fn of_box(inner: Box<Holding>) -> Self {
+    fn of_box(inner: Box<HeldMemory>) -> Self {
         Self::new(inner)
     }
 }
 
-impl Tenant {
-    pub(crate) const fn new(holding: Box<Holding>) -> Self {
-        Self(Some(holding))
+impl MemoryGuard {
+    pub(crate) const fn new(memory: Box<HeldMemory>) -> Self {
+        Self(Some(memory))
     }
 
-    /// The holding, to change.
-    pub(crate) fn holding(&mut self) -> Option<&mut Holding> {
+    /// The memory, to change.
+    pub(crate) fn memory_mut(&mut self) -> Option<&mut HeldMemory> {
         self.0.as_deref_mut()
     }
 
-    /// The holding, to look at.
-    pub(crate) fn look(&self) -> Option<&Holding> {
+    /// The memory, to look at.
+    pub(crate) fn memory(&self) -> Option<&HeldMemory> {
         self.0.as_deref()
     }
 }

@@ -3,7 +3,7 @@
 //! The bridge reads the first array of a type both ways. If the answers differ, or the attributes are not the
 //! known ones, it reads arrays of that type by their dict.
 //!
-//! Only strides may differ: [`super::strides`] adds strides to dicts that lack them.
+//! Only strides may differ: [`super::missing_strides`] adds strides to dicts that lack them.
 
 use pyo3::intern;
 use pyo3::prelude::*;

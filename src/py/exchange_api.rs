@@ -71,7 +71,7 @@ macro_rules! install_table {
         use std::ffi::{c_int, c_void};
 
         use dlpark::ffi::{DLDeviceType, DLManagedTensorVersioned, DLPackExchangeAPI, DLTensor};
-        use $crate::py::table::{Inner, dlparks, entered, put};
+        use $crate::py::exchange_api::{Inner, dlparks, entered, put};
 
         static INNER: std::sync::OnceLock<Inner> = std::sync::OnceLock::new();
 

@@ -2,29 +2,30 @@
 
 use pyo3::prelude::*;
 
-use super::holding::Holding;
-use super::used::Consumer;
+use super::consumer_side::Consumer;
+use super::held_memory::HeldMemory;
 use super::warned;
 use crate::device::Place;
 use crate::py::streams::{Argument, KnownStream, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
-impl Holding {
+impl HeldMemory {
     /// Hands the memory to the consumer that `argument` names, whose stream is at `at`.
     #[inline]
-    pub(crate) fn hand_to(
+    pub(crate) fn set_consumer(
         &mut self,
         py: Python<'_>,
         argument: &Argument<'_, '_>,
         at: Place,
     ) -> PyResult<()> {
-        self.used.at = at;
+        self.consumer_side.at = at;
         let mut line = None;
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.home.is_producer(alive) && argument.is_on(alive) => {
-                let kept = self.home.may_change().then(|| argument.keep(py, &self.driver, at));
+            (_, Some(alive)) if self.producer_side.is_producer(alive) && argument.is_on(alive) => {
+                let kept =
+                    self.producer_side.may_change().then(|| argument.keep(py, &self.driver, at));
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }
             _ => match argument.keep(py, &self.driver, at)? {
@@ -36,7 +37,7 @@ impl Holding {
                 None => Consumer::Nobody,
             },
         };
-        self.hand_on(consumer, line);
+        self.replace_consumer(consumer, line);
         self.note_use(py);
         Ok(())
     }
@@ -45,30 +46,31 @@ impl Holding {
     /// Then nothing is asked or ordered, and [`Self::keep_in_place`] hands the memory over.
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &Argument<'_, '_>, at: Place) -> bool {
-        let place = self.home.place;
-        let stays = |stream| self.ready == Ready::On(stream) && self.home.is_on_default(stream);
+        let place = self.producer_side.place;
+        let stays =
+            |stream| self.ready == Ready::On(stream) && self.producer_side.is_on_default(stream);
         at == place && argument.stream_at(place).is_some_and(stays)
     }
 
     /// Hands the memory to a consumer on the producer's stream.
     #[inline]
     pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
-        self.used.at = self.home.place;
-        self.hand_on(Consumer::OnProducer(None), None);
+        self.consumer_side.at = self.producer_side.place;
+        self.replace_consumer(Consumer::OnProducer(None), None);
         self.note_use(py);
     }
 
     /// Hands the memory to a reader at `at` that named no stream and has not read the dict yet.
     #[inline]
-    pub(crate) fn await_reader(&mut self, py: Python<'_>, at: Place) {
-        self.used.at = at;
-        self.used.consumer = Consumer::Unread;
+    pub(crate) fn set_unread(&mut self, py: Python<'_>, at: Place) {
+        self.consumer_side.at = at;
+        self.consumer_side.consumer = Consumer::Unread;
         self.note_use(py);
     }
 
     /// Hands the memory to the bridge's own work on stream `on`. `kept` keeps that stream; else its keeper is looked
     /// up.
-    pub(crate) fn hand_to_work(
+    pub(crate) fn set_worker(
         &mut self,
         py: Python<'_>,
         kept: Option<&KnownStream>,
@@ -78,30 +80,30 @@ impl Holding {
         let known = if let Some(kept) = kept {
             line = line_of(py, kept)?;
             kept.clone_ref(py)
-        } else if let Some(kept) = self.home.keeper_of(on.stream()) {
+        } else if let Some(kept) = self.producer_side.keeper_of(on.stream()) {
             KnownStream::Kept(kept.clone_ref(py))
         } else {
             let vouched = StreamRef::vouched(py, &self.driver, (on.stream(), on.place()))?;
             let name = StreamName::of(&self.driver, on)?;
             vouched.map_or(KnownStream::Lost(name), KnownStream::Kept)
         };
-        self.hand_on(Consumer::On(known), line);
+        self.replace_consumer(Consumer::On(known), line);
         Ok(())
     }
 
     /// Notes pending work at `at` that the end must wait for. Returns `known` if it was noted already; dropping it can
     /// run any code.
     pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
-        self.used.at = at;
-        self.used.also.add(known)
+        self.consumer_side.at = at;
+        self.consumer_side.further.add(known)
     }
 
     /// Makes `next` the consumer; the previous consumer becomes upstream. `line` is the program's line that named the
     /// stream of `next`, if nothing keeps that stream.
     #[inline]
-    pub(super) fn hand_on(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
-        let before = std::mem::replace(&mut self.used.consumer, next);
-        self.used.line = line;
+    pub(super) fn replace_consumer(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
+        let before = std::mem::replace(&mut self.consumer_side.consumer, next);
+        self.consumer_side.line = line;
         self.put_behind(before);
     }
 
@@ -111,15 +113,16 @@ impl Holding {
         match before {
             Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
                 // Put upstream by name: the name matters only if the producer has left that stream.
-                let named = self.home.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
-                self.home.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
+                let named =
+                    self.producer_side.stream.as_ref().map_or(legacy.stream(), StreamRef::stream);
+                self.producer_side.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
             }
             Consumer::On(known) | Consumer::OnProducer(Some(known)) => {
-                self.home.put_upstream(known);
+                self.producer_side.put_upstream(known);
             }
             Consumer::Unnamed(seen) => {
                 for known in seen {
-                    self.home.put_upstream(known);
+                    self.producer_side.put_upstream(known);
                 }
             }
             _ => {}
@@ -128,36 +131,42 @@ impl Holding {
 
     /// Whether the memory has a consumer, and is not only passed on.
     pub(crate) const fn has_consumer(&self) -> bool {
-        !matches!(self.used.consumer, Consumer::Nobody)
+        !matches!(self.consumer_side.consumer, Consumer::Nobody)
     }
 
     /// Notes that the address was read. Returns whether the consumer named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
-        if matches!(self.used.consumer, Consumer::Nobody | Consumer::Unread) {
-            self.used.consumer = Consumer::Unnamed(Vec::new());
+        if matches!(self.consumer_side.consumer, Consumer::Nobody | Consumer::Unread) {
+            self.consumer_side.consumer = Consumer::Unnamed(Vec::new());
             self.note_use(py);
         }
-        matches!(self.used.consumer, Consumer::Unnamed(_))
+        matches!(self.consumer_side.consumer, Consumer::Unnamed(_))
     }
 
     /// Whether `stream`, which a library works on as it takes the memory, still has to be noted. The producer's own
     /// stream has to be only if others are upstream, or if the producer may move.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
-        let Consumer::Unnamed(seen) = &self.used.consumer else { return false };
-        let settled = self.home.upstream.is_empty()
-            && self.home.is_producer(stream)
-            && !self.home.may_change();
+        let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return false };
+        let settled = self.producer_side.upstream.is_empty()
+            && self.producer_side.is_producer(stream)
+            && !self.producer_side.may_change();
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
     /// The keeper of the stream that a reader is told, if the end must order that stream: it is not the producer's own,
     /// or others are upstream.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
-        let Consumer::Unnamed(seen) = &self.used.consumer else { return None };
-        let home = &self.home;
+        let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
+        let producer_side = &self.producer_side;
         let is_told = |own: &&StreamRef| ready == Ready::On(own.stream());
-        let own = || home.producer.as_ref().filter(|_| !home.upstream.is_empty()).filter(is_told);
-        let kept = home.ready_on.as_ref().or_else(own);
+        let own = || {
+            producer_side
+                .stream
+                .as_ref()
+                .filter(|_| !producer_side.upstream.is_empty())
+                .filter(is_told)
+        };
+        let kept = producer_side.ready_on.as_ref().or_else(own);
         let kept = kept.filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
         let is_noted = |known: &KnownStream| known.kept().is_some_and(|known| known.is_same(kept));
         (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))
@@ -165,7 +174,7 @@ impl Holding {
 
     /// Notes such a stream. Returns `known` if there is nothing to note; dropping it can run any code.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KnownStream) -> Option<KnownStream> {
-        let Consumer::Unnamed(seen) = &mut self.used.consumer else { return Some(known) };
+        let Consumer::Unnamed(seen) = &mut self.consumer_side.consumer else { return Some(known) };
         let left = known.add_to(seen);
         if left.is_none() {
             self.note_use(py);
@@ -174,10 +183,11 @@ impl Holding {
     }
 
     /// Consumers that named no stream work at `at`.
-    pub(crate) fn hand_out_at(&mut self, at: Place) {
-        let is_named = matches!(self.used.consumer, Consumer::On(_) | Consumer::OnProducer(_));
+    pub(crate) fn place_readers(&mut self, at: Place) {
+        let is_named =
+            matches!(self.consumer_side.consumer, Consumer::On(_) | Consumer::OnProducer(_));
         if !is_named {
-            self.used.at = at;
+            self.consumer_side.at = at;
             if self.conversion.is_some() {
                 self.note_place();
             }

@@ -12,9 +12,9 @@ use crate::dlpack::encode::{self, Keep};
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
-use crate::py::lease::{Holding, Tenant};
+use crate::py::lease::{HeldMemory, MemoryGuard};
 use crate::py::libraries;
-use crate::py::observe::{CallSpan, End, HandOver};
+use crate::py::observe::{CallSpan, EndedBy, PassedArray};
 use crate::py::producers::Wanted;
 use crate::py::producers::types::{facts, speaks};
 use crate::py::streams::Argument;
@@ -26,7 +26,7 @@ pub(super) const DOOR: &str = "convert";
 /// The facts that a `Library` object gives.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
-pub(super) struct ToLibrary {
+pub(super) struct LibraryTraits {
     /// The types of its arrays.
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
@@ -73,7 +73,7 @@ pub(super) enum Class {
     DLPack,
 }
 
-impl ToLibrary {
+impl LibraryTraits {
     /// Reads the facts of `library`, which imports its types.
     pub(super) fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = library.py();
@@ -129,7 +129,7 @@ impl ToLibrary {
         x: &Bound<'_, PyAny>,
         readonly: Option<bool>,
         said: &Argument<'_, '_>,
-    ) -> PyResult<Box<Holding>> {
+    ) -> PyResult<Box<HeldMemory>> {
         let arguments = (&Argument::UNSPECIFIED, said);
         let mut source = take_in(DOOR, x, &*facts(x)?, arguments, self.wanted)
             .map_err(|error| self.explain_host(x, error))?;
@@ -173,15 +173,15 @@ fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
 /// Gives a managed tensor to a library, which makes its array of it. The tensor's deleter gives the memory back.
 pub(super) fn give(
     py: Python<'_>,
-    mut source: Box<Holding>,
+    mut source: Box<HeldMemory>,
     table: Table,
     span: CallSpan,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let array = source.take_array(End::Deleter);
-    source.hand_out(py, &array);
+    let array = source.take_array(EndedBy::Deleter);
+    source.register(py, &array);
     let (by, stream) = (source.by.as_str(), source.ready.stream());
-    let managed = encode::versioned(&array, Keep(Tenant::new(source)))?;
+    let managed = encode::versioned(&array, Keep(MemoryGuard::new(source)))?;
     let made = table.give(py, managed)?;
-    span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
+    span.exchanged(PassedArray { door: DOOR, by, array: &array, stream });
     Ok(made)
 }

@@ -8,16 +8,16 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::types::Facts;
+use super::types::TypeFacts;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
 /// A copy of `dict` with the strides of `owner`, if `dict` is the owner's and lacks them; else `dict`.
-pub(super) fn completed<'py>(
+pub(super) fn added<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,
-    of_owner: &Facts,
+    of_owner: &TypeFacts,
 ) -> PyResult<Bound<'py, PyDict>> {
     let py = dict.py();
     if !of_owner.has(Habit::LeavesOutStrides) {

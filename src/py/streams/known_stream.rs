@@ -8,8 +8,8 @@ use super::context::follows_legacy;
 use super::current::{self, Objects};
 use super::keeper::Keeper;
 use super::name::StreamName;
-use super::naming;
 use super::object::{handle_of, keeper};
+use super::objects_by_handle;
 use super::pools;
 use super::reference::StreamRef;
 use crate::device::Place;
@@ -273,7 +273,7 @@ pub(super) fn keep(
     if let Some(vouched) = StreamRef::vouched(py, driver, (given.stream(), place))? {
         return Ok(KnownStream::Kept(vouched));
     }
-    let object = match naming::named(py, handle) {
+    let object = match objects_by_handle::object_of(py, handle) {
         Some(object) => Some(object),
         None => current::object_by_function(py, handle, place.ordinal)?,
     };

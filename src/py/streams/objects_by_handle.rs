@@ -9,29 +9,33 @@ use crate::local::local;
 use crate::py::local::Stack;
 
 local! {
-    static NAMED: Stack<(u64, Py<PyAny>)> = const { Stack::new() };
+    static OBJECTS: Stack<(u64, Py<PyAny>)> = const { Stack::new() };
 }
 
 /// Removes the name on drop.
-struct Naming(u64);
+struct OnDrop(u64);
 
-impl Drop for Naming {
+impl Drop for OnDrop {
     fn drop(&mut self) {
-        let last = NAMED.with(|named| named.take(|(known, _)| *known == self.0));
+        let last = OBJECTS.with(|objects| objects.take(|(known, _)| *known == self.0));
         drop(last);
     }
 }
 
 /// Runs `call`, inside which `handle` means `object`.
-pub(super) fn naming<R>(handle: u64, object: &Bound<'_, PyAny>, call: impl FnOnce() -> R) -> R {
-    NAMED.with(|named| named.push((handle, object.clone().unbind())));
-    let _naming = Naming(handle);
+pub(super) fn with_object<R>(
+    handle: u64,
+    object: &Bound<'_, PyAny>,
+    call: impl FnOnce() -> R,
+) -> R {
+    OBJECTS.with(|objects| objects.push((handle, object.clone().unbind())));
+    let _on_drop = OnDrop(handle);
     call()
 }
 
 /// The object that was named by `handle`.
-pub(super) fn named(py: Python<'_>, handle: u64) -> Option<Bound<'_, PyAny>> {
+pub(super) fn object_of(py: Python<'_>, handle: u64) -> Option<Bound<'_, PyAny>> {
     let of =
         |(known, object): &(u64, Py<PyAny>)| (*known == handle).then(|| object.bind(py).clone());
-    NAMED.with(|named| named.find(of)).flatten()
+    OBJECTS.with(|objects| objects.find(of)).flatten()
 }

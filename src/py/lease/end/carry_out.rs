@@ -10,10 +10,10 @@ use crate::lease::plan::{self, Answers, Lost, Next, Plan, Question};
 use crate::lease::{Failure, Holder, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::lease::holding::{Holding, Owner};
-use crate::py::lease::home::Home;
-use crate::py::lease::known::Known;
-use crate::py::lease::used::{Consumer, Use};
+use crate::py::lease::consumer_side::{Consumer, ConsumerSide};
+use crate::py::lease::held_memory::{HeldMemory, Owner};
+use crate::py::lease::known_memory::Known;
+use crate::py::lease::producer_side::ProducerSide;
 use crate::py::lease::warned;
 use crate::py::observe;
 use crate::py::streams::current::{self, Objects};
@@ -22,7 +22,7 @@ use crate::stream::{Alive, Elided};
 
 /// What an end needs besides its streams.
 #[derive(Debug, Clone)]
-pub(in crate::py::lease) struct End {
+pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) driver: Handle,
     /// Whether it is the end of a call's argument.
     pub(in crate::py::lease) in_call: bool,
@@ -32,51 +32,59 @@ pub(in crate::py::lease) struct End {
     pub(in crate::py::lease) collected: bool,
 }
 
-/// Makes the orders of an end, for the consumer and for another user (`also`). If they fail, adds the libraries'
+/// Makes the orders of an end, for the consumer and for another user (`user`). If they fail, adds the libraries'
 /// current streams to `found`: a later try must wait for them too, and another thread has other current streams.
 pub(in crate::py::lease) fn settle(
     py: Python<'_>,
-    end: &End,
-    home: &Home,
-    used: &Use,
-    also: Option<Alive<'_>>,
+    end: &EndContext,
+    producer_side: &ProducerSide,
+    consumer_side: &ConsumerSide,
+    user: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    let made = order(py, end, home, used, also, found);
-    if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &used.consumer) {
-        found.extend(KnownStream::of_libraries(py, &end.driver, used.at)?);
+    let made = order(py, end, producer_side, consumer_side, user, found);
+    if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &consumer_side.consumer) {
+        found.extend(KnownStream::of_libraries(py, &end.driver, consumer_side.at)?);
     }
     made
 }
 
 fn order(
     py: Python<'_>,
-    end: &End,
-    home: &Home,
-    used: &Use,
-    also: Option<Alive<'_>>,
+    end: &EndContext,
+    producer_side: &ProducerSide,
+    consumer_side: &ConsumerSide,
+    user: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
     let driver = &end.driver;
     let collected = end.by_object && end.collected;
-    let sides = Sides { home, used, also: also.is_some(), in_call: end.in_call, collected };
+    let sides = Sides {
+        producer_side,
+        consumer_side,
+        names_user: user.is_some(),
+        in_call: end.in_call,
+        collected,
+    };
     let mut answers = Answers::default();
     let plan = loop {
         match plan::next(&sides, &answers) {
             Next::Do(Plan::Edge(user, producer)) => return give_back(py, end, (user, producer)),
             Next::Do(plan) => break plan,
             Next::Ask(Question::ProducerStays) => {
-                answers.producer_stays = Some(home.stays(py, driver)?);
+                answers.producer_stays = Some(producer_side.stays(py, driver)?);
             }
             // A view's end has asked, in `is_done_without_orders`. For other ends the streams decide.
             Next::Ask(Question::AllOnLegacy) => answers.all_on_legacy = Some(false),
             Next::Ask(Question::OneMarkDoes) => {
-                let all = current::are_all_on_legacy(py, driver, used.at.ordinal)?;
+                let all = current::are_all_on_legacy(py, driver, consumer_side.at.ordinal)?;
                 answers.all_on_legacy = Some(all == Some(true));
             }
-            Next::Ask(Question::BothLive) => answers.both_live = Some(pair(py, end, home, used)?),
+            Next::Ask(Question::BothLive) => {
+                answers.both_live = Some(pair(py, end, producer_side, consumer_side)?);
+            }
             Next::Ask(Question::Streams | Question::Libraries) => {
-                return order_by_streams(py, end, &sides, also, found);
+                return order_by_streams(py, end, &sides, user, found);
             }
         }
     };
@@ -87,24 +95,25 @@ fn order(
 #[inline(never)]
 fn order_by_streams(
     py: Python<'_>,
-    end: &End,
+    end: &EndContext,
     sides: &Sides<'_>,
-    also: Option<Alive<'_>>,
+    user: Option<Alive<'_>>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    let (home, used, objects) = (sides.home, sides.used, Objects::default());
-    let mut known = gather(py, &end.driver, home, used, also)?;
+    let (producer_side, consumer_side, objects) =
+        (sides.producer_side, sides.consumer_side, Objects::default());
+    let mut known = gather(py, &end.driver, producer_side, consumer_side, user)?;
     let mut libraries = None;
     let plan = loop {
         let answers = Answers {
             streams: Some(&known.streams),
-            collected: end.by_object && is_of_garbage(py, end, home),
+            collected: end.by_object && is_of_garbage(py, end, producer_side),
             libraries: libraries.as_deref(),
             ..Answers::default()
         };
         match plan::next(sides, &answers) {
             Next::Do(plan) => break plan,
-            Next::Ask(_) => libraries = Some(known.ask(py, used, &objects, found)?),
+            Next::Ask(_) => libraries = Some(known.ask(py, consumer_side, &objects, found)?),
         }
     };
     carry_out(py, end, sides, plan, Some(&known))
@@ -114,15 +123,16 @@ fn order_by_streams(
 #[inline]
 fn carry_out(
     py: Python<'_>,
-    end: &End,
+    end: &EndContext,
     sides: &Sides<'_>,
     plan: Plan<'_>,
     known: Option<&Gathered<'_>>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    let (driver, home, used) = (&end.driver, sides.home, sides.used);
+    let (driver, producer_side, consumer_side) =
+        (&end.driver, sides.producer_side, sides.consumer_side);
     match plan {
         Plan::Nothing(why) => {
-            tell_elided(home, why);
+            tell_elided(producer_side, why);
             Ok(Settlement::Done)
         }
         Plan::Edge(user, producer) => give_back(py, end, (user, producer)),
@@ -134,7 +144,7 @@ fn carry_out(
                 Lost::Stream(_) => WaitReason::ConsumerUnknown,
                 Lost::Owner => WaitReason::OwnerCollected,
             };
-            for place in places_of(driver, used.at, &parties.users)? {
+            for place in places_of(driver, consumer_side.at, &parties.users)? {
                 wait_for_all(py, "release", driver, place, reason)?;
             }
             parties.join(driver, |call| detach(py, call))?;
@@ -142,7 +152,7 @@ fn carry_out(
                 && !dropped.contains(&handle)
             {
                 let line = known.and_then(|known| known.line);
-                warned::uncovered(py, used.at, handle, line)?;
+                warned::uncovered(py, consumer_side.at, handle, line)?;
             }
             Ok(Settlement::Done)
         }
@@ -153,7 +163,7 @@ fn carry_out(
 #[inline]
 fn give_back(
     py: Python<'_>,
-    end: &End,
+    end: &EndContext,
     edge: (Alive<'_>, Alive<'_>),
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
     order::connect(Purpose::give_back("release"), &end.driver, edge, |call| detach(py, call))?;
@@ -163,12 +173,12 @@ fn give_back(
 /// The streams of the one consumer and of the producer, if both are alive.
 fn pair<'a>(
     py: Python<'_>,
-    end: &End,
-    home: &'a Home,
-    used: &'a Use,
+    end: &EndContext,
+    producer_side: &'a ProducerSide,
+    consumer_side: &'a ConsumerSide,
 ) -> Result<Option<(Alive<'a>, Alive<'a>)>, Failure<PyErr>> {
     let (Consumer::On(KnownStream::Kept(consumer)), Some(producer)) =
-        (&used.consumer, &home.producer)
+        (&consumer_side.consumer, &producer_side.stream)
     else {
         return Ok(None);
     };
@@ -177,8 +187,8 @@ fn pair<'a>(
 }
 
 /// Whether the garbage collector takes the memory's owner apart, too.
-fn is_of_garbage(py: Python<'_>, end: &End, home: &Home) -> bool {
-    match (&home.producer, &home.unnamed) {
+fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
+    match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
         (None, Some(unnamed)) => unnamed.is_of_garbage(py),
         (None, None) => end.collected,
@@ -186,26 +196,26 @@ fn is_of_garbage(py: Python<'_>, end: &End, home: &Home) -> bool {
 }
 
 #[inline(always)]
-fn tell_elided(home: &Home, why: Elided) {
-    let on = || home.producer.as_ref().map(StreamRef::stream);
-    order::elided(Purpose::give_back("release"), home.place, why, on);
+fn tell_elided(producer_side: &ProducerSide, why: Elided) {
+    let on = || producer_side.stream.as_ref().map(StreamRef::stream);
+    order::elided(Purpose::give_back("release"), producer_side.place, why, on);
 }
 
-impl Holding {
+impl HeldMemory {
     /// What this holder's end needs besides its streams.
-    pub(in crate::py::lease) fn end(&self) -> End {
-        End {
+    pub(in crate::py::lease) fn end(&self) -> EndContext {
+        EndContext {
             driver: self.driver.clone(),
             in_call: self.conversion.is_some(),
             by_object: self.is_by_object(),
-            collected: matches!(self.tag.0, observe::End::Collected),
+            collected: matches!(self.tag.0, observe::EndedBy::Collected),
         }
     }
 
     /// Whether the end needs no order, found without asking any library's Python code.
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
-        let is_plain = matches!(self.held, Owner::Array(..)) && self.process.is_current();
+        let is_plain = matches!(self.owner, Owner::Array(..)) && self.process.is_current();
         if !is_plain || self.known.as_ref().is_some_and(Known::may_have_later) {
             return false;
         }
@@ -214,7 +224,8 @@ impl Holding {
             match plan::next(&sides, &answers) {
                 Next::Do(Plan::Nothing(why)) => break Some(why),
                 Next::Ask(Question::AllOnLegacy) => {
-                    let all = current::are_all_on_legacy(py, &self.driver, self.used.at.ordinal);
+                    let all =
+                        current::are_all_on_legacy(py, &self.driver, self.consumer_side.at.ordinal);
                     let all = all.unwrap_or_else(|interrupt| {
                         interrupt.write_unraisable(py, None);
                         None
@@ -224,14 +235,20 @@ impl Holding {
                 _ => break None,
             }
         };
-        why.inspect(|why| tell_elided(&self.home, *why)).is_some()
+        why.inspect(|why| tell_elided(&self.producer_side, *why)).is_some()
     }
 
     #[inline(always)]
     pub(super) const fn sides(&self) -> Sides<'_> {
-        let collected = self.is_by_object() && matches!(self.tag.0, observe::End::Collected);
+        let collected = self.is_by_object() && matches!(self.tag.0, observe::EndedBy::Collected);
         let in_call = self.conversion.is_some();
-        Sides { home: &self.home, used: &self.used, also: false, in_call, collected }
+        Sides {
+            producer_side: &self.producer_side,
+            consumer_side: &self.consumer_side,
+            names_user: false,
+            in_call,
+            collected,
+        }
     }
 
     /// Makes the orders for work on the memory on stream `user`, as an end would.
@@ -241,25 +258,33 @@ impl Holding {
         user: Alive<'_>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         self.process.check()?;
-        settle(py, &self.end(), &self.home, &self.used, Some(user), &mut Vec::new())
+        settle(
+            py,
+            &self.end(),
+            &self.producer_side,
+            &self.consumer_side,
+            Some(user),
+            &mut Vec::new(),
+        )
     }
 
-    /// Makes the orders of the end, for the consumer and for another user (`also`).
+    /// Makes the orders of the end, for the consumer and for another user (`user`).
     pub(crate) fn settle_with(
         &mut self,
         py: Python<'_>,
-        also: Option<Alive<'_>>,
+        user: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
         self.find_users();
         let mut found = Vec::new();
-        let settled = settle(py, &self.end(), &self.home, &self.used, also, &mut found);
+        let settled =
+            settle(py, &self.end(), &self.producer_side, &self.consumer_side, user, &mut found);
         for known in found {
             drop(self.note(py, known));
         }
-        if let (Ok(_), Owner::Copy(copied)) = (&settled, &self.held)
+        if let (Ok(_), Owner::Copy(copied)) = (&settled, &self.owner)
             && copied.buffer.ptr() != 0
         {
             self.free(py, &copied.buffer)?;
@@ -272,14 +297,14 @@ impl Holding {
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;
-        let producer = match &self.home.producer {
+        let producer = match &self.producer_side.stream {
             Some(producer) => producer.confirm(py, &self.driver)?,
             None => None,
         };
-        let on = producer.unwrap_or(Alive::standing_in(self.home.place));
+        let on = producer.unwrap_or(Alive::standing_in(self.producer_side.place));
         if producer.is_none() {
             let reason = WaitReason::ConsumerUnknown;
-            wait_for_all(py, "release", &self.driver, self.used.at, reason)?;
+            wait_for_all(py, "release", &self.driver, self.consumer_side.at, reason)?;
         }
         let free = || {
             order::check_captures(calls, &[on], (Kind::CaptureCopy, "a copy's end"))?;
@@ -289,7 +314,7 @@ impl Holding {
     }
 }
 
-impl Holder for Holding {
+impl Holder for HeldMemory {
     type Lock<'l> = Python<'l>;
     type Mark = Vec<Mark>;
     type Interrupt = PyErr;

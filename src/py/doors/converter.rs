@@ -16,14 +16,14 @@ use pyo3::types::{PyList, PyTuple, PyType};
 use super::Optional;
 use super::call_argument::Lent;
 use super::consumer_stream::ConsumerStream;
-use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
+use super::library_traits::{Class, CurrentStream, DOOR, LibraryTraits, Method, give};
 use super::to_dlpack::is_on_host;
 use super::tree::{Converted, How, Root};
 use crate::lease::WordHasher;
 use crate::py::by_type::KEPT;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
-use crate::py::lease::Holding;
+use crate::py::lease::HeldMemory;
 use crate::py::library::Makes;
 use crate::py::native;
 use crate::py::observe::CallSpan;
@@ -32,16 +32,16 @@ use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
 /// Makes a library's arrays. Keeps the answers of its `Library`, each asked for once.
-#[pyclass(frozen, module = "cai_bridge", name = "_Maker")]
+#[pyclass(frozen, module = "cai_bridge", name = "_Converter")]
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
-pub(crate) struct Maker {
+pub(crate) struct Converter {
     /// The `Library`.
     #[pyo3(get)]
     pub(super) library: Py<PyAny>,
-    to_library: PyOnceLock<ToLibrary>,
+    traits: PyOnceLock<LibraryTraits>,
     /// The library's quick route, once it is known to be right.
     quick: PyOnceLock<Box<dyn Makes>>,
-    /// The first array types of other libraries that this maker met. A value of such a type is converted at once.
+    /// The first array types of other libraries that this converter met. A value of such a type is converted at once.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
     /// Further array types of other libraries, met after `foreign` was full.
     more_foreign: Mutex<Types>,
@@ -57,12 +57,12 @@ const MOST: usize = 16;
 type Types = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
 
 #[pymethods]
-impl Maker {
+impl Converter {
     #[new]
     fn new(library: Py<PyAny>) -> Self {
         Self {
             library,
-            to_library: PyOnceLock::new(),
+            traits: PyOnceLock::new(),
             quick: PyOnceLock::new(),
             foreign: [const { PyOnceLock::new() }; MOST],
             more_foreign: Mutex::default(),
@@ -150,15 +150,15 @@ impl Maker {
         entry(slf.py(), || slf.get().stream_on(slf.py(), ordinal, None))
     }
 
-    /// The `Library` also refers to its maker, so this is a cycle.
+    /// The `Library` also refers to its converter, so this is a cycle.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.library)
     }
 }
 
-impl Maker {
-    pub(super) fn to_library(&self, py: Python<'_>) -> PyResult<&ToLibrary> {
-        self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
+impl Converter {
+    pub(super) fn traits(&self, py: Python<'_>) -> PyResult<&LibraryTraits> {
+        self.traits.get_or_try_init(py, || LibraryTraits::of(self.library.bind(py)))
     }
 
     /// The stream that the library works on, on a GPU: the caller's, or its current one; `None` if it has none.
@@ -169,7 +169,7 @@ impl Maker {
         stream: Optional<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let library = self.library.bind(py);
-        let asked = ConsumerStream::of(library, self.to_library(py)?, ordinal, stream)?;
+        let asked = ConsumerStream::of(library, self.traits(py)?, ordinal, stream)?;
         // The caller did not pass this stream, so the error names the library.
         asked.argument().map_err(|error| asked.explain(library, error))?;
         asked.into_python(py)
@@ -183,10 +183,10 @@ impl Maker {
         how: &How<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = x.py();
-        let to_library = self.to_library(py)?;
-        if !self.is_foreign(x, to_library)? {
+        let traits = self.traits(py)?;
+        if !self.is_foreign(x, traits)? {
             let itself = how.stream.is_none() && how.readonly.is_none();
-            if !itself || !to_library.has(x)? {
+            if !itself || !traits.has(x)? {
                 return Ok(None);
             }
             if let Ok(view) = x.cast::<View>() {
@@ -194,11 +194,11 @@ impl Maker {
             }
             return Ok(Some(x.clone()));
         }
-        let readonly = how.readonly.or(to_library.limits.readonly);
+        let readonly = how.readonly.or(traits.limits.readonly);
         let said = Argument::parse(how.stream)?;
-        let source = match to_library.take(x, readonly, &said) {
+        let source = match traits.take(x, readonly, &said) {
             Err(error)
-                if to_library.from_host.is_some()
+                if traits.from_host.is_some()
                     && error.is_instance_of::<PyBufferError>(py)
                     && is_on_host(x)? =>
             {
@@ -214,14 +214,14 @@ impl Maker {
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,
-        to_library: &ToLibrary,
+        traits: &LibraryTraits,
     ) -> PyResult<bool> {
         let (py, kind) = (x.py(), x.get_type());
         let mut known = self.foreign.iter().map_while(|known| known.get(py));
         if known.any(|known| known.is(&kind)) || self.is_more_foreign(&kind) {
             return Ok(true);
         }
-        if to_library.has(x)? || !facts(x)?.is_array() {
+        if traits.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
         // For NumPy's subclasses it depends on the object.
@@ -262,13 +262,13 @@ impl Maker {
     pub(super) fn make<'py>(
         &self,
         py: Python<'py>,
-        to_library: &ToLibrary,
-        source: Box<Holding>,
+        traits: &LibraryTraits,
+        source: Box<HeldMemory>,
         readonly: Option<bool>,
         stream: Optional<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let span = CallSpan::begin();
-        let (class, calls) = match to_library.method {
+        let (class, calls) = match traits.method {
             Method::Table(table) => return give(py, source, table, span),
             Method::Make(class) => (class, true),
             Method::View(class) => (class, false),
@@ -276,13 +276,13 @@ impl Maker {
         let mut source = source;
         let alone = source.array.dtype().is_cais_alone();
         if calls {
-            source.hand_out_whole(py);
+            source.register_whole(py);
         }
         let view = match class {
             Class::Cai => View::object::<CaiView>(py, source)?.into_super(),
             Class::DLPack => View::object::<DLPackView>(py, source)?.into_super(),
         };
-        span.exchanged(view.get().hand_over_in(DOOR));
+        span.exchanged(view.get().passed_in(DOOR));
         if !calls {
             return Ok(view.into_any());
         }
@@ -294,13 +294,13 @@ impl Maker {
             return quick.make(view.as_any(), view.get().parts(py)?);
         }
         let made = library.call_method1(intern!(py, "make"), (&view, stream))?;
-        if to_library.is_registered {
+        if traits.is_registered {
             check_made(&made, &view, class)?;
         }
-        if to_library.is_numpy && readonly == Some(true) {
+        if traits.is_numpy && readonly == Some(true) {
             made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
         }
-        if let CurrentStream::Known(known) = &to_library.current
+        if let CurrentStream::Known(known) = &traits.current
             && let Some(quick) = known.get().library.makes(&library.getattr(intern!(py, "make"))?)
         {
             self.quick.get_or_init(py, || quick);

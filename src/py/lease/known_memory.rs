@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
-use super::home::Home;
+use super::producer_side::ProducerSide;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::lease::WordHasher;
@@ -152,20 +152,20 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Enters the memory of `array`, its home, and the address of its holder.
+    /// Enters the memory of `array`, its producer's side, and the address of its holder.
     pub(super) fn new(
         py: Python<'_>,
         array: &Descriptor,
-        (home, ready_on): (&Home, Option<KnownStream>),
+        (producer_side, ready_on): (&ProducerSide, Option<KnownStream>),
         holder: usize,
     ) -> Self {
         let (start, length) = array.span();
         let entry = Entry {
             holder,
             length,
-            producer: home.producer.as_ref().map(|kept| kept.clone_ref(py)),
-            unnamed: home.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
-            upstream: home.upstream.clone_ref(py),
+            producer: producer_side.stream.as_ref().map(|kept| kept.clone_ref(py)),
+            unnamed: producer_side.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
+            upstream: producer_side.upstream.clone_ref(py),
             ready_on: ready_on.map(Box::new),
             later: KnownStreams::NONE,
         };
@@ -223,8 +223,8 @@ fn give_back_room(entries: &mut Entries) {
 /// The origin of memory that came in a tensor without a producer's stream.
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
-    /// The bridge's own tensor: its home, and the stream that it was handed out as ready on.
-    Ours(Home, Option<KnownStream>),
+    /// The bridge's own tensor: its producer's side, and the stream that it was handed out as ready on.
+    Ours(ProducerSide, Option<KnownStream>),
     /// Another tensor over the same memory, with the lease's streams. It may wrap the bridge's tensor, or stand beside
     /// it.
     Same(Vec<KnownStream>),
@@ -242,14 +242,14 @@ pub(super) fn from(
     let entries = entries();
     let Some(same) = entries.get(&array.span().0) else { return Some(From::Same(Vec::new())) };
     if let Some(ours) = same.get(context) {
-        let home = Home {
-            producer: ours.producer.as_ref().map(|kept| kept.clone_ref(py)),
+        let producer_side = ProducerSide {
+            stream: ours.producer.as_ref().map(|kept| kept.clone_ref(py)),
             unnamed: ours.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
             upstream: ours.upstream.clone_ref(py),
-            ..Home::at(place)
+            ..ProducerSide::at(place)
         };
         let ready_on = ours.ready_on.as_ref().map(|kept| kept.clone_ref(py));
-        return Some(From::Ours(home, ready_on));
+        return Some(From::Ours(producer_side, ready_on));
     }
     Some(From::Same(same.sources(py)))
 }

@@ -12,11 +12,11 @@ use crate::stream::{Alive, Ready, Stream};
 
 /// The producer's side: where the memory goes back to.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct ProducerSide {
     /// The place of the producer's streams.
     pub(crate) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
-    pub(super) producer: Option<StreamRef>,
+    pub(super) stream: Option<StreamRef>,
     /// The producer, if its dict named no stream: it may name one by now.
     pub(super) unnamed: Option<Unnamed>,
     /// Streams that wait at the end besides the producer's: streams that callers declared, and, for a view of a view,
@@ -27,11 +27,11 @@ pub(crate) struct Home {
     pub(super) ready_on: Option<StreamRef>,
 }
 
-impl Home {
-    /// A home at `place`, with no stream known.
+impl ProducerSide {
+    /// A producer's side at `place`, with no stream known.
     #[inline(always)]
     pub(super) const fn at(place: Place) -> Self {
-        Self { place, producer: None, unnamed: None, upstream: KnownStreams::NONE, ready_on: None }
+        Self { place, stream: None, unnamed: None, upstream: KnownStreams::NONE, ready_on: None }
     }
 
     /// A copy for another holder.
@@ -39,7 +39,7 @@ impl Home {
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
             place: self.place,
-            producer: self.producer.as_ref().map(|kept| kept.clone_ref(py)),
+            stream: self.stream.as_ref().map(|kept| kept.clone_ref(py)),
             unnamed: self.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
             upstream: self.upstream.clone_ref(py),
             ready_on: self.ready_on.as_ref().map(|kept| kept.clone_ref(py)),
@@ -53,7 +53,7 @@ impl Home {
             producer.stream() == ready
                 && (matches!(ready, Stream::Handle(_)) || producer.place() == self.place)
         };
-        self.ready_on.as_ref().or_else(|| self.producer.as_ref().filter(own))
+        self.ready_on.as_ref().or_else(|| self.stream.as_ref().filter(own))
     }
 
     /// The place of the array's stream `ready`.
@@ -102,7 +102,7 @@ impl Home {
         py: Python<'_>,
         driver: &Handle,
     ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
-        match (&self.producer, &self.unnamed) {
+        match (&self.stream, &self.unnamed) {
             (Some(producer), _) => producer.also(py, driver),
             (None, Some(unnamed)) => unnamed.now(py, driver),
             (None, None) => Ok(None),
@@ -118,13 +118,13 @@ impl Home {
         let Some(unnamed) = &self.unnamed else { return Ok(None) };
         let Some(named) = unnamed.named(py, driver)? else { return Ok(None) };
         let stream = named.stream();
-        (self.producer, self.unnamed) = (Some(named), None);
+        (self.stream, self.unnamed) = (Some(named), None);
         Ok(Some(stream))
     }
 
     /// Whether the producer may name another stream later than it did.
     pub(super) fn may_move(&self) -> bool {
-        self.unnamed.is_some() || self.producer.as_ref().is_some_and(StreamRef::may_move)
+        self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
 
     /// The stream that the producer names now besides the first, if the array is ready on the producer's own stream.
@@ -140,12 +140,12 @@ impl Home {
     #[inline]
     pub(super) fn is_on_default(&self, stream: Stream) -> bool {
         let is_it = |producer: &StreamRef| producer.is_default(stream, self.place);
-        self.ready_on.is_none() && self.producer.as_ref().is_some_and(is_it)
+        self.ready_on.is_none() && self.stream.as_ref().is_some_and(is_it)
     }
 
     /// Whether `stream` is the producer's own.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
-        self.producer.as_ref().is_some_and(|producer| producer.is(stream))
+        self.stream.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
     /// Whether `kept` is the keeper of the array's stream.
@@ -155,12 +155,12 @@ impl Home {
 
     /// Whether the producer's stream may be closed, or the producer may move.
     pub(super) fn may_change(&self) -> bool {
-        self.producer.as_ref().is_some_and(StreamRef::may_change)
+        self.stream.as_ref().is_some_and(StreamRef::may_change)
     }
 
     /// Whether the producer is still on its first stream, and that stream is alive.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
-        self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
+        self.stream.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }
 
     /// Adds a stream whose work, as the producer's, may go on with the memory after the end.
@@ -171,7 +171,7 @@ impl Home {
     /// Shows the garbage collector the held references.
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let upstream = self.upstream.iter().filter_map(KnownStream::kept);
-        let mut all = self.producer.iter().chain(&self.ready_on).chain(upstream);
+        let mut all = self.stream.iter().chain(&self.ready_on).chain(upstream);
         all.try_for_each(|kept| kept.visit(visit))?;
         self.unnamed.as_ref().map_or(Ok(()), |unnamed| unnamed.visit(visit))
     }

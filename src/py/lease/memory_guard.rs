@@ -1,0 +1,58 @@
+//! How held memory ends, from any thread and in any state of the interpreter.
+
+use std::mem::ManuallyDrop;
+
+use pyo3::prelude::*;
+
+use super::held_memory::{HeldMemory, MemoryGuard};
+use super::pending_ends::{self, Next, flat, run};
+use crate::lease::{Ending, Settlement};
+use crate::order::Mark;
+use crate::py::interpreter::{ending, enter};
+use crate::py::observe::{CallSpan, Outcome};
+
+impl MemoryGuard {
+    /// Ends the memory together with the bridge's object that holds it. The caller has the interpreter's lock.
+    #[inline(always)]
+    pub(crate) fn end(mut self) {
+        if let Some(held) = self.0.take() {
+            let (mut place, span) = (ManuallyDrop::new(Some(held)), CallSpan::begin());
+            ending(|py| pending_ends::end(py, &mut place, span));
+            tell_lost(place.as_deref(), span);
+        }
+    }
+
+    /// Ends memory whose orders are already made.
+    pub(crate) fn settled(
+        mut self,
+        py: Python<'_>,
+        settled: Settlement<Vec<Mark>>,
+        span: CallSpan,
+    ) {
+        if let Some(held) = self.0.take() {
+            let next = Next::of(Ending::settled(held, settled), span);
+            flat(py, || run(py, &mut ManuallyDrop::new(Some(next))));
+        }
+    }
+}
+
+impl Drop for MemoryGuard {
+    /// Takes the interpreter's lock and ends the memory, from any thread. If the interpreter has ended, or is ending,
+    /// the memory leaks: a leak at the end of a process is harmless, a foreign deleter without its interpreter may not
+    /// be.
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            let (mut place, span) = (ManuallyDrop::new(Some(held)), CallSpan::begin());
+            enter(|py| pending_ends::end(py, &mut place, span));
+            tell_lost(place.as_deref(), span);
+        }
+    }
+}
+
+/// Reports a holder whose end failed: it stays where it is.
+#[inline]
+fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
+    if let Some(held) = left {
+        span.released(held.tag, Outcome::Lost);
+    }
+}
