@@ -150,25 +150,21 @@ pub fn next<'a>(known: &impl Outline, answers: &Answers<'_, 'a>) -> Next<'a> {
         return decided.map_or(Next::Ask(Question::Libraries), Next::Do);
     }
     let nothing = |why| Next::Do(Plan::Nothing(why));
+    // These two answers decide, whatever is known besides.
+    match (answers.both_live, answers.producer_stays) {
+        (Some(Some((user, producer))), _) => return Next::Do(Plan::Edge(user, producer)),
+        (_, Some(true)) => return nothing(Elided::SameStream),
+        (Some(None), _) | (_, Some(false)) => return Next::Ask(Question::Streams),
+        (None, None) => {}
+    }
     match first(known) {
         Err(why) => nothing(why),
-        Ok(asks) => match (asks, answers) {
-            (Question::ProducerStays, Answers { producer_stays: Some(true), .. })
-            | (Question::AllOnLegacy, Answers { all_on_legacy: Some(true), .. }) => {
-                nothing(Elided::SameStream)
-            }
-            (Question::OneMarkDoes, Answers { all_on_legacy: Some(true), .. }) => {
+        Ok(asks) => match (asks, answers.all_on_legacy) {
+            (Question::AllOnLegacy, Some(true)) => nothing(Elided::SameStream),
+            (Question::OneMarkDoes, Some(true)) => {
                 Next::Do(Plan::Order(Parties::one(Alive::standing_in(known.at()))))
             }
-            (Question::BothLive, Answers { both_live: Some(Some((user, producer))), .. }) => {
-                Next::Do(Plan::Edge(*user, *producer))
-            }
-            (Question::ProducerStays, Answers { producer_stays: Some(false), .. })
-            | (
-                Question::AllOnLegacy | Question::OneMarkDoes,
-                Answers { all_on_legacy: Some(false), .. },
-            )
-            | (Question::BothLive, Answers { both_live: Some(None), .. }) => {
+            (Question::AllOnLegacy | Question::OneMarkDoes, Some(false)) => {
                 Next::Ask(Question::Streams)
             }
             (asks, _) => Next::Ask(asks),

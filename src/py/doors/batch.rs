@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
+use super::Optional;
 use super::call_argument::{CallArgument, Lent};
 use super::consumer_stream::ConsumerStream;
 use super::converter::Converter;
@@ -59,12 +60,14 @@ impl Converter {
         let mut signals = Signals::default();
         for (item, x) in xs.iter().enumerate() {
             signals.look(py)?;
-            let source = traits.take(x, readonly, &said).map_err(about(item))?;
+            let mut source = traits.take(x, readonly, &said).map_err(about(item))?;
             if source.by == By::Capsule {
                 capsules.push(item);
             } else if xs.len() == 1 {
-                let how = How { readonly, ..*how };
-                batch.made.push(self.hand_over(py, source, said, &how, &mut batch.lent)?);
+                let asked = self.hand_over(py, traits, &mut source, said, stream)?;
+                let how = How { stream: asked.answer.as_ref(), readonly, ..*how };
+                let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
+                batch.made.push(array.map_err(about(0))?);
                 return Ok(batch);
             }
             let ordinal = consumers_place(&source.array, source.producer_side.place).ordinal;
@@ -109,29 +112,26 @@ impl Converter {
         Ok(batch)
     }
 
-    /// The library's array of `source`, usable on the caller's stream (`said`), or on the library's current stream. An
-    /// error about an array, rather than about the call, names the first array.
+    /// Makes `source` usable on the caller's stream (`said`), or on the library's current stream. Returns the
+    /// consumer's stream. An error about an array, rather than about the call, names the first array.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
-        mut source: Box<HeldMemory>,
+        traits: &LibraryTraits,
+        source: &mut HeldMemory,
         said: Argument<'_, 'py>,
-        how: &How<'_, 'py>,
-        lent: &mut Lent<'py>,
-    ) -> Result<Bound<'py, PyAny>, ItemError> {
-        let traits = self.traits(py)?;
+        stream: Optional<'_, 'py>,
+    ) -> Result<ConsumerStream<'py>, ItemError> {
         let at = consumers_place(&source.array, source.producer_side.place);
         let library = self.library.bind(py);
-        let asked = ConsumerStream::of(library, traits, at.ordinal, how.stream)?;
+        let asked = ConsumerStream::of(library, traits, at.ordinal, stream)?;
         let explained = |error| asked.explain(library, error);
         // A stream object is asked once.
-        let is_said = how.stream.is_some();
-        let argument = if is_said { said } else { asked.argument().map_err(explained)? };
-        let handed_over = hand_over(DOOR, py, &mut source, Recipient::of(&argument));
+        let argument = if stream.is_some() { said } else { asked.argument().map_err(explained)? };
+        let handed_over = hand_over(DOOR, py, source, Recipient::of(&argument));
         handed_over.map_err(|error| about(0)(explained(error)))?;
-        traits.limits.name_device(&mut source);
-        let how = How { stream: asked.answer.as_ref(), ..*how };
-        self.make_for_call(py, traits, source, &how, lent).map_err(about(0))
+        traits.limits.name_device(source);
+        Ok(asked)
     }
 
     /// [`Self::make`]; for a call, `lent` gets the object that ends the loan.

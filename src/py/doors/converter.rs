@@ -14,7 +14,6 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::Optional;
-use super::call_argument::Lent;
 use super::consumer_stream::ConsumerStream;
 use super::library_traits::{Class, CurrentStream, DOOR, LibraryTraits, Method, give};
 use super::to_dlpack::is_on_host;
@@ -196,7 +195,7 @@ impl Converter {
         }
         let readonly = how.readonly.or(traits.limits.readonly);
         let said = Argument::parse(how.stream)?;
-        let source = match traits.take(x, readonly, &said) {
+        let mut source = match traits.take(x, readonly, &said) {
             Err(error)
                 if traits.from_host.is_some()
                     && error.is_instance_of::<PyBufferError>(py)
@@ -206,8 +205,8 @@ impl Converter {
             }
             taken => taken?,
         };
-        let how = How { readonly, ..*how };
-        Ok(Some(self.hand_over(py, source, said, &how, &mut Lent::new())?))
+        let asked = self.hand_over(py, traits, &mut source, said, how.stream)?;
+        self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
     /// Whether `x` is another library's array. Its type decides, and is kept.

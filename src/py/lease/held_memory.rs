@@ -378,7 +378,7 @@ impl HeldMemory {
         ready_on: Option<KnownStream>,
     ) -> Option<Known> {
         let holder = std::ptr::from_ref(self).addr();
-        (array.ptr() != 0).then(|| Known::new(py, array, (&self.producer_side, ready_on), holder))
+        (array.ptr() != 0).then(|| Known::new(py, array, &self.producer_side, ready_on, holder))
     }
 
     /// Looks memory up that came in a managed tensor with this `manager_ctx` and no producer's stream. If a lease of
@@ -397,7 +397,7 @@ impl HeldMemory {
         if self.producer_side.stream.is_some() {
             return None;
         }
-        match known_memory::from(py, (&self.array, self.producer_side.place), context) {
+        match known_memory::from(py, &self.array, self.producer_side.place, context) {
             Some(known_memory::From::Ours(producer_side, ready_on)) => {
                 let own = std::mem::replace(&mut self.producer_side, producer_side);
                 self.producer_side.ready_on = own.ready_on;

@@ -27,12 +27,20 @@ struct Entry {
     length: u64,
     /// The lease's producer's stream, and its upstream streams.
     producer: Option<StreamRef>,
-    unnamed: Option<Unnamed>,
     upstream: KnownStreams,
-    /// The stream that the memory was ready on when it was handed out; `None` for the legacy default stream.
-    ready_on: Option<Box<KnownStream>>,
+    /// What few entries have. Boxed, since each entry is moved a few times.
+    rare: Option<Box<Rare>>,
     /// Streams that work on the memory besides the lease's own consumer's stream.
     later: KnownStreams,
+}
+
+/// What few entries have.
+#[derive(Debug)]
+struct Rare {
+    /// The producer, if its dict named no stream.
+    unnamed: Option<Unnamed>,
+    /// The stream that the memory was ready on when it was handed out; `None` for the legacy default stream.
+    ready_on: Option<KnownStream>,
 }
 
 type ByWord<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
@@ -156,17 +164,22 @@ impl Known {
     pub(super) fn new(
         py: Python<'_>,
         array: &Descriptor,
-        (producer_side, ready_on): (&ProducerSide, Option<KnownStream>),
+        producer_side: &ProducerSide,
+        ready_on: Option<KnownStream>,
         holder: usize,
     ) -> Self {
         let (start, length) = array.span();
+        let unnamed = &producer_side.unnamed;
+        let rare = (unnamed.is_some() || ready_on.is_some()).then(|| {
+            let unnamed = unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py));
+            Box::new(Rare { unnamed, ready_on })
+        });
         let entry = Entry {
             holder,
             length,
             producer: producer_side.stream.as_ref().map(|kept| kept.clone_ref(py)),
-            unnamed: producer_side.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
             upstream: producer_side.upstream.clone_ref(py),
-            ready_on: ready_on.map(Box::new),
+            rare,
             later: KnownStreams::NONE,
         };
         let mut entries = entries();
@@ -233,7 +246,8 @@ pub(super) enum From {
 /// Looks up the origin of `array`, which came in a tensor with this `manager_ctx`.
 pub(super) fn from(
     py: Python<'_>,
-    (array, place): (&Descriptor, Place),
+    array: &Descriptor,
+    place: Place,
     context: usize,
 ) -> Option<From> {
     if array.ptr() == 0 {
@@ -242,13 +256,16 @@ pub(super) fn from(
     let entries = entries();
     let Some(same) = entries.get(&array.span().0) else { return Some(From::Same(Vec::new())) };
     if let Some(ours) = same.get(context) {
+        let rare = ours.rare.as_deref();
+        let unnamed = rare.and_then(|rare| rare.unnamed.as_ref());
         let producer_side = ProducerSide {
             stream: ours.producer.as_ref().map(|kept| kept.clone_ref(py)),
-            unnamed: ours.unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py)),
+            unnamed: unnamed.map(|unnamed| unnamed.clone_ref(py)),
             upstream: ours.upstream.clone_ref(py),
             ..ProducerSide::at(place)
         };
-        let ready_on = ours.ready_on.as_ref().map(|kept| kept.clone_ref(py));
+        let ready_on = rare.and_then(|rare| rare.ready_on.as_ref());
+        let ready_on = ready_on.map(|kept| kept.clone_ref(py));
         return Some(From::Ours(producer_side, ready_on));
     }
     Some(From::Same(same.sources(py)))
