@@ -6,8 +6,6 @@
 
 use alloc::vec::Vec;
 
-use super::clocks::Operation;
-
 /// How an operation touches bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
@@ -48,9 +46,15 @@ impl Touch {
     }
 }
 
+/// An operation's touch. It has what the check compares, so that the check does not look the operation up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub(crate) operation: u32,
+    pub(crate) stream: u32,
+    /// The operation's number on its stream.
+    pub(crate) number: u32,
+    /// The host's patience ended during the operation.
+    pub(crate) lost: bool,
     /// The hash of the operation's line and name.
     pub(crate) site: u64,
     pub(crate) touch: Touch,
@@ -59,9 +63,8 @@ pub(crate) struct Access {
 impl Access {
     /// Whether this access may replace an older one before it: the same line touches the same bytes on the
     /// same stream. Whatever races with the older access then races with this one.
-    pub(crate) fn replaces(&self, old: &Self, operations: &[Operation]) -> bool {
-        let stream = |one: &Self| operations.get(one.operation as usize).map(|by| by.stream);
-        self.site == old.site && self.touch == old.touch && stream(self) == stream(old)
+    pub(crate) fn replaces(&self, old: &Self) -> bool {
+        self.site == old.site && self.touch == old.touch && self.stream == old.stream
     }
 }
 

@@ -259,13 +259,17 @@ impl Checker {
 
     fn touch(&mut self, index: u32, operation: &Operation, clock: &Clock, touch: &Touch) {
         let by_host = self.has(Rule::Host);
-        let Self { operations, host, every, hits, cells, .. } = self;
-        let (every, site) = (*every, super::found::site(operation));
-        let is_over = |one: &Access, clock: &Clock| {
-            let by = operations.get(one.operation as usize);
-            by.is_some_and(|by| clock.has(by.stream, by.number))
+        let Self { host, every, hits, cells, .. } = self;
+        let every = *every;
+        let new = Access {
+            operation: index,
+            stream: operation.stream,
+            number: operation.number,
+            lost: operation.lost,
+            site: super::found::site(operation),
+            touch: *touch,
         };
-        let new = Access { operation: index, site, touch: *touch };
+        let is_over = |one: &Access, clock: &Clock| clock.has(one.stream, one.number);
         cells.each(touch, |low, high, list| {
             list.retain(|old| {
                 if by_host && is_over(old, host) {
@@ -275,25 +279,19 @@ impl Checker {
                     return true;
                 }
                 if is_over(old, clock) {
-                    return every || !new.replaces(old, operations);
+                    return every || !new.replaces(old);
                 }
                 if let Some(is_sure) = old.touch.conflicts(touch) {
-                    let lost = operation.lost
-                        || operations.get(old.operation as usize).is_some_and(|one| one.lost);
                     let both = (
                         low.max(old.touch.low).max(touch.low),
                         high.min(old.touch.high).min(touch.high),
                     );
-                    Hit::add(hits, old, touch, both, is_sure && !lost);
+                    Hit::add(hits, old, touch, both, is_sure && !new.lost && !old.lost);
                 }
                 true
             });
             if !every && list.len() >= MOST {
-                let is_same = |old: &Access| {
-                    operations
-                        .get(old.operation as usize)
-                        .is_some_and(|by| by.stream == operation.stream)
-                };
+                let is_same = |old: &Access| old.stream == new.stream;
                 list.remove(list.iter().position(is_same).unwrap_or(0));
             }
             list.push(new);
