@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ffi::c_void;
 
-use crate::compared::{COMPARED, VARIES};
+use crate::compared::{COMPARED, FAILED, FOREIGN, VARIES};
 use crate::driver;
 use crate::entries::Row;
 use crate::memory::Range;
@@ -23,25 +23,59 @@ const AGAIN: usize = 2;
 /// Device memory for the kept copies: address and size.
 static SCRATCH: Locked<(u64, u64)> = Locked::new((0, 0));
 
+/// Windows of memory: address and bytes.
+pub(crate) type Windows = Vec<(u64, Vec<u8>)>;
+
 /// A launch to look at.
 #[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) stream: u64,
     /// The launch's own addresses.
     pub(crate) own: Vec<u64>,
-    /// The windows of memory to compare: address and bytes.
-    pub(crate) windows: Vec<(u64, Vec<u8>)>,
+    /// The device memory to compare.
+    pub(crate) windows: Windows,
+    /// The page-locked host memory at the launch's addresses. The host may write there at any time, so a
+    /// change says nothing about the launch; but a launch that may have made it is not repeated.
+    pub(crate) host: Windows,
     /// The memory to restore after a repeat; empty: no repeat.
     pub(crate) kept: Vec<Range>,
+    /// Why the launch is not repeated; 0: it is.
+    pub(crate) flags: u64,
+}
+
+/// Reads the windows' bytes. Returns false if the driver fails.
+fn look(windows: &mut Windows) -> bool {
+    windows.iter_mut().all(|(low, bytes)| {
+        // SAFETY: the window lies in memory that the driver allocated or registered.
+        unsafe { driver::cuMemcpyDtoH_v2(bytes.as_mut_ptr(), *low, bytes.len()) == 0 }
+    })
 }
 
 impl Looked {
-    /// Reads the windows' bytes from the device. Returns false if the driver fails.
+    /// Reads the bytes of all windows. Returns false if the driver fails.
     pub(crate) fn look(&mut self) -> bool {
-        self.windows.iter_mut().all(|(low, bytes)| {
-            // SAFETY: the window lies in allocated device memory.
-            unsafe { driver::cuMemcpyDtoH_v2(bytes.as_mut_ptr(), *low, bytes.len()) == 0 }
-        })
+        look(&mut self.windows) && look(&mut self.host)
+    }
+
+    /// The launch is not repeated.
+    pub(crate) fn give_up(&mut self, why: u64) {
+        self.flags |= why;
+        self.kept.clear();
+    }
+
+    /// Whether the host memory has the same bytes as before the launch. Restores them.
+    fn is_host_unchanged(&self) -> bool {
+        let mut now = self.host.clone();
+        if !look(&mut now) {
+            return false;
+        }
+        let mut is_same = true;
+        for (one, was) in now.iter().zip(&self.host).filter(|pair| pair.0 != pair.1) {
+            is_same = false;
+            // SAFETY: as for reading.
+            unsafe { driver::cuMemcpyHtoD_v2(one.0, was.1.as_ptr(), was.1.len()) };
+        }
+        is_same
     }
 
     fn size(&self) -> u64 {
@@ -64,14 +98,14 @@ impl Looked {
                 *scratch = (0, 0);
                 let room = usize::try_from(2 * size).unwrap_or(0);
                 if driver::cuMemAlloc_v2(&raw mut scratch.0, room) != 0 {
-                    self.kept.clear();
+                    self.give_up(FAILED);
                     return;
                 }
             }
             scratch.1 = 2 * size;
         }
         if !Self::copied(&self.kept, scratch.0 + copy * size, true) {
-            self.kept.clear();
+            self.give_up(FAILED);
         }
     }
 
@@ -116,20 +150,15 @@ impl Looked {
         if !again(call) || !self.is_over() {
             return None;
         }
-        let mut now = Self {
-            stream: self.stream,
-            own: Vec::new(),
-            windows: after.to_vec(),
-            kept: Vec::new(),
-        };
-        if !now.look() {
+        let mut now = after.to_vec();
+        if !look(&mut now) {
             return None;
         }
         let changed = other.map_or(u64::MAX, |one| one.0);
         let is_other = |low: u64, (at, (one, was)): (usize, (&u8, &u8))| {
             one != was && (low + at as u64).wrapping_sub(changed) >= OTHER as u64
         };
-        Some(now.windows.iter().zip(after).any(|(one, was)| {
+        Some(now.iter().zip(after).any(|(one, was)| {
             one.1.iter().zip(&was.1).enumerate().any(|pair| is_other(one.0, pair))
         }))
     }
@@ -157,12 +186,14 @@ impl Looked {
 
     /// The findings about the launch: flags, changed stretches and read bytes.
     pub(crate) fn said(&mut self, call: (Row, &[u64]), launch: (u64, u64)) -> Option<Said> {
-        let before = core::mem::take(&mut self.windows);
-        self.windows = before.iter().map(|one| (one.0, alloc::vec![0; one.1.len()])).collect();
-        if !self.look() {
+        let mut after = self.windows.clone();
+        let mut host = self.host.clone();
+        if !look(&mut after) || !look(&mut host) {
             return None;
         }
-        let after = core::mem::replace(&mut self.windows, before);
+        if host != self.host {
+            self.give_up(FOREIGN);
+        }
         let mut said = Said { flags: COMPARED, changed: Vec::new(), reads: Vec::new() };
         for (one, was) in after.iter().zip(&self.windows) {
             stretches(one.0, &was.1, &one.1, &mut said.changed);
@@ -175,11 +206,17 @@ impl Looked {
             log.flush();
             drop(log);
             if self.made_again(call, &after, &mut said).is_none() {
+                said.flags |= FAILED;
+                said.reads.clear();
+            }
+            if !self.is_host_unchanged() {
+                said.flags |= FOREIGN;
                 said.reads.clear();
             }
             self.put_back(1);
             LOG.lock().put(Kind::Trying, &[launch.0, launch.1, 0]);
         }
+        said.flags |= self.flags;
         Some(said)
     }
 

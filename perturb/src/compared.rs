@@ -35,6 +35,18 @@ pub(crate) const COMPARED: u64 = 1;
 pub(crate) const VARIES: u64 = 2;
 /// The host's patience ended: the launch may wait for other work.
 pub(crate) const LOST: u64 = 4;
+/// The launch was not compared: other work was running, or a capture was active.
+pub(crate) const BESIDE: u64 = 8;
+/// The kernel may wait for other kernels.
+pub(crate) const WAITS: u64 = 16;
+// Why the launch was not repeated. Its attributes, or the nodes of its graph, do not allow it.
+pub(crate) const FIXED: u64 = 32;
+/// It was given managed memory or memory of another process, or host memory in which bytes changed.
+pub(crate) const FOREIGN: u64 = 64;
+/// Its memory is larger than [`BUDGET`].
+pub(crate) const LARGE: u64 = 128;
+/// The driver refused something.
+pub(crate) const FAILED: u64 = 256;
 
 /// The launches to look at, by the hash of the kernel's name and the launch's number. Each may have further
 /// places to compare: memory and offset.
@@ -70,6 +82,8 @@ pub(crate) struct Comparing {
     /// The launch's name and number.
     launch: Option<(u64, u64)>,
     looked: Option<Looked>,
+    /// Why a launch that the command asked for is not compared; 0: it is, or nobody asked.
+    skipped: u64,
 }
 
 /// Runs before an operation is queued.
@@ -84,21 +98,28 @@ pub(crate) fn begin(row: Row, per_thread: bool, arguments: &[u64]) -> Option<Com
     let asked = Asked::of(&mut log, row, arguments);
     let launch = asked.as_ref().map(|one| (one.name, log.times(one.name)));
     let disturbed = DISTURBED.load(Relaxed);
-    let looked = asked.filter(|_| has_turn && log.captures == 0).and_then(|one| {
+    let is_beside = !has_turn || log.captures > 0;
+    let mut looked = asked.as_ref().and_then(|one| {
         let mut wanted = WANTED.lock();
         let wanted = wanted.get_or_insert_with(|| read(&sys::contents(file)));
         let others = wanted.get(&launch?)?;
-        let looked = one.looked(&log, driver::handle(one.stream, per_thread), others);
-        (!one.waits).then_some(looked)
+        Some(one.looked(&log, driver::handle(one.stream, per_thread), others))
     });
     drop(log);
-    let is_idle = STATE.lock().last.is_none();
-    let mut looked = looked.filter(|_| is_idle);
+    let mut skipped = 0;
+    if looked.is_some() {
+        let is_idle = STATE.lock().last.is_none();
+        skipped |= if is_beside || !is_idle { BESIDE } else { 0 };
+        skipped |= if asked.is_some_and(|one| one.waits) { WAITS } else { 0 };
+    }
+    looked = looked.filter(|_| skipped == 0);
     if let Some(one) = &mut looked {
-        one.look();
+        if !one.look() {
+            one.give_up(FAILED);
+        }
         one.keep(0);
     }
-    Some(Comparing { has_turn, disturbed, launch, looked })
+    Some(Comparing { has_turn, disturbed, launch, looked, skipped })
 }
 
 fn take_turn() -> bool {
@@ -156,37 +177,59 @@ impl Asked {
     fn looked(&self, log: &Log, stream: u64, others: &[(u64, u64)]) -> Looked {
         let is_own = |one: &Range| matches!(one.place, Place::Device | Place::Pool) && !one.shared;
         let find = |address: u64| log.memory.find(address);
-        let mut own: Vec<u64> =
-            self.addresses.iter().copied().filter(|one| find(*one).is_some()).collect();
-        own.sort_unstable();
-        own.dedup();
-        own.truncate(ADDRESSES);
-        let all: Vec<Range> = own.iter().filter_map(|one| find(*one)).collect();
-        let again = self.again && all.iter().all(is_own);
-        own.retain(|one| find(*one).as_ref().is_some_and(is_own));
+        let of = |low: u64, range: Range| (low, range.high().min(low.saturating_add(WINDOW)));
+        let mut given = self.addresses.clone();
+        given.sort_unstable();
+        given.dedup();
+        given.retain(|one| find(*one).is_some());
+        given.truncate(ADDRESSES);
+        let all: Vec<Range> = given.iter().filter_map(|one| find(*one)).collect();
+        let own: Vec<u64> = given
+            .iter()
+            .copied()
+            .filter(|one| find(*one).is_some_and(|range| is_own(&range)))
+            .collect();
+        // A word that a kernel does not use may look like any address: structures have gaps, which nobody
+        // fills.
+        let is_host = |one: &Range| one.place == Place::Host && !one.shared;
+        let host = given.iter().filter_map(|low| Some(of(*low, find(*low).filter(is_host)?)));
         let others = others.iter().filter_map(|(memory, offset)| {
             log.memory.by_ordinal(*memory).filter(is_own).map(|one| one.low.saturating_add(*offset))
         });
-        let mut windows: Vec<(u64, u64)> = own
-            .iter()
-            .copied()
-            .chain(others)
-            .filter_map(|low| Some((low, find(low)?.high().min(low.saturating_add(WINDOW)))))
-            .collect();
+        let windows: Vec<(u64, u64)> =
+            own.iter().copied().chain(others).filter_map(|low| Some(of(low, find(low)?))).collect();
         let mut kept: Vec<Range> = windows.iter().filter_map(|one| find(one.0)).collect();
         kept.sort_unstable_by_key(|one| one.low);
         kept.dedup();
         let size: u64 = kept.iter().map(|one| one.size).sum();
-        if !again || size > BUDGET {
-            kept.clear();
+        let mut looked = Looked {
+            stream,
+            own,
+            windows: room(windows),
+            host: room(host.collect()),
+            kept,
+            flags: 0,
+        };
+        if !self.again {
+            looked.give_up(FIXED);
         }
-        windows.sort_unstable();
-        let windows = joined(&windows)
-            .into_iter()
-            .map(|(low, high)| (low, alloc::vec![0; usize::try_from(high - low).unwrap_or(0)]))
-            .collect();
-        Looked { stream, own, windows, kept }
+        if !all.iter().all(|one| is_own(one) || is_host(one)) {
+            looked.give_up(FOREIGN);
+        }
+        if size > BUDGET {
+            looked.give_up(LARGE);
+        }
+        looked
     }
+}
+
+/// Makes room for the bytes of these ranges. Ranges that overlap or touch are joined.
+fn room(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, Vec<u8>)> {
+    ranges.sort_unstable();
+    joined(&ranges)
+        .into_iter()
+        .map(|(low, high)| (low, alloc::vec![0; usize::try_from(high - low).unwrap_or(0)]))
+        .collect()
 }
 
 /// Joins sorted ranges that overlap or touch.
@@ -235,16 +278,18 @@ impl Comparing {
             (state.last.is_none(), state.captures > 0)
         };
         let is_lost = !is_over && !is_beside;
-        let mut said =
-            Said { flags: if is_lost { LOST } else { 0 }, changed: Vec::new(), reads: Vec::new() };
+        let mut said = Said { flags: self.skipped, changed: Vec::new(), reads: Vec::new() };
+        said.flags |= if is_lost { LOST } else { 0 };
         let is_alone = is_over && !is_beside && DISTURBED.load(Relaxed) == self.disturbed;
         if let (Some(looked), Some(launch)) = (&mut self.looked, self.launch)
             && code == 0
-            && is_alone
-            && let Some(found) = looked.said((row, arguments), launch)
-            && DISTURBED.load(Relaxed) == self.disturbed
+            && !is_lost
         {
-            said = found;
+            let found = if is_alone { looked.said((row, arguments), launch) } else { None };
+            match found.filter(|_| DISTURBED.load(Relaxed) == self.disturbed) {
+                Some(found) => said = found,
+                None => said.flags |= if is_alone { FAILED } else { BESIDE },
+            }
         }
         if self.has_turn {
             TURN.store(0, Relaxed);

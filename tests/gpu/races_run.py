@@ -50,6 +50,7 @@ def told(pair: dict[str, Any]) -> dict[str, Any]:
             "kernel": one["kernel"][:100],
             "kernels": [kernel[:100] for kernel in one["kernels"][:3]],
             "how": one["how"],
+            "why": one["why"],
             "stream": one["stream"],
             "lines": lines(one),
         }
@@ -156,6 +157,7 @@ class All:
             "seconds": found["seconds"],
             "conclusion": found["conclusion"],
             "seen": found["seen"],
+            "functions": found["functions"],
             "pairs": [told(one) for one in [*certain, *right, *pairs][:SHOWN]],
             "errors": errors[-500:],
         }

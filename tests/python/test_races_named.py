@@ -211,6 +211,35 @@ def test_a_kernel_that_leaves_something_else_each_time_proves_nothing(run: Races
     assert found["seen"]["varying"] == 1
 
 
+def test_a_word_that_a_kernel_does_not_use_hides_nothing(run: Races) -> None:
+    """PyTorch's reductions have room for a second result that nobody fills."""
+    text = """
+        a, b, x, y, h = stream(), stream(), word(), word(), pinned()
+        launch("fill", a, x, 7)
+        {order}
+        launch("largest", b, y, x, h, 1)
+        """
+    status, found = run(text.format(order="pass"))
+    lines = ('launch("fill", a, x, 7)', 'launch("largest", b, y, x, h, 1)')
+    assert (status, named(found, "proven")) == (1, {lines}), found
+    status, found = run(text.format(order="order(a, b)"))
+    assert (status, found["pairs"]) == (0, []), found
+
+
+def test_a_kernel_that_may_write_to_the_hosts_memory_is_not_repeated(run: Races) -> None:
+    status, found = run(
+        """
+        a, b, x, h = stream(), stream(), word(), pinned()
+        launch("fill", a, x, 7)
+        launch("copy", b, h, x)
+        print(peek(h))
+        """
+    )
+    (pair,) = found["pairs"]
+    assert (status, pair["verdict"], pair["first"]["why"]) == (0, "suspect", ""), found
+    assert "the host's" in pair["second"]["why"], found
+
+
 def test_two_readers_are_no_race(run: Races) -> None:
     status, found = run(
         """

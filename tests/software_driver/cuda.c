@@ -10,7 +10,7 @@
  * joined; a graph runs in the order in which it was captured. What cuGetProcAddress gives lies elsewhere
  * than what is exported.
  * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add,
- * spin, noise, put, get, seldom and follow, which are the programs' own. soft_count says what was seen. Of structures the words that say
+ * spin, noise, put, get, seldom, follow and largest, which are the programs' own. soft_count says what was seen. Of structures the words that say
  * from where, to where and how much are read; of a 3D batch each operation is these three. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -25,7 +25,7 @@ typedef uint64_t u64;
 typedef unsigned R;
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600 };
 enum { UNSUPPORTED = 900, INVALIDATED, MERGE, UNMATCHED, UNJOINED, ISOLATION, IMPLICIT, CAPTURED_EVENT };
-enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, NOISE, PUT, GET, SELDOM, FOLLOW, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE, UNTIL };
+enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, NOISE, PUT, GET, SELDOM, FOLLOW, LARGEST, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE, UNTIL };
 enum { RELAXED = 2, CONTEXT = 0x100000, SLOTS = 1 << 14, MOST = 256, EXTENTS = 4096 };
 
 struct stream;
@@ -71,7 +71,7 @@ static u64 seen_at(u64 p) {
 }
 static void run(struct job *j) {
   if (j->kind != WAIT && j->kind != CALL && j->kind != BACK && j->kind != SPIN) j->a[0] = seen_at(j->a[0]);
-  if (j->kind == COPY || j->kind == ADD || j->kind == GET || j->kind == SELDOM || j->kind == FOLLOW || j->kind == BYTES) j->a[1] = seen_at(j->a[1]);
+  if (j->kind == COPY || j->kind == ADD || j->kind == GET || j->kind == SELDOM || j->kind == FOLLOW || j->kind == LARGEST || j->kind == BYTES) j->a[1] = seen_at(j->a[1]);
   volatile u64 *to = (volatile u64 *)j->a[0];
   switch (j->kind) {
     case GATE: gate(j); break;
@@ -84,6 +84,7 @@ static void run(struct job *j) {
     case GET: *to = ((volatile u64 *)j->a[1])[j->a[2]]; break;
     case SELDOM: if (*(volatile u64 *)j->a[1] % 4 == 0) *to = j->a[2]; break;
     case FOLLOW: *to = **(volatile u64 **)j->a[1]; break;
+    case LARGEST: { u64 n = 0; for (u64 i = 0; i < j->a[3]; i++) if (((volatile u64 *)j->a[1])[i] > n) n = ((volatile u64 *)j->a[1])[i]; *to = n; break; } /* its third argument is not used */
     case NOISE: *to = globaltimer(); break; /* another value each time; its second argument is not read */
     case BYTES: memmove((void *)j->a[0], (void *)j->a[1], j->a[2]); break;
     case WAIT: upto(j->on, j->upto); break;
@@ -273,7 +274,7 @@ R cuGraphGetNodes(u64 graph, u64 *to, u64 *count) {
 }
 R cuGraphNodeGetType(u64 node, int *to) {
   int kind = ((struct job *)node)->kind;
-  *to = kind <= FOLLOW ? 0 : kind == BYTES ? 1 : kind == SET ? 2 : kind == CALL || kind == BACK ? 3 : 5;
+  *to = kind <= LARGEST ? 0 : kind == BYTES ? 1 : kind == SET ? 2 : kind == CALL || kind == BACK ? 3 : 5;
   return SUCCESS;
 }
 R cuGraphKernelNodeGetParams_v2(u64 node, u64 *to) {
@@ -318,17 +319,17 @@ R cuMemAlloc_v2(u64 *to, u64 size) { R r = is_unsafe(NULL, 0); if (r) return r; 
 R cuMemHostAlloc(void **to, u64 size, unsigned flags) { (void)flags; R r = is_unsafe(NULL, 0); if (r) return r; *to = (void *)taken(size, 1); return *to ? SUCCESS : OUT_OF_MEMORY; }
 R cuPointerGetAttribute(unsigned *to, int attribute, u64 p) { if (attribute != 2 || !kind_of(p)) return INVALID_VALUE; *to = kind_of(p); return SUCCESS; }
 R cuModuleLoadData(u64 *to, const void *image) { (void)image; *to = 5; R r = is_unsafe(NULL, 0); return r ? r : failing ? INVALID_VALUE : SUCCESS; }
-static const struct { const char *name; int count; } KERNELS[] = { { "", 0 }, { "gate", 4 }, { "tick", 1 }, { "fill", 2 }, { "copy", 2 }, { "add", 2 }, { "spin", 1 }, { "noise", 2 }, { "put", 3 }, { "get", 3 }, { "seldom", 3 }, { "follow", 2 } };
+static const struct { const char *name; int count; } KERNELS[] = { { "", 0 }, { "gate", 4 }, { "tick", 1 }, { "fill", 2 }, { "copy", 2 }, { "add", 2 }, { "spin", 1 }, { "noise", 2 }, { "put", 3 }, { "get", 3 }, { "seldom", 3 }, { "follow", 2 }, { "largest", 4 } };
 R cuModuleGetFunction(u64 *to, u64 module, const char *name) {
   (void)module;
-  for (int i = 1; i <= FOLLOW; i++) if (!strcmp(name, KERNELS[i].name)) { *to = i; return SUCCESS; }
+  for (int i = 1; i <= LARGEST; i++) if (!strcmp(name, KERNELS[i].name)) { *to = i; return SUCCESS; }
   return NOT_FOUND;
 }
-R cuFuncGetName(const char **to, u64 f) { if (f < GATE || f > FOLLOW) return INVALID_VALUE; *to = KERNELS[f].name; return SUCCESS; }
-R cuFuncGetParamInfo(u64 f, u64 i, u64 *offset, u64 *size) { if (f < GATE || f > FOLLOW || i >= (u64)KERNELS[f].count) return INVALID_VALUE; *offset = 8 * i; *size = 8; return SUCCESS; }
+R cuFuncGetName(const char **to, u64 f) { if (f < GATE || f > LARGEST) return INVALID_VALUE; *to = KERNELS[f].name; return SUCCESS; }
+R cuFuncGetParamInfo(u64 f, u64 i, u64 *offset, u64 *size) { if (f < GATE || f > LARGEST || i >= (u64)KERNELS[f].count) return INVALID_VALUE; *offset = 8 * i; *size = 8; return SUCCESS; }
 R cuLaunchKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p, void *extra) {
   (void)x; (void)y; (void)z; (void)bx; (void)by; (void)bz; (void)shared; (void)extra;
-  if (f < GATE || f > FOLLOW) return INVALID_VALUE;
+  if (f < GATE || f > LARGEST) return INVALID_VALUE;
   struct job j = { (int)f, { 0 }, NULL, 0 };
   for (int i = 0; i < KERNELS[f].count; i++) j.a[i] = *p[i];
   return push(s, j);

@@ -83,7 +83,7 @@ pub(super) fn operation(at: usize) -> Operation {
         stack: u32::try_from(at).unwrap(),
         place: 0,
         numbered: 0,
-        lost: false,
+        flags: 0,
     }
 }
 

@@ -8,6 +8,7 @@ use super::calls::Reader;
 use super::cells::How;
 use super::clocks::{Form, Operation};
 use super::found::Pair;
+use crate::compared;
 use crate::entries::ENTRIES;
 
 /// The most pairs of lines to write.
@@ -92,6 +93,7 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How) {
     };
     let symbol = ENTRIES.get(by.row as usize).map_or("the host", |one| one.symbol);
     let name = reader.names.get(by.name as usize).map_or(symbol, |one| one.0.as_str());
+    let why = if how == How::Given { why(by.flags) } else { "" };
     let how = match how {
         How::Read => "reads",
         How::Write => "writes",
@@ -102,7 +104,10 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How) {
         0 => to.push_str("null"),
         one => write!(to, "{}", one - 1).unwrap_or(()),
     }
-    let _ = write!(to, ", \"how\": \"{how}\", \"function\": \"{symbol}\", \"name\": ");
+    let _ = write!(
+        to,
+        ", \"how\": \"{how}\", \"function\": \"{symbol}\", \"why\": \"{why}\", \"name\": "
+    );
     quoted(to, name);
     to.push_str(", \"kernels\": [");
     let inner = reader.inner.get(&index).map(Vec::as_slice).unwrap_or_default();
@@ -115,6 +120,26 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How) {
     to.push_str(", \"stack\": [");
     frames(to, reader, u64::from(by.stack));
     to.push_str("]}");
+}
+
+/// Why the bytes of a launch that was looked at are not all known.
+fn why(flags: u64) -> &'static str {
+    const WHY: [(u64, &str); 8] = [
+        (compared::LOST, "it took longer than a second"),
+        (compared::BESIDE, "other work ran beside it"),
+        (compared::WAITS, "it may wait for another kernel"),
+        (compared::FIXED, "its attributes or nodes do not allow to repeat it"),
+        (compared::FOREIGN, "it may write managed memory, the host's or another process's"),
+        (compared::LARGE, "it was given more than 256 MiB of memory"),
+        (compared::VARIES, "it leaves other bytes each time"),
+        (compared::FAILED, "repeating it failed"),
+    ];
+    let found = WHY.iter().find(|one| flags & one.0 != 0).map(|one| one.1);
+    found.unwrap_or(if flags == 0 {
+        ""
+    } else {
+        "repeating it with other bytes there left the same"
+    })
 }
 
 fn stream(to: &mut String, reader: &Reader<'_>, by: &Operation) {

@@ -23,6 +23,8 @@ class Side:
     """Its number, as ``cai-bridge perturb`` counts; None: it is none there."""
     how: str
     """``"reads"``, ``"writes"`` or ``"is given"``."""
+    why: str
+    """Why the bytes of a launch that was looked at are not all known; empty if nobody looked."""
     function: str
     """The driver's function."""
     name: str
@@ -40,6 +42,7 @@ class Side:
         return cls(
             operation=data["operation"],
             how=data["how"],
+            why=data["why"],
             function=data["function"],
             name=data["name"],
             kernels=tuple(data["kernels"]),
@@ -58,6 +61,7 @@ class Side:
         return {
             "operation": self.operation,
             "how": self.how,
+            "why": self.why,
             "function": self.function,
             "kernel": self.name,
             "kernels": list(self.kernels),
@@ -66,7 +70,9 @@ class Side:
         }
 
     def __str__(self) -> str:
-        does = {"is given": "is given an address there"}.get(self.how, f"{self.how} there")
+        does = f"{self.how} there"
+        if self.how == "is given":
+            does = f"is given an address there{f' ({self.why})' if self.why else ''}"
         lines = [f"{self.name[:_LONGEST]} on {self.stream}, {does}"]
         if self.kernels:
             lines.append(f"    with {', '.join(one[:_LONGEST] for one in self.kernels[:3])}")

@@ -35,6 +35,8 @@ class Verdict:
         What the first run had: calls, operations, addresses, and what was not seen.
     seconds : list of float
         How long each run took.
+    functions : dict of str to int
+        How often the first run called each function of the driver.
     """
 
     status: int
@@ -42,6 +44,7 @@ class Verdict:
     pairs: list[Pair] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
+    functions: dict[str, int] = field(default_factory=dict)
 
     @property
     def certain(self) -> list[Pair]:
@@ -58,6 +61,7 @@ class Verdict:
             "status": self.status,
             "conclusion": self.conclusion,
             "seen": self.seen,
+            "functions": self.functions,
             "seconds": [round(one, 3) for one in self.seconds],
             "pairs": [one.to_dict() for one in self.pairs],
         }
@@ -107,7 +111,8 @@ def judge(
             # A launch that was made again with other bytes has ended the process.
             wanted = [one for one in wanted if not any(one.startswith(f"{by} ") for by in ended)]
         pairs = _merged(runs, match)
-    verdict = Verdict(OK, "", pairs, _seen(runs), seconds)
+    functions = {name: count for name, count in first.functions.items() if count}
+    verdict = Verdict(OK, "", pairs, _seen(runs), seconds, functions)
     reason = ""
     if confirm and verdict.suspects:
         total = len(seconds) + 2 + min(showing.MOST, len(verdict.suspects))

@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
             stack: u32::try_from(call.stack).unwrap_or(0),
             place: 0,
             numbered: call.operation,
-            lost: false,
+            flags: 0,
         }
     }
 
@@ -246,8 +246,8 @@ impl<'a> Reader<'a> {
     fn compared(&mut self, operation: &mut Operation, bytes: Option<Bytes>) {
         let Some(bytes) = bytes else { return };
         self.checker.unseen.varying += u64::from(bytes.flags & compared::VARIES != 0);
-        operation.lost = bytes.flags & compared::LOST != 0;
-        self.checker.unseen.lost += u64::from(operation.lost);
+        operation.flags = bytes.flags;
+        self.checker.unseen.lost += u64::from(bytes.flags & compared::LOST != 0);
         for one in bytes.touches {
             self.known(one);
         }
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
     fn copy_or_set(&mut self, call: &Call<'_>, bytes: Option<Bytes>) {
         let stream = self.stream(call, call.stream());
         let mut operation = Self::operation(call);
-        operation.lost = bytes.is_some_and(|one| one.flags & compared::LOST != 0);
+        operation.flags = bytes.map_or(0, |one| one.flags);
         self.touches.clear();
         let copied = call.copied();
         for (low, high, writes) in &copied {

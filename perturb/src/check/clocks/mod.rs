@@ -15,6 +15,7 @@ use self::clock::Clock;
 pub(crate) use self::clock::Rule;
 use super::cells::{Access, Cells, How, Touch};
 use super::found::{Found, Hit};
+use crate::compared;
 use crate::memory::{Memory, Place};
 use crate::streams::LEGACY;
 
@@ -70,8 +71,8 @@ pub(crate) struct Operation {
     pub(crate) place: u32,
     /// The number in `cai-bridge perturb`, plus 1; 0: it has none.
     pub(crate) numbered: u64,
-    /// The host's patience ended during the operation.
-    pub(crate) lost: bool,
+    /// The flags of a launch that was looked at ([`compared`]).
+    pub(crate) flags: u64,
 }
 
 impl Operation {
@@ -84,7 +85,7 @@ impl Operation {
         stack: 0,
         place: 0,
         numbered: 0,
-        lost: false,
+        flags: 0,
     };
 }
 
@@ -265,7 +266,7 @@ impl Checker {
             operation: index,
             stream: operation.stream,
             number: operation.number,
-            lost: operation.lost,
+            lost: operation.flags & compared::LOST != 0,
             site: super::found::site(operation),
             touch: *touch,
         };
