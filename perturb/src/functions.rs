@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::entries::Row;
 use crate::recording::Noted;
 use crate::run::PATIENCE;
+use crate::settings::{Mode, Settings};
 use crate::sys::{self, Locked, now};
 use crate::{driver, record};
 
@@ -55,10 +56,13 @@ pub(crate) fn renew() {
 }
 
 /// Runs a function of the program. First waits until its queuing call is in the record: what the function
-/// tells other threads comes later.
+/// tells other threads comes later. In the serial mode it does not wait: there that call waits for the function.
 fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
     let begun = now();
-    while QUEUED.lock().contains(&of.number) && now().saturating_sub(begun) < PATIENCE {
+    while Settings::get().mode == Mode::Record
+        && QUEUED.lock().contains(&of.number)
+        && now().saturating_sub(begun) < PATIENCE
+    {
         sys::rest();
     }
     record::ran(of.number);

@@ -64,22 +64,32 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     unsafe { libc::abort() }
 }
 
-/// Checks a record that this build wrote. `cai-bridge races` calls it.
+/// Checks a record that this build wrote. `cai-bridge races` calls it. `second` is the record of another run of
+/// the program, whose launches were looked at; or it is null.
 ///
 /// Returns a text of `size` bytes. [`cai_bridge_races_free`] frees it.
 ///
 /// # Safety
-/// `record` points to `length` bytes. `size` points to a word of the caller's.
+/// `record` points to `length` bytes. `second` points to `second_length` bytes, or is null. `size` points to a
+/// word of the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cai_bridge_races(
     record: *const u8,
     length: usize,
+    second: *const u8,
+    second_length: usize,
     every: u32,
     size: *mut usize,
 ) -> *mut u8 {
     // SAFETY: the caller guarantees it.
     let bytes = unsafe { core::slice::from_raw_parts(record, length) };
-    let text = check::check(bytes, every != 0).into_bytes().into_boxed_slice();
+    let other: &[u8] = if second.is_null() {
+        &[]
+    } else {
+        // SAFETY: the caller guarantees it.
+        unsafe { core::slice::from_raw_parts(second, second_length) }
+    };
+    let text = check::check(bytes, other, every != 0).into_bytes().into_boxed_slice();
     // SAFETY: as above.
     unsafe { *size = text.len() };
     alloc::boxed::Box::into_raw(text).cast()

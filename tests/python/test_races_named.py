@@ -145,6 +145,24 @@ MORE = {
         while {{right}} and cuda.cuStreamQuery(c_uint64(a)) == 600: time.sleep(0.001)
         launch("copy", b, y, x)
         """,
+    # In order, as in the second run, the host finds the work done: there nothing races.
+    "the host asks once whether a stream is over, too early": f"""
+        {TWO}
+        launch("spin", a, 30_000)
+        launch("fill", a, x, 7)
+        if {{right}}: call("cuStreamSynchronize", a)
+        cuda.cuStreamQuery(c_uint64(a))
+        launch("copy", b, y, x)
+        """,
+    "a host function that does not run in time": f"""
+        {TWO}
+        done = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: None)
+        launch("spin", a, 30_000)
+        launch("fill", a, x, 7)
+        assert cuda.cuLaunchHostFunc(*map(c_uint64, (a, ctypes.cast(done, c_void_p).value, 0))) == 0
+        if {{right}}: call("cuStreamSynchronize", a)
+        launch("copy", b, y, x)
+        """,
     "a graph is launched again before another stream has read": """
         cap, a, b, x, y = stream(), stream(), stream(), word(), word()
         call("cuStreamBeginCapture_v2", cap, 2)

@@ -95,15 +95,22 @@ def accused(
         for *_, kind in steps:
             wanted.append(f"{hash_of(kind)} {counts[kind]}")
             counts[kind] += 1
-        run = recorded.run(program, compared=wanted, every=True)
-    if run.status:
-        raise RuntimeError(run.errors)
-    (process,) = run.looked
-    if process["operations"] != len(steps):
-        raise RuntimeError(f"{process['operations']} operations, {len(steps)} steps")
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+            runs = [
+                recorded.run(program, every=True, keep=Path(one)),
+                recorded.run(program, compared=wanted, every=True, keep=Path(other)),
+            ]
+            looked = recorded.together(Path(one), Path(other), every=True)
+    for run in runs:
+        if run.status:
+            raise RuntimeError(run.errors)
+    looked += runs[1].looked
+    for process in looked:
+        if process["operations"] != len(steps):
+            raise RuntimeError(f"{process['operations']} operations, {len(steps)} steps")
     proven: Pairs = [set() for _ in programs]
     every: Pairs = [set() for _ in programs]
-    for first, second, is_proven in process["each"]:
+    for first, second, is_proven in (pair for process in looked for pair in process["each"]):
         (number, one, _), (other, two, _) = steps[first], steps[second]
         if number != other:
             raise RuntimeError(f"steps of programs {number} and {other}")

@@ -12,10 +12,19 @@ mod said;
 
 use alloc::string::String;
 
-/// Checks a record. Returns the findings as JSON.
-pub(crate) fn check(bytes: &[u8], every: bool) -> String {
-    match calls::read(bytes) {
-        Some(words) => said::said(&calls::Reader::new(&words, every).run()),
-        None => String::from("{\"problem\": \"the record is of another build\"}"),
-    }
+/// Checks a record. `second` is the record of another run, whose launches were looked at; or nothing. Returns
+/// the findings as JSON.
+pub(crate) fn check(bytes: &[u8], second: &[u8], every: bool) -> String {
+    checked(bytes, second, every)
+        .unwrap_or_else(|| String::from("{\"problem\": \"the record is of another build\"}"))
+}
+
+fn checked(bytes: &[u8], second: &[u8], every: bool) -> Option<String> {
+    let told = if second.is_empty() {
+        None
+    } else {
+        Some(calls::Reader::new(&calls::read(second)?, false, None).run().evidence)
+    };
+    let words = calls::read(bytes)?;
+    Some(said::said(&calls::Reader::new(&words, every, told.as_ref()).run()))
 }

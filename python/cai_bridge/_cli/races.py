@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from . import output, perturbed, recorded, showing
@@ -90,27 +92,32 @@ def judge(
     host : bool
         Whether the host's own accesses to page-locked memory are looked at.
     """
-    step("recorded", 2)
-    first = recorded.run(program, host=host)
-    seconds = [first.seconds]
-    if reason := _unjudged(first):
-        return Verdict(USAGE, reason, seconds=seconds)
-    pairs = _merged([first], match)
-    suspects = [one for one in pairs if one.verdict == "suspect"]
-    runs = [first]
-    if wanted := _wanted(suspects):
-        limited = replace(program, timeout=perturbed.limit(program, first))
-        for again in range(_CRASHES):
-            step("serial, with bytes compared" + (", again" if again else ""), 2)
-            second = recorded.run(limited, compared=wanted)
-            seconds.append(second.seconds)
-            runs.append(second)
-            ended = {one["trying"] for one in second.looked if one["trying"]}
-            if not ended:
-                break
-            # A launch that was made again with other bytes has ended the process.
-            wanted = [one for one in wanted if not any(one.startswith(f"{by} ") for by in ended)]
-        pairs = _merged(runs, match)
+    with tempfile.TemporaryDirectory(prefix="cai-bridge-races-") as folder:
+        step("recorded", 2)
+        first = recorded.run(program, host=host, keep=_folder(folder, 0))
+        seconds = [first.seconds]
+        if reason := _unjudged(first):
+            return Verdict(USAGE, reason, seconds=seconds)
+        pairs = _merged(first.looked, match)
+        runs = [first]
+        if wanted := _wanted([one for one in pairs if one.verdict == "suspect"]):
+            limited = replace(program, timeout=perturbed.limit(program, first))
+            looked = [*first.looked]
+            for again in range(1, _CRASHES + 1):
+                step("serial, with bytes compared" + (", again" if again > 1 else ""), 2)
+                kept = _folder(folder, again)
+                second = recorded.run(limited, compared=wanted, keep=kept)
+                seconds.append(second.seconds)
+                runs.append(second)
+                looked += [*second.looked, *recorded.together(Path(folder, "0"), kept)]
+                ended = {one["trying"] for one in second.looked if one["trying"]}
+                if not ended:
+                    break
+                # A launch that was made again with other bytes has ended the process.
+                wanted = [
+                    one for one in wanted if not any(one.startswith(f"{by} ") for by in ended)
+                ]
+            pairs = _merged(looked, match)
     functions = {name: count for name, count in first.functions.items() if count}
     verdict = Verdict(OK, "", pairs, _seen(runs), seconds, functions)
     reason = ""
@@ -136,17 +143,23 @@ def _unjudged(run: Run) -> str:
     return ""
 
 
-def _merged(runs: Sequence[Run], match: str) -> list[Pair]:
-    """Put the pairs of all processes and runs together, by their lines."""
+def _folder(parent: str, number: int) -> Path:
+    """Make the folder for the records of a run."""
+    found = Path(parent, str(number))
+    found.mkdir()
+    return found
+
+
+def _merged(looked: Sequence[dict[str, Any]], match: str) -> list[Pair]:
+    """Put the pairs that several checks found together, by their lines."""
     found: dict[Any, Pair] = {}
-    for run in runs:
-        for process in run.looked:
-            for one in process["pairs"]:
-                pair = Pair.of(one)
-                if match and not pair.has(match):
-                    continue
-                known = found.get(pair.key)
-                found[pair.key] = known.joined(pair) if known else pair
+    for process in looked:
+        for one in process["pairs"]:
+            pair = Pair.of(one)
+            if match and not pair.has(match):
+                continue
+            known = found.get(pair.key)
+            found[pair.key] = known.joined(pair) if known else pair
     order = {"proven": 0, "race": 1, "suspect": 2}
     return sorted(found.values(), key=lambda one: (order[one.verdict], not one.writes, -one.count))
 

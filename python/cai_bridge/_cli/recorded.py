@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -25,6 +26,8 @@ def _library() -> ctypes.CDLL:
     found.cai_bridge_races.argtypes = [
         ctypes.c_char_p,
         ctypes.c_size_t,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
         ctypes.c_uint,
         ctypes.POINTER(ctypes.c_size_t),
     ]
@@ -33,13 +36,16 @@ def _library() -> ctypes.CDLL:
     return found
 
 
-def check(record: bytes, *, every: bool = False) -> dict[str, Any]:
+def check(record: bytes, second: bytes | None = None, *, every: bool = False) -> dict[str, Any]:
     """Check a record.
 
     Parameters
     ----------
     record : bytes
         What the library wrote down of a process.
+    second : bytes or None
+        The record of the same process in another run, in which bytes were compared: `record` then
+        tells the order, and this one what the launches touch.
     every : bool
         Whether each pair of operations is found; otherwise at least one of each two lines.
 
@@ -54,7 +60,9 @@ def check(record: bytes, *, every: bool = False) -> dict[str, Any]:
         It is no record of this build's.
     """
     library, size = _library(), ctypes.c_size_t()
-    text = library.cai_bridge_races(record, len(record), every, ctypes.byref(size))
+    text = library.cai_bridge_races(
+        record, len(record), second, len(second or b""), every, ctypes.byref(size)
+    )
     try:
         found: dict[str, Any] = json.loads(ctypes.string_at(text, size.value))
     finally:
@@ -64,12 +72,33 @@ def check(record: bytes, *, every: bool = False) -> dict[str, Any]:
     return found
 
 
+def records(folder: Path) -> list[Path]:
+    """List a run's records, in the order in which its processes began."""
+    return sorted(folder.glob("*.record"), key=lambda path: int(path.stem.partition("-")[0]))
+
+
+def together(first: Path, second: Path, *, every: bool = False) -> list[dict[str, Any]]:
+    """Check the records of one run with what another run tells of its launches.
+
+    The second run waits for each operation, so its program may find out earlier that work is done.
+    Of programs with other processes in each run nothing is found.
+    """
+    ones, others = records(first), records(second)
+    if len(ones) != len(others):
+        return []
+    return [
+        check(one.read_bytes(), other.read_bytes(), every=every)
+        for one, other in zip(ones, others, strict=True)
+    ]
+
+
 def run(
     program: Program,
     *,
     compared: Sequence[str] | None = None,
     every: bool = False,
     host: bool = False,
+    keep: Path | None = None,
 ) -> Run:
     """Run the program once, recorded; `looked` has what was found in each of its processes.
 
@@ -84,10 +113,17 @@ def run(
         Whether each pair of operations is found.
     host : bool
         Whether the host's own accesses to page-locked memory are recorded, if nothing is compared.
+    keep : Path or None
+        A folder that gets the records.
     """
 
     def look(folder: Path) -> list[Any]:
-        return [check(path.read_bytes(), every=every) for path in sorted(folder.glob("*.record"))]
+        found = []
+        for path in records(folder):
+            found.append(check(path.read_bytes(), every=every))
+            if keep is not None:
+                shutil.move(path, keep / path.name)
+        return found
 
     if compared is None:
         return perturbed.run_and_look(program, "record", {"host": 1} if host else {}, look)

@@ -1,6 +1,7 @@
 //! Passes the calls of a record to the clocks. Pure.
 
 mod call;
+mod evidence;
 mod other;
 
 use alloc::collections::BTreeMap;
@@ -9,6 +10,8 @@ use alloc::vec::Vec;
 
 pub(crate) use self::call::read;
 use self::call::{Bytes, Call, Graph, bounds, bytes, each, graph, text};
+pub(crate) use self::evidence::Evidence;
+use self::evidence::Given;
 use super::cells::{How, Touch};
 use super::clocks::{Checker, For, Operation};
 use crate::compared;
@@ -37,13 +40,16 @@ pub(crate) struct Reader<'a> {
     bytes: BTreeMap<u64, Bytes>,
     pub(crate) codes: BTreeMap<u64, (String, String)>,
     pub(crate) stacks: BTreeMap<u64, &'a [u64]>,
+    /// What is known of this run's launches, and what another run tells of them.
+    pub(crate) evidence: Evidence,
+    told: Option<&'a Evidence>,
     /// The launch that was being repeated when the process ended.
     pub(crate) trying: Option<(u64, u64)>,
     touches: Vec<Touch>,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(words: &'a [u64], every: bool) -> Self {
+    pub(crate) fn new(words: &'a [u64], every: bool, told: Option<&'a Evidence>) -> Self {
         Self {
             words,
             checker: Checker::new(bounds(words), every),
@@ -56,6 +62,8 @@ impl<'a> Reader<'a> {
             bytes: BTreeMap::new(),
             codes: BTreeMap::new(),
             stacks: BTreeMap::new(),
+            evidence: Evidence::default(),
+            told,
             trying: None,
             touches: Vec::new(),
         }
@@ -243,8 +251,43 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn compared(&mut self, operation: &mut Operation, bytes: Option<Bytes>) {
-        let Some(bytes) = bytes else { return };
+    /// A hash of a stack that is the same in each run of the program.
+    fn stack_of(&self, number: u64) -> u64 {
+        let frames = self.stacks.get(&number).copied().unwrap_or_default();
+        frames.chunks_exact(2).fold(0, |found: u64, frame| {
+            let [code, line] = *frame else { return found };
+            let named = self
+                .codes
+                .get(&code)
+                .map(|one| hash(one.0.as_bytes()) ^ hash(one.1.as_bytes()).rotate_left(1));
+            (found ^ named.unwrap_or(0) ^ line).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)
+        })
+    }
+
+    /// Adds what is known of a launch's bytes, by this run or by another one.
+    fn compared(
+        &mut self,
+        call: &Call<'_>,
+        operation: &mut Operation,
+        bytes: Option<Bytes>,
+        given: &[Given],
+    ) {
+        let name = self.names.get(operation.name as usize).map_or(0, |one| one.1);
+        let launch = (name, operation.place);
+        let memory = &self.checker.memory;
+        let bytes = match (bytes, self.told) {
+            (Some(bytes), _) => {
+                let stack = self.stack_of(call.stack);
+                self.evidence.keep(launch, stack, &bytes, given, memory);
+                bytes
+            }
+            (None, Some(told)) if told.has(launch) => {
+                let stack = self.stack_of(call.stack);
+                let Some(bytes) = told.find(launch, stack, given, memory) else { return };
+                bytes
+            }
+            _ => return,
+        };
         self.checker.unseen.varying += u64::from(bytes.flags & compared::VARIES != 0);
         operation.flags = bytes.flags;
         self.checker.unseen.lost += u64::from(bytes.flags & compared::LOST != 0);
@@ -258,13 +301,16 @@ impl<'a> Reader<'a> {
         let name = self.kernels.get(&call.extra(1)).copied().unwrap_or(u32::MAX);
         let mut operation = self.launch(call, name);
         self.touches.clear();
-        for pair in call.extra.get(2..).unwrap_or_default().chunks_exact(2) {
-            if let [place, word] = *pair {
-                self.known(Touch { low: word, high: word, how: How::Given, place: place + 1 });
-            }
+        let pairs = call.extra.get(2..).unwrap_or_default().chunks_exact(2);
+        let given: Vec<Given> = pairs
+            .filter_map(|one| <[u64; 2]>::try_from(one).ok())
+            .map(|[place, word]| (place + 1, word))
+            .collect();
+        for (place, word) in &given {
+            self.known(Touch { low: *word, high: *word, how: How::Given, place: *place });
         }
         self.checker.unseen.without += u64::from(self.touches.is_empty());
-        self.compared(&mut operation, bytes);
+        self.compared(call, &mut operation, bytes, &given);
         let touches = core::mem::take(&mut self.touches);
         self.checker.work(stream, operation, &touches);
         self.touches = touches;
@@ -285,11 +331,17 @@ impl<'a> Reader<'a> {
             kernels.iter().filter_map(|one| self.kernels.get(one).copied()).collect();
         inner.dedup();
         self.inner.insert(index, inner);
+        // The same parameter of two nodes is told apart by the node's place in the graph.
+        let given: Vec<Given> = (0..)
+            .zip(&touches)
+            .filter(|one| one.1.how == How::Given)
+            .map(|(at, one)| (at, one.low))
+            .collect();
         self.touches.clear();
         for one in touches {
             self.known(one);
         }
-        self.compared(&mut operation, bytes);
+        self.compared(call, &mut operation, bytes, &given);
         self.checker.unseen.without += u64::from(flags & UNREAD == 0 && self.touches.is_empty());
         self.checker.unseen.graphs += u64::from(flags & UNREAD != 0);
         if flags & (UNREAD | WAITS) != 0 {
