@@ -46,20 +46,20 @@ Each row works in both directions. The CUDA Array Interface (CAI) gives a type a
 
 CAI has no typestr for bfloat16 and the 8-bit floats: `<V2` and `|V1` say only how long an item is.
 `from_cai` asks the object's `dtype` attribute for the name, or takes `dtype="bfloat16"`. Without both it refuses.
-Some libraries write other typestrs of as many bytes: Warp `<u2` and TensorRT-LLM `<f2` for bfloat16. So an object's `dtype` counts wherever it has the typestr's bytes. One that both protocols cannot have, such as `>f4` beside `<f4`, is refused. `from_cai(x, dtype=)` takes any type of as many bytes.
+Some libraries write another typestr of the same size: Warp `<u2` and TensorRT-LLM `<f2` for bfloat16. So an object's `dtype` counts wherever its size is the typestr's. A contradiction, such as a dtype `>f4` beside the typestr `<f4`, is refused. `from_cai(x, dtype=)` takes any type of as many bytes.
 A view keeps the exact type on the way back.
 Their NumPy arrays have the types of `ml_dtypes`. If that package is missing, they have `|V2` and `|V1`, which are bytes without a meaning.
 
 DLPack's lanes become a last dimension: a tensor of shape `(5,)` with two lanes of `float32` is an array of shape `(5, 2)`.
 
-The bridge reads other spellings of a typestr by their meaning: {spellings}. As NumPy and CuPy do it also reads `=` for the byte order of this machine, none at all, and a character in place of letter and size: DALI's `=f` and `=B`. Characters whose size is the compiler's, such as `l`, are ambiguous and refused.
+The bridge reads other spellings of a typestr by their meaning: {spellings}. Like NumPy and CuPy it reads `=`, or no sign at all, as this machine's byte order. It also reads one character in place of letter and size: DALI's `=f` and `=B`. Characters whose size is the compiler's, such as `l`, are ambiguous and refused.
 
 Other types, which one protocol alone can name, stay in that protocol. Between the two they are [refused](refusals.md):
 
 - `fp4`, `fp6`, `int4`, their lanes, long doubles and opaque handles go from DLPack to DLPack. Use `to_dlpack`, or `convert` to a library that takes DLPack. A copy of packed items needs them side by side.
 - Dates, structured types, text, long doubles, the other byte order, and a `<V2` or `|V1` without a name go from CAI to CAI. Use `to_cai`, or `convert` and `adapt` to a library that takes CAI, or to NumPy. The new dict has the same `typestr`, `descr` and `strides`. The view's `dtype` is the object's own, or made of `descr`: gaps, titles and arrays in records come back. A copy for a library on the GPU is refused.
 
-A GPU reads a type of 2, 4, 8 or 16 bytes at multiples of its size, complex numbers as a whole; another address ends the context. So addresses and strides that are none are refused, but for `convert(x, "numpy")`, which copies the bytes.
+A GPU reads a type of 2, 4, 8 or 16 bytes at multiples of its size, complex numbers as a whole; another address ends the context. So other addresses and strides are refused, except for `convert(x, "numpy")`, which copies the bytes.
 
 Objects, fields of bits and masked arrays are refused everywhere.
 The script `docs/generate.py contract` writes this page.

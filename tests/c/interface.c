@@ -23,7 +23,7 @@ int begin(const CaiBridgeApi *api, PyObject *object, uint64_t stream, CaiBridgeA
     return 0;
 }
 
-/* Gives the array back in the order of `stream`, and lets go of it. */
+/* Gives the array back in the order of `stream`, and releases it. */
 int end(const CaiBridgeApi *api, CaiBridgeArray *array, uint64_t stream)
 {
     int code = api->give_back(array, stream);
