@@ -8,7 +8,7 @@ import griffe
 
 
 class Docstrings(griffe.Extension):
-    """Show the last form of a function that has overloads alone, with the first one's docs."""
+    """Shows only the last overload of a function, with the docstring of the first."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Go through the stub, once the package's sources are read."""

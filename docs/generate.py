@@ -19,7 +19,7 @@ from pathlib import Path
 
 from generating import ROOT
 
-# Each is a module of the folder generating, whose `files` gives the paths with what belongs there.
+# Each is a module in the folder generating. Its `files` returns paths with their contents.
 NAMES = (
     *("libraries", "dtypes", "pages", "stub", "licenses", "contract", "specification"),
     *("matrix", "speed", "modules", "scenes", "trace", "public-api"),
@@ -28,7 +28,7 @@ TAKING = ("matrix", "speed", "specification", "public-api")
 
 
 def files(name: str) -> dict[Path, str]:
-    """List the files of a generator with what belongs into them."""
+    """List the files of a generator with their contents."""
     module = importlib.import_module(f"generating.{name.replace('-', '_')}")
     made: dict[Path, str] = module.files()
     return made

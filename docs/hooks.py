@@ -25,7 +25,7 @@ NAMES = re.compile(r"(?m)^<!-- names: (\S+) ([^>]+) -->\n(?s:.*?)^<!-- end -->$"
 # Classes whose methods are in bases without a public name.
 INHERITING = {"SimulatedCuda"}
 PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
-# Pages that mention much and are seldom what a reader looks for.
+# Pages that mention many words, and that readers seldom look for.
 ASIDE = {
     *("changelog.md", "adding.md", "contributing.md", "publishing.md", "style.md", "words.md"),
     *("matrix.md", "specification.md", "requirements.md", "trackers.md"),
@@ -42,7 +42,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Mend the links of a page of docs/ that leave it, and say how it counts in the search."""
+    """Mend a page's links out of docs/, and set its weight in the search."""
     page.meta["search"] = in_search(page.file.src_uri)
     if page.file.src_uri in PAGES.values():
         return markdown
@@ -50,14 +50,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def in_search(page: str) -> dict[str, Any]:
-    """Tell how a page counts in the search: pages that answer something come first."""
+    """Return a page's weight in the search. Pages that answer a question come first."""
     if page.startswith("reports/"):
         return {"exclude": True}
     return {"boost": 0.5 if page in ASIDE else 1}
 
 
 def directives(names: re.Match[str]) -> str:
-    """Put the docstrings of names in place of the table that stands for them elsewhere."""
+    """Replace a table of names by the docstrings of these names."""
     module, listed = names.groups()
     lines = []
     for name in listed.split():
@@ -89,7 +89,7 @@ def every_cell() -> str:
 
 
 def moved(markdown: str, folder: str) -> str:
-    """Turn links that count from `folder` of the repository into links that count from docs/."""
+    """Turn links relative to the repository's `folder` into links relative to docs/."""
 
     def link(match: re.Match[str]) -> str:
         text, target, anchor = match.groups()

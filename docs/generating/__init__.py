@@ -1,4 +1,4 @@
-"""What the generators of `docs/generate.py` share: where things are, and how tables are written."""
+"""Paths and table functions that the generators of `docs/generate.py` share."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def code(text: str) -> str:
 
 
 def link(file: str, test: str) -> str:
-    """Write a link to a test: its name as the sentence that it is."""
+    """Write a link to a test, with its name as a sentence."""
     said = OWNED.sub(r"\1's ", test.removeprefix("test_").replace("_", " "))
     return f"[{said}](../tests/{file})"

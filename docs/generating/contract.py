@@ -11,7 +11,7 @@ from typing import Any
 from cai_bridge.conformance import Requirement, requirements
 from generating import DATA, DOCS, ROOT, code, grid, link, toml
 
-# A kind of error: its comment, name, class, field and what is allowed.
+# A kind of error: its comment, name, class, field and the allowed values.
 KIND = re.compile(
     r'^ {4}///\s*(.+)\n {4}(\w+): (\w+), "([^"]*)", "((?:[^"\\]|\\.)*)";$', re.MULTILINE
 )
@@ -93,7 +93,7 @@ The script `docs/generate.py contract` writes this page from `tests/data/systems
 
 
 def refusals() -> str:
-    """Write every message, by the exception that it comes in."""
+    """Write every message, grouped by exception."""
     source = (ROOT / "src" / "error" / "kinds.rs").read_text(encoding="utf-8")
     cases: dict[str, list[dict[str, Any]]] = toml(DATA / "refusals.toml")
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -156,7 +156,7 @@ def required() -> str:
 
 
 def along(found: Sequence[Requirement]) -> list[str]:
-    """Write along which axes requirements hold, and why along no others: alike ones together."""
+    """Write the axes of requirements and the reasons for missing ones; equal rows are one."""
     groups: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[str]] = {}
     for one in found:
         key = tuple(one.over), tuple(one.left_out.items())
@@ -170,7 +170,7 @@ def along(found: Sequence[Requirement]) -> list[str]:
 
 
 def cells(one: Requirement) -> list[str]:
-    """Write what the table has of a requirement."""
+    """Write a requirement's cells."""
     name = f"`{one.name}`" if one.level == "must" else f"`{one.name}` (*{one.level}*)"
     return [text.replace("__", r"\_\_") for text in (name, one.rule, one.why, one.section)]
 
@@ -181,7 +181,7 @@ def systems() -> str:
 
 
 def of_system(system: dict[str, Any]) -> str:
-    """Write what there is of a system."""
+    """Write the part of a system."""
     lines = [f"## {system['name']}", ""]
     for way, words in (("into", "Into it"), ("out", "Out of it")):
         tests = "; ".join(link(*test.split("::")) for test in system[f"{way}_tests"])

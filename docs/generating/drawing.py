@@ -1,4 +1,4 @@
-"""Drawing: the style of the manual's pictures, light or dark as the reader's system is."""
+"""The style of the manual's pictures. It follows the light or dark theme of the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the code has of the table of element types: its rows, and the words of the refusal."""
+"""The parts of the code that follow the table of element types: rows and a refusal's words."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ pub(super) const TABLE: [Row; {count}] = [
 
 
 def family(row: dict[str, Any]) -> str:
-    """Name what a type shares with others: its name without the size, or the size of a float."""
+    """Name the family of a type: its name without the size, or the size of a float."""
     name: str = row["name"]
     return "8-bit floats" if name.startswith("float8_") else name.rstrip("0123456789")
 
 
 def words(rows: list[dict[str, Any]]) -> str:
-    """Write the types in a few words, as the refusal of another one does."""
+    """Write the allowed types in a few words, for the refusal of any other type."""
     said: list[str] = []
     for what, some in groupby(rows, family):
         names = [row["name"] for row in some]
@@ -54,7 +54,7 @@ def words(rows: list[dict[str, Any]]) -> str:
 
 
 def files() -> dict[Path, str]:
-    """List the files with what belongs into them."""
+    """List the files with their contents."""
     rows = toml(DATA / "dtype.toml")["dtype"]
     lines = [
         f'    row("{row["name"]}", {row["code"]}, {row["bits"]}, "{row["typestr"]}"),'

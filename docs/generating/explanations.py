@@ -1,7 +1,7 @@
-"""Why cells of the matrix are not right with the bridge: what is known, told where a run shows it.
+"""Explanations of the matrix's cells that are not right with the bridge.
 
-The page of the matrix has each explanation with the pairs that it is about. One that a run does not
-show is left out, and what has none is listed.
+The page has each explanation with its pairs. If the run shows no such cell, the page leaves the
+explanation out. It lists cells without an explanation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cai_bridge._cli.marks import OUTCOMES
 
 @dataclass(frozen=True)
 class Bad:
-    """A question of a pair and route whose answer is not right."""
+    """A question with a wrong answer, its pair and its route."""
 
     producer: str
     consumer: str
@@ -30,7 +30,7 @@ class Bad:
 
 @dataclass(frozen=True)
 class Why:
-    """An explanation, and the questions, outcomes, producers, consumers and routes that it is for.
+    """An explanation, with the questions, outcomes, producers, consumers and routes it holds for.
 
     An empty tuple stands for all.
     """
@@ -43,7 +43,7 @@ class Why:
     by_convert: bool | None = None
 
     def explains(self, bad: Bad) -> bool:
-        """Tell whether it is about a cell."""
+        """Return whether it explains a cell."""
         return (
             bad.aspect in self.aspects
             and bad.outcome in self.outcomes

@@ -1,4 +1,4 @@
-"""Where the libraries are listed that `convert` knows: from the table of their files."""
+"""The lists of the libraries that `convert` knows, made from the table of their files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from generating import DATA, ROOT
 TABLE = ROOT / "python" / "cai_bridge" / "_libraries" / "__init__.py"
 README, CONVERT = ROOT / "README.md", ROOT / "src" / "py" / "doors" / "convert.rs"
 PROJECT, ARGUMENTS = ROOT / "pyproject.toml", DATA / "arguments.toml"
-# What is no library, and a second name of one.
+# Names that are no library, or a second name of one.
 NO_LIBRARIES = {"cai", "dlpack", "jaxlib"}
 CALLED = {"cuda": "cuda.core"}
-"""What a library is called that has its module's name from somewhere else."""
+"""The names of libraries whose modules are called otherwise."""
 
 
 def names() -> list[str]:
@@ -32,7 +32,7 @@ def listed(items: list[str]) -> str:
 
 
 def replaced(path: Path, pattern: str, text: str) -> str:
-    """Give a file with a text in place of all that fits the pattern."""
+    """Return a file's text in which `text` replaces every match of the pattern."""
     before = path.read_text("utf-8")
     if not re.search(pattern, before, re.DOTALL):
         raise SystemExit(f"{path}: got no list of libraries; allowed: {pattern}")
@@ -40,7 +40,7 @@ def replaced(path: Path, pattern: str, text: str) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Give the files that list libraries."""
+    """Return the files that list libraries."""
     every = names()
     own = [name for name in every if name not in NO_LIBRARIES]
     gpus = [name for name in own if name != "numpy"]

@@ -1,4 +1,4 @@
-"""What the wheel's binary is made of, and under which licenses.
+"""The crates in the wheel's binary, and their licenses.
 
 The crates are all that Cargo links for the wheel, on any platform that has a wheel. Crates for
 builds or tests alone are left out. The license texts come from the crates' sources.

@@ -1,6 +1,6 @@
 """The tables of docs/matrix.md between their marks, and the picture, from the run in docs/matrix/.
 
-The run is the only file there, whatever GPU it is of.
+The folder has one file: the run, on any GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEGIN, END = "<!-- written by docs/generate.py -->", "<!-- end -->"
 
 
 def overview(table: Table) -> list[str]:
-    """Write a row a producer: by themselves by CAI and by DLPack, and with the bridge."""
+    """Write a row for each producer: alone by CAI and by DLPack, and with the bridge."""
     consumers = table.matrix.consumers
     rows = []
     for producer in table.matrix.producers:
@@ -51,7 +51,7 @@ def overview(table: Table) -> list[str]:
 
 
 def not_right(table: Table) -> list[str]:
-    """List the pairs that are not right throughout with the bridge, and what was seen."""
+    """List the pairs with a wrong cell with the bridge, and the outcome that the run saw."""
     rows = []
     for pair, route in _bridged(table):
         found = {aspect: table.seen(pair, route, aspect) for aspect in ASPECTS}
@@ -71,7 +71,7 @@ def not_right(table: Table) -> list[str]:
 
 
 def bad_cells(table: Table) -> Iterator[Bad]:
-    """List each question whose answer is not right with the bridge."""
+    """List each question whose answer is wrong with the bridge."""
     for pair, route in _bridged(table):
         for aspect in ASPECTS:
             seen = table.seen(pair, route, aspect)
@@ -80,7 +80,7 @@ def bad_cells(table: Table) -> Iterator[Bad]:
 
 
 def example(table: Table) -> str:
-    """Read one cell aloud: the first pair that is not right alone and has both protocols."""
+    """Explain one cell: the first pair that is wrong alone and has both protocols."""
     for pair in table.pairs:
         native = [table.best(pair, door=door, bridged=False) for door in DOORS]
         if pair[0] == pair[1] or "none" in native or set(native) == {"right"}:
@@ -103,7 +103,7 @@ def example(table: Table) -> str:
 
 
 def _bridged(table: Table) -> Iterator[tuple[Pair, Route]]:
-    """List the ways over the bridge: of each pair the advised view, and `convert`."""
+    """List each pair's routes over the bridge: the advised view, and `convert`."""
     for pair in table.pairs:
         if pair[0] == pair[1]:
             continue
@@ -114,7 +114,7 @@ def _bridged(table: Table) -> Iterator[tuple[Pair, Route]]:
 
 
 def tables() -> str:
-    """Write both tables, and what they were measured on."""
+    """Write both tables, and the machine and versions of the run."""
     matrix = Matrix.from_dict(data(RUN))
     table = Table(matrix)
     versions = ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
@@ -216,7 +216,7 @@ def versions() -> str:
 
 
 def update(*files: str) -> None:
-    """Put what runs wrote into the data: their cells take the places of the same ones."""
+    """Put the cells of runs into the data, in place of older cells."""
     for file in files:
         before, after = (Matrix.from_dict(data(one)) for one in (RUN, Path(file)))
         RUN.write_text(joined(before, after).to_json())

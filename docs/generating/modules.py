@@ -1,8 +1,8 @@
 """The picture of the source's modules, from the code.
 
-The list is that of src/lib.rs, and for Python that of src/py/mod.rs, from the last to the first. A
-line is a use that no other use implies. What a module is stands in its own docs, and which step it
-takes part in here: a module of no step is an error.
+The modules are those of src/lib.rs and src/py/mod.rs, from the last to the first. A line is a use
+that no other use implies. The text of a module is the first sentence of its docs. The table below
+has its step: a module without a step is an error.
 """
 
 from __future__ import annotations

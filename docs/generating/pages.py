@@ -1,6 +1,6 @@
 """Programs and tables in the manual's pages, so that the pages read well without a build.
 
-A comment says what follows it:
+A comment of a page says what the generator writes below it:
 
 - `<!-- code: FILE -->` or `FILE:SECTION`: a fenced block with that file or section.
 - `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`: a table of these names. The manual's
@@ -50,7 +50,7 @@ def table(module: str, names: str) -> str:
 
 
 def stream(name: str | int) -> str:
-    """Write a stream of end.toml as a reader is to see it."""
+    """Write a stream of end.toml for readers."""
     found, _, handle = str(name).partition(" ")
     return {
         "legacy": "legacy",
@@ -61,7 +61,7 @@ def stream(name: str | int) -> str:
 
 
 def happens(row: dict[str, Any]) -> str:
-    """Write what comes of an end."""
+    """Write the outcome of an end."""
     if "order" in row:
         users, producers = (" and ".join(map(stream, side)) for side in row["order"])
         verb = "wait" if len(row["order"][1]) > 1 else "waits"
@@ -91,7 +91,7 @@ def ends() -> str:
 
 
 def written(page: str) -> str:
-    """Fill in what the comments of a page ask for."""
+    """Write what the comments of a page ask for below them."""
     page = CODE.sub(lambda at: f"<!-- code: {at[1]} -->\n\n{at[2]}{code(at[1])}```", page)
     page = ENDS.sub(lambda _: f"<!-- ends -->\n{ends()}\n<!-- end -->", page)
     return NAMES.sub(

@@ -1,4 +1,4 @@
-"""The list of what the Rust crate promises, one line an item, from rustdoc's JSON.
+"""The list of the Rust crate's public items, one a line, from rustdoc's JSON.
 
 A change of this list is a change of what semantic versioning covers. `make public-api` has rustdoc
 write the JSON. An item that no example of its own or of its type uses is an error; so is a type
@@ -16,20 +16,20 @@ from generating import DOCS, data
 
 CRATE = "cai_bridge"
 LIST = DOCS / "public-api.txt"
-# What the compiler derives for a type, by what is in it.
+# Traits that the compiler derives from a type's fields.
 AUTOMATIC = {"Send", "Sync"}
 INTERNAL = {"StructuralPartialEq", "TrivialClone"}
 TYPES = {"struct", "enum", "trait", "type_alias"}
 
 
 def examples(item: dict[str, Any]) -> str:
-    """Give the code in an item's documentation that compiles."""
+    """Return the examples in an item's documentation that compile."""
     blocks = (item.get("docs") or "").split("```")[1::2]
     return "".join(block for block in blocks if not block.startswith("compile_fail"))
 
 
 def is_hidden(item: dict[str, Any]) -> bool:
-    """Tell whether an item is left out of the documentation."""
+    """Return whether the documentation leaves an item out."""
     return any("doc(hidden)" in str(attribute) for attribute in item["attrs"])
 
 
@@ -187,7 +187,7 @@ class Lister:
 
 
 def update(file: str) -> None:
-    """Write the list of the crate that the JSON is of."""
+    """Write the list of the crate that the JSON describes."""
     lister = Lister(data(Path(file)))
     LIST.write_text("\n".join(sorted(lister.lines)) + "\n")
     if lister.without_example:

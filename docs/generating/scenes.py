@@ -1,4 +1,4 @@
-"""The pictures of a race and of an early end: what ran when, without the bridge and with it.
+"""The pictures of a race and of an early end: the order of the work, with and without the bridge.
 
 Two mistakes, each by itself and mended: a read that does not wait for the write before it, and a
 block that is handed out again while it is read. The simulated device decides the order of the work,
@@ -29,7 +29,7 @@ CURES = {
 
 
 class Recorder:
-    """Queues work, and notes the order in which the device runs it."""
+    """Queues work, and records the order in which the device runs it."""
 
     def __init__(self, cuda: SimulatedCuda) -> None:
         self.cuda, self.ran, self.kept = cuda, [], []
@@ -45,7 +45,7 @@ class Recorder:
         self.producer.launch(run, writes=[x], name=name)
 
     def read(self, x: Any, view: Any, name: str = "read") -> None:
-        """Queue a read of the consumer's, through what it was handed."""
+        """Queue a read of the consumer's, through the view that it got."""
 
         def run() -> None:
             self.ran.append({"stream": "consumer", "name": name, "value": peek()})
@@ -86,7 +86,7 @@ def end(recorder: Recorder, bridge: bool) -> None:
 
 
 def recorded(scene: Callable[[Recorder, bool], None], bridge: bool) -> dict[str, Any]:
-    """Run a scene: the work as it ran, the waits between streams, and what was found."""
+    """Run a scene. Return the work as it ran, the waits between streams, and the reports."""
     with simulated_cuda(check=False) as cuda:
         recorder = Recorder(cuda)
         cuda.clear_calls()

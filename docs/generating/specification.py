@@ -67,7 +67,7 @@ def marks(test: ast.FunctionDef) -> list[tuple[str, str]]:
 
 
 def run() -> dict[str, Any]:
-    """Run the tests; tell for each how many of its cases passed, failed and were skipped."""
+    """Run the tests. Return how many cases of each passed, failed and were skipped."""
     counted: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -91,7 +91,7 @@ def run() -> dict[str, Any]:
 
 
 def results(found: dict[str, Any]) -> str:
-    """Write when and with what the tests ran, and what came of all."""
+    """Write the day and versions of the tests' last run, and how many passed."""
     total: Counter[str] = sum(map(Counter, found["tests"].values()), Counter())
     counts = ", ".join(f"{total[one]} {one}" for one in ("passed", "failed", "skipped"))
     return (
@@ -106,7 +106,7 @@ def cell(
     tests: dict[str, list[tuple[str, str]]],
     found: dict[str, dict[str, int]],
 ) -> str:
-    """Write what there is of a side: the tests with their results, or why there is none."""
+    """Write a side's tests with their results, or why there is none."""
     if f"not_{side}" in row:
         return f"does not bind: {row[f'not_{side}']}"
     shown = []
@@ -136,7 +136,7 @@ def page(last: dict[str, Any]) -> str:
 
 
 def update(_: str) -> None:
-    """Run the tests, and keep what came of them."""
+    """Run the tests, and keep their results."""
     RESULTS.write_text(json.dumps(run(), indent=1, sort_keys=True) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""What conversions cost: the picture, the table of speed.md, and what the README says of them.
+"""The times of conversions: the picture, the table of speed.md and the README's sentence.
 
 All of it is of one run, in pictures/speed.json.
 """
@@ -17,10 +17,10 @@ from generating.drawing import svg, text
 PAGE, README = DOCS / "speed.md", ROOT / "README.md"
 TIMES = PICTURES / "speed.json"
 IN_PAGE = ("<!-- run -->", "<!-- end of run -->")
-# Each word counts there.
+# The README has no room for more.
 IN_README = ("<!--speed-->", "<!--/speed-->")
 
-# What the picture shows: rows of the benchmark, by what they do.
+# The rows of the benchmark in each panel of the picture.
 PANELS: dict[str, dict[str, list[str]]] = {
     "convert: host time in µs, shorter is better": {
         "CuPy to torch": ["convert(cupy, torch)"],
@@ -38,21 +38,21 @@ PANELS: dict[str, dict[str, list[str]]] = {
 }
 LETTER = 6.4  # pixels, about, of a small one
 RACES = {"cupy.asarray(t)", 'torch.as_tensor(n, device="cuda")', "cuda.as_cuda_array(t)"}
-# What the table shows, in this order.
+# The groups of the table, in this order.
 SHOWN = ("convert", "convert, a thousand tensors", "to_cai", "from_cai")
-# A name of a row may say what it is beside.
+# A row's name may end with the call that it is compared with.
 BESIDE = re.compile(r", (against \w+|ordered back)$")
 MET = {"PASS": "met", "at floor": "at its floor", "over": "missed"}
 
 
 def rows(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Give the rows that are beside others, by their names."""
+    """Return the rows that are compared with another call, by name."""
     found = [row for name in SHOWN for row in run["rows"] if row["group"] == name]
     return {row["name"]: row for row in found if row.get("ratio")}
 
 
 def peer(row: dict[str, Any]) -> str:
-    """Write what a row is beside."""
+    """Write the call that a row is compared with."""
     said: str = row["peer"].replace("SMV.", "cuda.core's ")
     return f"{said} (a race)" if row["peer"] in RACES else said
 
@@ -102,7 +102,7 @@ def called(name: str) -> str:
 
 
 def table(run: dict[str, Any]) -> Iterator[list[str]]:
-    """List the calls beside what does the same, and whether each keeps its aim."""
+    """List the calls beside the calls they are compared with, and whether each meets its aim."""
     for name, row in rows(run).items():
         aim = f"{row['budget']:g}: {MET[row['verdict']]}" if row.get("budget") else ""
         floor = f"{row['from_floor']:.2f}" if row.get("from_floor") else ""
@@ -114,13 +114,13 @@ def table(run: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def on_page(run: dict[str, Any]) -> str:
-    """Write what the page has of a run."""
+    """Write the page's part about a run."""
     heads = ["call", "ns", "ratio", "aim", "beside", "ns", "of its floor"]
     return "\n".join([f"\n\n{where(run)}\n", *grid(heads, table(run)), "\n"])
 
 
 def in_readme(run: dict[str, Any]) -> str:
-    """Write what the README has of it."""
+    """Write the README's part about a run."""
     about, known = run["environment"], rows(run)
     first, *_ = PANELS.values()
     shown = [known[name] for names in first.values() for name in names]
@@ -135,7 +135,7 @@ def in_readme(run: dict[str, Any]) -> str:
 
 
 def update(file: str) -> None:
-    """Take a run that the benchmark wrote, a row in a line, without what is empty."""
+    """Store a run of the benchmark: a row in each line, without empty fields."""
     run = data(Path(file))
     lines = [
         json.dumps({name: told(one) for name, one in row.items() if one not in (None, "")})
@@ -147,12 +147,12 @@ def update(file: str) -> None:
 
 
 def told(one: Any) -> Any:
-    """Round a number to what a reader can use."""
+    """Round a number to the digits that a reader can use."""
     return round(one, 3 if abs(one) < 100 else 0) if isinstance(one, float) else one
 
 
 def files() -> dict[Path, str]:
-    """List the picture, and the pages with what they show."""
+    """List the picture and the pages, with their contents."""
     run = data(TIMES)
     page, readme = (path.read_text(encoding="utf-8") for path in (PAGE, README))
     return {

@@ -1,4 +1,4 @@
-"""The docstrings of the compiled module in its stub, from which editors show them."""
+"""The stub's docstrings, copied from the compiled module for editors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Documented = ast.ClassDef | ast.FunctionDef
 
 
 def text_of(owner: object, node: Documented) -> str:
-    """Return what the compiled module says of a name; nothing of what every object has."""
+    """Return a name's docstring in the compiled module, without those of `object`."""
     found = (
         vars(owner).get(node.name) if isinstance(owner, type) else getattr(owner, node.name, None)
     )
@@ -25,7 +25,7 @@ def text_of(owner: object, node: Documented) -> str:
 
 
 def documented(tree: ast.Module) -> list[tuple[Documented, str]]:
-    """List what the stub declares, each with its text; an overload has that of the first."""
+    """List the stub's declarations with their texts; overloads share the first one's text."""
     found: list[tuple[Documented, str]] = []
     seen: set[str] = set()
     for node in tree.body:
@@ -33,7 +33,7 @@ def documented(tree: ast.Module) -> list[tuple[Documented, str]]:
             found.append((node, "" if node.name in seen else text_of(_core, node)))
             seen.add(node.name)
         elif isinstance(node, ast.ClassDef):
-            # What users see of a view is documented, though its base has no public name.
+            # Users see the members of a view's base, though it has no public name.
             kind = getattr(_core, node.name)
             found.append((node, text_of(_core, node)))
             is_public = node.name == "_View" or not node.name.startswith("_")

@@ -38,7 +38,7 @@ def lanes_of(events: Events) -> list[tuple[Lane, str]]:
 
 
 def depths(slices: Events) -> dict[int, int]:
-    """Count the slices that each one is inside of."""
+    """Count the slices around each slice."""
     found: dict[int, int] = {}
     inside: dict[Lane, list[float]] = defaultdict(list)
     for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
@@ -90,7 +90,7 @@ def mark(event: dict[str, Any], x: float, y: int, note: tuple[float, int]) -> st
 
 
 def bar(event: dict[str, Any], x: float, right: float, y: int) -> str:
-    """Draw a slice of a thread with its name; all else is shown by pointing at it."""
+    """Draw a thread's slice with its name. The other fields show when the mouse is over it."""
     color = COLORS[event["cat"]] if "error" not in event["args"] else "#d1605e"
     about = escape("\n".join(f"{name}: {value}" for name, value in event["args"].items()))
     return (
@@ -100,7 +100,7 @@ def bar(event: dict[str, Any], x: float, right: float, y: int) -> str:
 
 
 def arrow(first: tuple[float, int], then: tuple[float, int]) -> str:
-    """Draw an order, from the stream that an event is recorded on to the stream that waits."""
+    """Draw an order: from the stream with the recorded event to the waiting stream."""
     (x, y), (u, v) = first, then
     ends = "".join(
         f'<rect x="{a - TICK / 2:.0f}" y="{b - 7}" width="{TICK}" height="14" class="tip"/>'
