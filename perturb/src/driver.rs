@@ -9,7 +9,7 @@ use crate::symbols;
 
 /// `CUDA_ERROR_NOT_FOUND`: also the answer if the driver lacks an entry point.
 pub(crate) const NOT_FOUND: u32 = 500;
-const NOT_READY: u32 = 600;
+pub(crate) const NOT_READY: u32 = 600;
 const RELAXED: u32 = 2;
 
 /// Declares a function of the driver. The first call looks it up. Returns [`NOT_FOUND`] without it.

@@ -196,8 +196,7 @@ macro_rules! hooks {
         let [$($argument),*] = arguments;
         // SAFETY: the arguments are the caller's own; a host function is replaced by its wrapper.
         let code = unsafe { own($($argument),*) };
-        run::after(Row::$row as usize, $per_thread, &arguments, called, code);
-        code
+        run::after(Row::$row as usize, $per_thread, &arguments, called, code)
     }};
     (@count $($argument:ident)*) => { <[&str]>::len(&[$(stringify!($argument)),*]) };
     (@twin , $($argument:ident)*) => { None };

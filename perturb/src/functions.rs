@@ -11,7 +11,7 @@ use crate::recording::Noted;
 use crate::run::PATIENCE;
 use crate::settings::{Mode, Settings};
 use crate::sys::{self, Locked, now};
-use crate::{driver, record};
+use crate::{driver, record, told};
 
 /// A queued function of the program, with its argument.
 struct Wrapped {
@@ -65,6 +65,7 @@ fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
     {
         sys::rest();
     }
+    told::before_function();
     record::ran(of.number);
     // The function touches memory in its stream's order, so these are no accesses by the host alone.
     let calling = sys::thread(|own| core::mem::replace(&mut own.calling, true));

@@ -7,7 +7,8 @@
 //! values change with the seed.
 //!
 //! For `cai-bridge races` the library delays nothing. It records the calls (`record`, `recording`, `frames`,
-//! `graphs`), and the bytes that some launches change and read (`compared`, `again`). `check` checks a record
+//! `graphs`), tells the program late that work is done (`told`), and records the bytes that some launches
+//! change and read (`compared`, `again`). `check` checks a record
 //! for the command.
 //!
 //! The library uses no standard library: it is loaded into every process of the program, and a process
@@ -52,6 +53,7 @@ mod stack;
 mod streams;
 mod symbols;
 mod sys;
+mod told;
 
 #[cfg(not(test))]
 #[global_allocator]

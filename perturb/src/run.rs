@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::entries::{ENTRIES, Entry, Kind};
+use crate::entries::{ENTRIES, Entry, Kind, Row};
 use crate::launch::number;
 use crate::log::{self, Count, Counts};
 use crate::marks::Marks;
@@ -12,7 +12,7 @@ use crate::recording::{self, Noted};
 use crate::settings::{Mode, Settings};
 use crate::streams::{Behind, Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
-use crate::{design, driver, functions, gate, serial, stack};
+use crate::{design, driver, functions, gate, serial, stack, told};
 
 /// The driver makes the host wait for a copy of more bytes than this from pageable memory.
 const STAGED: u64 = 65_536;
@@ -55,6 +55,7 @@ pub(crate) fn renew() {
     gate::renew();
     record::renew();
     functions::renew();
+    told::renew();
 }
 
 /// A driver call of the program.
@@ -113,26 +114,31 @@ pub(crate) fn replace(
     }
 }
 
-/// Runs after the driver's function.
+/// Runs after the driver's function. Returns what the program is answered.
 pub(crate) fn after(
     row: usize,
     per_thread: bool,
     arguments: &[u64],
     called: Option<Called>,
     code: u32,
-) {
+) -> u32 {
     let (Some(mut called), Some(call)) = (called, Call::new(row, per_thread, arguments)) else {
-        return;
+        return code;
     };
     sys::thread(|own| own.inside = true);
+    let mut answer = code;
     if call.settings.mode != Mode::Record {
         call.after(code, &called);
     }
     if let Some(noted) = called.noted.take() {
         sys::thread(|own| own.calling = false);
-        recording::after(row, per_thread, arguments, code, noted);
+        if let Some(row) = Row::at(row).filter(|_| call.settings.mode == Mode::Record) {
+            answer = told::after(row, arguments, code);
+        }
+        recording::after(row, per_thread, arguments, answer, noted);
     }
     sys::thread(|own| own.inside = false);
+    answer
 }
 
 impl<'a> Call<'a> {

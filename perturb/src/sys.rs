@@ -115,6 +115,11 @@ pub(crate) struct Thread {
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
+/// How many threads have called the driver.
+pub(crate) fn threads() -> u64 {
+    THREADS.load(Relaxed)
+}
+
 /// Makes the key to each thread's state. Called once, before any other thread asks.
 pub(crate) fn make_thread_key() {
     unsafe extern "C" fn end(of: *mut c_void) {

@@ -258,6 +258,66 @@ def test_a_kernel_that_may_write_to_the_hosts_memory_is_not_repeated(run: Races)
     assert "the host's" in pair["second"]["why"], found
 
 
+# In each the host finds out that the work is done, by luck: on a GPU that is slower it would not.
+LUCK = {
+    "it asks an event once": """
+        done = event()
+        call("cuEventRecord", done, a)
+        time.sleep(0.0005)
+        while cuda.cuEventQuery(c_uint64(done)) != 0 and {right}: time.sleep(0.0001)
+        """,
+    "a host function runs": """
+        kept.append(ctypes.CFUNCTYPE(None, c_void_p)(lambda _: ran.append(1)))
+        function = ctypes.cast(kept[-1], c_void_p).value
+        assert cuda.cuLaunchHostFunc(*map(c_uint64, (a, function, 0))) == 0
+        time.sleep(0.0005)
+        while len(ran) <= i and {right}: time.sleep(0.0001)
+        """,
+    "another thread has waited, which runs no Python": """
+        thread = c_uint64()
+        wait = ctypes.cast(cuda.cuStreamSynchronize, c_void_p)
+        assert posix.pthread_create(byref(thread), None, wait, c_void_p(a)) == 0
+        time.sleep(0.0005)
+        if {right}: posix.pthread_join(thread, None)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", LUCK)
+def test_an_order_by_luck_is_none_and_one_by_a_wait_is_one(name: str, run: Races) -> None:
+    text = f"""
+        {TWO}
+        posix, kept, ran = ctypes.CDLL(None), [], []
+        for i in range(20):
+            launch("fill", a, x, i, pause=0)
+{textwrap.indent(textwrap.dedent(LUCK[name]).strip(), " " * 12)}
+            launch("copy", b, y, x, pause=0)
+            order(b, a)
+        """
+    lines = 'launch("fill", a, x, i, pause=0)', 'launch("copy", b, y, x, pause=0)'
+    status, found = run(text.format(right=0))
+    assert (status, named(found, "proven")) == (1, {lines}), found
+    status, found = run(text.format(right=1))
+    assert (status, found["pairs"]) == (0, []), found
+
+
+def test_an_event_is_over_when_the_host_has_waited(run: Races) -> None:
+    status, found = run(
+        f"""
+        {TWO}
+        for i in range(20):
+            launch("fill", a, x, i, pause=0)
+            one, other = event(), event()
+            call("cuEventRecord", one, a)
+            call("cuEventRecord", other, a)
+            {{wait}}
+            call("cuEventQuery", c_uint64(one))
+        launch("copy", b, y, x)
+        """.format(wait='call("cuEventSynchronize", other)')
+    )
+    assert (status, found["pairs"], found["functions"]["cuEventQuery"]) == (0, [], 20), found
+
+
 def test_two_readers_are_no_race(run: Races) -> None:
     status, found = run(
         """
