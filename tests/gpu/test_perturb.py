@@ -30,7 +30,7 @@ PROGRAMS_OF = {
         "torch_side_stream",
     ),
     "cupy torch": ("cupy_to_torch", "torch_compiled", "torch_freed", "torch_to_cupy"),
-    "cupy jax": ("jax_jit", "jax_to_cupy"),
+    "cupy jax": ("cupy_to_jax", "jax_jit", "jax_to_cupy"),
     "numba torch": ("numba_to_torch", "torch_to_numba"),
     "torch warp": ("warp_to_torch",),
 }
