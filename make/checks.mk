@@ -10,10 +10,10 @@ MANNERS ?= told handles unsaid
 
 # pytest freezes what is there before each test, so that collections are quick.
 test-serial: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests in one process, with collections of everything
-	$(BIN)/python -m pytest -q --unfrozen --timeout 600
+	$(BIN)/python -m pytest -q --unfrozen --every --timeout 600
 
 test-shuffled: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests in an order drawn from SEED=0
-	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --shuffle $(SEED)
+	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --every --shuffle $(SEED)
 
 test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests with the table of known libraries emptied
 	$(QUICK) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-habits

@@ -122,7 +122,7 @@ def reached(package: Path, folder: Path, output: Path) -> Reached:
         "CAI_BRIDGE_REACHED_OUTPUT": str(raw),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.reached"]
-    command += ["-p", "no:cacheprovider", "--timeout", "0", *test_files()]
+    command += ["-p", "no:cacheprovider", "--every", "--timeout", "0", *test_files()]
     if subprocess.run(command, cwd=ROOT, env={**os.environ, **set_here}, check=False).returncode:
         raise SystemExit("the tests have to pass before anything is changed")
     tests: Reached = json.loads(raw.read_text())
@@ -216,7 +216,7 @@ def _run_tests(folder: Path, names: list[str], shown: Path) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     where = sorted({name.partition("::")[0] for name in names})
-    options = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", str(TEST_S)]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--every", "--timeout", str(TEST_S)]
     # This process has imported Hypothesis, whose plugin pytest would rewrite.
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     code = 3

@@ -3,6 +3,7 @@
 import gc
 import random
 import signal
+import zlib
 from collections import Counter
 
 import capsules
@@ -40,6 +41,9 @@ def pytest_addoption(parser):
     parser.addoption(
         "--no-habits", action="store_true", help="let the bridge know no library (docs/unknown.md)"
     )
+    parser.addoption(
+        "--every", action="store_true", help="run every case of the tests that have the mark `some`"
+    )
 
 
 def pytest_configure(config):
@@ -72,9 +76,23 @@ def argue(config, items):
             item.add_marker(pytest.mark.xfail(reason=needs, strict=False))
 
 
+def leave_some(config, items):
+    """Leave out most cases of a test with the mark `some`, always the same ones."""
+    left, out = [], []
+    for item in items:
+        mark = item.get_closest_marker("some")
+        case = zlib.crc32(item.name.encode())
+        (out if mark is not None and case % mark.args[0] else left).append(item)
+    items[:] = left
+    config.hook.pytest_deselected(items=out)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Files in another order, and the tests in each; those with the mark `last` stay its last."""
+    # Who names a test wants it.
+    if not (config.getoption("--every") or any("::" in argument for argument in config.args)):
+        leave_some(config, items)
     if config.getoption("--no-habits"):
         argue(config, items)
     if (seed := config.getoption("--shuffle")) is None:

@@ -24,6 +24,7 @@ def speaking(*protocols):
     return Producer()
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("door", ["cai", "dlpack"])
 @pytest.mark.parametrize("protocol", SPEAKS)
 def test_a_view_keeps_every_requirement_that_applies(door, protocol):

