@@ -93,6 +93,7 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
         }
         // With the first stream cudarc starts to order slices between streams, and makes the host wait for the device,
         // unless it tracks no events.
+        // SAFETY: this pool made the context, which has no slice yet.
         unsafe { pool.context.disable_event_tracking() };
         let stream = pool.context.new_stream();
         // SAFETY: as above.
