@@ -62,3 +62,13 @@ def is_busy() -> bool:
     driver = load()
     driver.use_primary()
     return driver.result("cuEventQuery", HELD["event"]) == NOT_READY
+
+
+def is_busy_once_handed_on(library: str, busy_ms: float) -> bool:
+    """Serialize as for UCX, which gets the GPU memory itself, and ask the busy stream."""
+    from distributed.protocol import serialize
+
+    header, (frame,) = serialize(written_late(library, 7.0, busy_ms), serializers=("cuda",))
+    assert header["serializer"] == "cuda"
+    assert set(np.asarray(convert(frame, "numpy")).view("float32").tolist()) == {7.0}
+    return is_busy()
