@@ -69,6 +69,7 @@ def is_busy_once_handed_on(library: str, busy_ms: float) -> bool:
     from distributed.protocol import serialize
 
     header, (frame,) = serialize(written_late(library, 7.0, busy_ms), serializers=("cuda",))
+    busy = is_busy()
     assert header["serializer"] == "cuda"
     assert set(np.asarray(convert(frame, "numpy")).view("float32").tolist()) == {7.0}
-    return is_busy()
+    return busy
