@@ -51,7 +51,7 @@ impl Buffer {
         let made = Self::uninitialised(calls, bytes, on)?;
         let copied = before().and_then(|()| {
             within(calls, on.place(), |to| {
-                let route = route(calls, array, (on.place(), to))?;
+                let route = route(calls, array, on.place(), to)?;
                 fill(calls, &plan, array.ptr(), made.ptr, route, on)
             })
         });
@@ -160,7 +160,8 @@ pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
 fn route(
     driver: &dyn Driver,
     array: &Descriptor,
-    (place, to): (Place, Context),
+    place: Place,
+    to: Context,
 ) -> Result<Route<'static>> {
     if array.device() == Device::cuda(place.ordinal) {
         return Ok(Route::Device);

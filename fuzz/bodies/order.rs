@@ -148,7 +148,7 @@ impl Machine {
             self.cuda.fail(call.name(), nth, codes::OUT_OF_MEMORY).unwrap();
         }
         let door = Purpose { door: "fuzz", direction };
-        let made = connect(door, &self.driver, (from, to), |call| call());
+        let made = connect(door, &self.driver, from, to, |call| call());
         self.left(current);
         assert!(self.cuda.reports().is_empty(), "{:?}", self.cuda.reports());
         match &made {

@@ -102,6 +102,6 @@ fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) ->
             }
         }
     };
-    let spans = (&spans.0[..], &spans.1[..]);
-    stream.machine()?.queue(stream.handle(), name, spans, Arc::new(task))
+    let (reads, writes) = &spans;
+    stream.machine()?.queue(stream.handle(), name, reads, writes, Arc::new(task))
 }

@@ -133,7 +133,7 @@ impl Array {
                 let task = Arc::new(move |machine: &dyn crate::driver::simulated::Machine| {
                     let _ = machine.store(ptr, &values);
                 });
-                stream.machine()?.queue(stream.handle(), "from_host", (&[], &[span]), task)?;
+                stream.machine()?.queue(stream.handle(), "from_host", &[], &[span], task)?;
             }
             Backend::Other => {
                 return Err(Error::new(Kind::NoBackend, "a stream of another runtime"));

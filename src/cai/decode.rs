@@ -107,7 +107,7 @@ pub fn decode(
         return Err(Error::new(Kind::CaiVersion, fields.version.to_string()));
     }
     let (dtype, reach) =
-        shared(fields, (dtype, type_name), layout).or_else(|error| match error.kind() {
+        shared(fields, dtype, type_name, layout).or_else(|error| match error.kind() {
             kind if goes_on && is_of_dlpacks(kind) => alone(fields, layout, error),
             _ => Err(error),
         })?;
@@ -125,7 +125,8 @@ pub fn decode(
 #[inline(always)]
 fn shared(
     fields: &Fields<'_>,
-    (said, type_name): (Option<Dtype>, impl FnOnce() -> Option<String>),
+    said: Option<Dtype>,
+    type_name: impl FnOnce() -> Option<String>,
     layout: &mut Layout,
 ) -> Result<(Dtype, Reach)> {
     let dtype = match said {

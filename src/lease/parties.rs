@@ -55,7 +55,7 @@ impl Parties<'_> {
                 for producer in &self.producers {
                     if inside(producer)? {
                         let door = Purpose::give_back("release");
-                        order::connect(door, driver, (*user, *producer), &detach)?;
+                        order::connect(door, driver, *user, *producer, &detach)?;
                     }
                 }
             }
@@ -78,8 +78,8 @@ impl Parties<'_> {
         // stands in for.
         let by_mark =
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
-        for edge in edges().filter(|edge| !by_mark(edge)) {
-            order::connect(door, driver, edge, &detach)?;
+        for (user, producer) in edges().filter(|edge| !by_mark(edge)) {
+            order::connect(door, driver, user, producer, &detach)?;
         }
         if self.known {
             return Ok(Settlement::Done);

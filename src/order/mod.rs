@@ -137,15 +137,20 @@ pub fn part_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Part> {
     within(driver, stream.place(), |_| part_here(driver, stream))
 }
 
-/// Returns an error of `kind` about `got` if one of `streams` is captured, or is beside a capture.
-pub fn check_captures(
-    driver: &dyn Driver,
-    streams: &[Alive<'_>],
-    (kind, got): (Kind, &str),
-) -> Result<()> {
+/// Work that a capture must not record.
+#[derive(Debug, Clone, Copy)]
+pub struct Uncaptured {
+    /// The kind of error that refuses it.
+    pub kind: Kind,
+    /// What the work is, for the message.
+    pub got: &'static str,
+}
+
+/// Returns an error about `work` if one of `streams` is captured, or is beside a capture.
+pub fn check_captures(driver: &dyn Driver, streams: &[Alive<'_>], work: Uncaptured) -> Result<()> {
     for stream in streams {
         if part_of(driver, *stream)? != Part::Outside {
-            return Err(Error::new(kind, got));
+            return Err(Error::new(work.kind, work.got));
         }
     }
     Ok(())
@@ -294,7 +299,8 @@ impl Purpose {
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
-    (from, to): (Alive<'_>, Alive<'_>),
+    from: Alive<'_>,
+    to: Alive<'_>,
     detach: impl FnOnce(Call<'_>),
 ) -> Result<()> {
     if let Some(why) = between(from, to) {
@@ -329,7 +335,7 @@ pub fn connect_all(
     let need = |&(from, to): &_| Need { direction: purpose.direction, from, to };
     let needs: SmallVec<[_; 2]> = edges.iter().map(need).collect();
     check(driver, &needs).map_err(|(_, error)| error)?;
-    edges.iter().try_for_each(|edge| connect(purpose, driver, *edge, &detach))
+    edges.iter().try_for_each(|&(from, to)| connect(purpose, driver, from, to, &detach))
 }
 
 /// Checks whether a capture forbids one of `needs`, if [`order`] made them one after the other. Makes none of them.

@@ -206,7 +206,7 @@ fn follow(
         return Ok(());
     }
     let purpose = Purpose::hand_over(door);
-    order::connect(purpose, &source.driver, (dict_stream, told), |call| detach(py, call))
+    order::connect(purpose, &source.driver, dict_stream, told, |call| detach(py, call))
 }
 
 /// Records that the array is the consumer's, who works at `at`.

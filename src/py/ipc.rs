@@ -60,7 +60,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Runs `call` in the primary context of `place`, without the interpreter's lock.
 fn call<R: Send>(
     py: Python<'_>,
-    (driver, place): (&Handle, Place),
+    driver: &Handle,
+    place: Place,
     call: impl FnOnce(&dyn Driver, Context) -> Result<R> + Send,
 ) -> Result<R> {
     detach(py, || {
@@ -80,7 +81,7 @@ impl IpcDevice {
         py: Python<'_>,
         made: impl FnOnce(&dyn Driver, Context) -> Result<R> + Send,
     ) -> Result<R> {
-        call(py, (&self.driver, self.place), made)
+        call(py, &self.driver, self.place, made)
     }
 }
 
@@ -208,7 +209,7 @@ impl IpcStream {
         py: Python<'_>,
         made: impl FnOnce(&dyn Driver, Alive<'_>) -> Result<R> + Send,
     ) -> Result<R> {
-        call(py, (&self.driver, self.place), |driver, _| made(driver, self.stream.alive(driver)?))
+        call(py, &self.driver, self.place, |driver, _| made(driver, self.stream.alive(driver)?))
     }
 }
 
@@ -258,19 +259,19 @@ impl IpcEvent {
     fn name<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
             let made = |driver: &dyn Driver, _: Context| driver.name_event(self.event);
-            Ok(PyBytes::new(py, &call(py, (&self.driver, self.place), made)?))
+            Ok(PyBytes::new(py, &call(py, &self.driver, self.place, made)?))
         })
     }
 
     /// Makes the host wait for the event's last recording.
     fn wait<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let made = |driver: &dyn Driver, _: Context| driver.wait_until(self.event);
-        act(py, || Ok(call(py, (&self.driver, self.place), made)?))
+        act(py, || Ok(call(py, &self.driver, self.place, made)?))
     }
 
     /// Destroys an opened event. The caller must not use it again.
     fn close<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let made = |driver: &dyn Driver, _: Context| driver.close_event(self.event);
-        act(py, || Ok(call(py, (&self.driver, self.place), made)?))
+        act(py, || Ok(call(py, &self.driver, self.place, made)?))
     }
 }

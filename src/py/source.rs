@@ -84,7 +84,7 @@ pub(crate) fn connect_both(
     to: Alive<'_>,
 ) -> Result<()> {
     match also {
-        None => order::connect(door, driver, (from, to), |call| detach(py, call)),
+        None => order::connect(door, driver, from, to, |call| detach(py, call)),
         Some(also) => {
             order::connect_all(door, driver, &[(also, to), (from, to)], |call| detach(py, call))
         }

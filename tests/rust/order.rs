@@ -130,9 +130,9 @@ fn an_elided_edge_calls_no_driver() {
     race.cuda.clear_calls();
     let handle = Handle::Simulated(Arc::clone(&race.cuda));
     let (from, to) = (at(THERE, race.producer), at(THERE, race.consumer));
-    connect(DOOR, &handle, (from, from), |call| call()).unwrap();
+    connect(DOOR, &handle, from, from, |call| call()).unwrap();
     assert!(race.cuda.calls().is_empty());
-    connect(DOOR, &handle, (from, to), |call| call()).unwrap();
+    connect(DOOR, &handle, from, to, |call| call()).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -184,7 +184,7 @@ fn what_is_handed_to_the_legacy_default_stream_may_be_passed_on_to_blocking_stre
         let driver = Handle::Simulated(Arc::clone(&race.cuda));
         for (link, door) in streams.windows(2).zip(doors) {
             assert_eq!(plan(Ready::On(link[0].stream()), Request::On(link[1].stream())), None);
-            connect(*door, &driver, (link[0], link[1]), |call| call()).unwrap();
+            connect(*door, &driver, link[0], link[1], |call| call()).unwrap();
         }
         Race { consumer, ..race }.reports_of_a_read()
     };

@@ -8,8 +8,8 @@ use cai_bridge::driver::Handle;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{
-    Need, Purpose, check_captures, check_device, connect, connect_all, is_reached, mark, order,
-    wait_on_host,
+    Need, Purpose, Uncaptured, check_captures, check_device, connect, connect_all, is_reached,
+    mark, order, wait_on_host,
 };
 use cai_bridge::stream::{Alive, Elided, Stream, Thread};
 
@@ -97,7 +97,7 @@ fn a_stream_of_another_device_is_refused_and_one_of_another_context_of_the_devic
 /// Orders a stream of device 1 before one of device 0.
 fn across(cuda: &Arc<Simulated>, from: Stream, to: Stream) {
     let (door, driver) = (Purpose::hand_over("test"), Handle::Simulated(Arc::clone(cuda)));
-    connect(door, &driver, (at(THERE, from), alive(to)), |call| call()).unwrap();
+    connect(door, &driver, at(THERE, from), alive(to), |call| call()).unwrap();
 }
 
 /// A write queued on `from` of device 1, ordered before a stream of device 0, and how many reports a
@@ -144,7 +144,7 @@ fn an_event_across_devices_is_of_the_streams_own_context() {
 #[test]
 fn what_has_no_place_in_a_capture_is_refused_while_one_of_its_streams_has_part_in_one() {
     let (cuda, [one, other]) = machine();
-    let why = (Kind::CaptureCopy, "a copy");
+    let why = Uncaptured { kind: Kind::CaptureCopy, got: "a copy" };
     let check = || check_captures(&*cuda, &[one, other].map(alive), why);
     check().unwrap();
     cuda.begin_capture(other, CaptureMode::Relaxed).unwrap();

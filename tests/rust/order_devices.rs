@@ -71,7 +71,7 @@ impl Machine {
 
     fn connect(&self, door: Purpose, from: Alive<'_>, to: Alive<'_>) {
         let driver = Handle::Simulated(Arc::clone(&self.cuda));
-        connect(door, &driver, (from, to), |call| call()).unwrap();
+        connect(door, &driver, from, to, |call| call()).unwrap();
         assert_eq!(self.cuda.device(), Some(2), "the caller's device is current again");
     }
 }
@@ -198,7 +198,7 @@ fn a_capture_beside_a_default_stream_is_looked_for_in_its_own_context() {
             let (from, to) = (m.alive(name(from), from), m.alive(name(to), to));
             let driver = Handle::Simulated(Arc::clone(&m.cuda));
             for door in DOORS {
-                let made = connect(door, &driver, (from, to), |call| call());
+                let made = connect(door, &driver, from, to, |call| call());
                 assert_eq!(made.is_err(), refused, "captured at {captured}");
                 if let Err(error) = made {
                     assert_eq!(error.kind(), Kind::CaptureLegacy);

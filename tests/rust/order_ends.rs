@@ -51,7 +51,7 @@ fn a_record_is_tried_in_the_streams_own_context_for_a_handle_that_is_refused_and
 /// What is told while streams are connected.
 fn told_of(cuda: &Arc<Simulated>, door: Purpose, streams: (Alive<'_>, Alive<'_>)) -> Vec<String> {
     let driver = Handle::Simulated(Arc::clone(cuda));
-    Events::by(|| connect(door, &driver, streams, |call| call())).0
+    Events::by(|| connect(door, &driver, streams.0, streams.1, |call| call())).0
 }
 
 #[test]

@@ -266,7 +266,8 @@ impl Machine for Borrowed {
         &self,
         stream: u64,
         name: &str,
-        (reads, writes): (&[Span], &[Span]),
+        reads: &[Span],
+        writes: &[Span],
         task: Arc<Task>,
     ) -> Result<()> {
         let pairs = reads.iter().chain(writes).map(|span| [span.ptr, span.len]);

@@ -77,7 +77,7 @@ impl State {
         let arena = Arc::clone(self.processes.other(at)?);
         let raw = memory(&arena, at).ok_or(codes::INVALID_VALUE)?;
         let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
-        self.memory.open(raw, (arena, at), pointer).ok_or(codes::INVALID_VALUE)
+        self.memory.open(raw, arena, at, pointer).ok_or(codes::INVALID_VALUE)
     }
 
     /// Marks the free of a block as done.

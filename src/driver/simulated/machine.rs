@@ -24,7 +24,8 @@ pub trait Machine: Driver {
         &self,
         stream: u64,
         name: &str,
-        spans: (&[Span], &[Span]),
+        reads: &[Span],
+        writes: &[Span],
         task: Arc<Task>,
     ) -> Result<()>;
 
@@ -54,7 +55,8 @@ impl Machine for Simulated {
         &self,
         stream: u64,
         name: &str,
-        (reads, writes): (&[Span], &[Span]),
+        reads: &[Span],
+        writes: &[Span],
         task: Arc<Task>,
     ) -> Result<()> {
         let stream = Stream::from_native(stream, Thread::current());

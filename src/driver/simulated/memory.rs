@@ -140,7 +140,7 @@ impl Memory {
     ) -> Option<u64> {
         let bytes = usize::try_from(length).ok()?.checked_next_multiple_of(ALIGNMENT)?;
         let raw = HostMemory::filled(bytes, FRESH)?;
-        Some(self.insert(raw, (length, pool), pointer, label, Export::No))
+        Some(self.insert(raw, length, pool, pointer, label, Export::No))
     }
 
     /// Adds a new block that other processes can open.
@@ -154,14 +154,15 @@ impl Memory {
         let (Export::Legacy(arena, at) | Export::Pool(arena, at, _)) = &export else { return None };
         let raw = memory(arena, *at)?;
         raw.fill(0, usize::try_from(at.length).ok()?, FRESH)?;
-        Some(self.insert(raw, (length, None), pointer, label, export))
+        Some(self.insert(raw, length, None, pointer, label, export))
     }
 
     /// Opens a block of another process. A block that is already open is opened once more, at the same address.
     pub(super) fn open(
         &mut self,
         raw: HostMemory,
-        (arena, at): (Arc<Arena>, At),
+        arena: Arc<Arena>,
+        at: At,
         pointer: Pointer,
     ) -> Option<u64> {
         let address = raw.address();
@@ -175,7 +176,7 @@ impl Memory {
         }
         arena.hold(at.offset, at.length, true);
         let export = Export::Opened(arena, at, 1);
-        Some(self.insert(raw, (at.length, None), pointer, "opened", export))
+        Some(self.insert(raw, at.length, None, pointer, "opened", export))
     }
 
     /// Closes another process's block once. Returns whether that was the last time; `None` if it is no such block.
@@ -217,7 +218,8 @@ impl Memory {
     fn insert(
         &mut self,
         raw: HostMemory,
-        (length, pool): (u64, Option<StreamId>),
+        length: u64,
+        pool: Option<StreamId>,
         pointer: Pointer,
         label: &str,
         export: Export,

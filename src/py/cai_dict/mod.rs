@@ -25,10 +25,21 @@ use crate::stream::{Ready, Stream, Thread};
 /// The CAI entries (typestr and `descr`) of an array whose element type DLPack cannot express. `None` for other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
+/// What a caller knows of a dict.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reading {
+    /// The stream that the producer means when its dict names none.
+    pub(crate) unnamed: Option<Stream>,
+    /// Whether the caller names the stream.
+    pub(crate) declared: bool,
+    /// The caller's element type.
+    pub(crate) said: Option<Dtype>,
+}
+
+/// An object's element type, and the type's name.
+pub(crate) type OwnType = (Option<Dtype>, Option<String>);
+
 /// Reads and checks `dict`, and writes its layout to `layout`.
-///
-/// `unnamed` is the stream that the producer means when its dict names none. `declared` is true if the caller names the
-/// stream. `said` is the caller's element type.
 ///
 /// `own` asks the object for its element type if the typestr does not name one. `own(true)` returns the type's name,
 /// for a typestr without a type letter; `own(false)` returns a type of the same size.
@@ -36,12 +47,12 @@ pub(crate) type Words = Option<Py<PyDict>>;
 /// `words`, if given, receives the entries that only CAI can express. Pass it if the consumer speaks CAI.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
-    (unnamed, declared): (Option<Stream>, bool),
-    (said, own): (Option<Dtype>, impl FnOnce(bool) -> PyResult<(Option<Dtype>, Option<String>)>),
+    reading: Reading,
+    own: impl FnOnce(bool) -> PyResult<OwnType>,
     layout: &mut Layout,
     words: Option<&mut Words>,
 ) -> PyResult<Decoded> {
-    let here = Thread::current();
+    let (here, Reading { unnamed, declared, said }) = (Thread::current(), reading);
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
@@ -63,15 +74,15 @@ pub(crate) fn decode(
     let typestr = answered(dict.py(), typestr.to_str())?
         .ok_or_else(|| Error::new(Kind::Typestr, "a string that is not UTF-8"))?;
     let shape = required(shape, "shape")?;
-    let shape = dims(&shape, "shape", (Kind::ShapeMalformed, Kind::ShapeOverflow), |length| {
+    let shape = dims(&shape, "shape", Kind::ShapeMalformed, Kind::ShapeOverflow, |length| {
         Error::new(Kind::Ndim, length.to_string())
     })?;
     let data = data_entry(&required(data, "data")?)?;
     let ndim = shape.as_slice().len();
     let strides = present(strides)
         .map(|strides| {
-            let kinds = (Kind::StridesMalformed, Kind::ExtentOverflow);
-            dims(&strides, "strides", kinds, |length| count_of_strides(length, ndim))
+            let (malformed, overflow) = (Kind::StridesMalformed, Kind::ExtentOverflow);
+            dims(&strides, "strides", malformed, overflow, |length| count_of_strides(length, ndim))
         })
         .transpose()?;
     let stream = present(stream).map(|stream| stream_of(&stream)).transpose()?;
@@ -204,7 +215,8 @@ fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
 fn dims(
     values: &Bound<'_, PyAny>,
     field: &str,
-    (malformed, overflow): (Kind, Kind),
+    malformed: Kind,
+    overflow: Kind,
     too_many: impl Fn(usize) -> Error,
 ) -> PyResult<Dims> {
     let check = |length| if length > MAX_NDIM { Err(too_many(length)) } else { Ok(()) };

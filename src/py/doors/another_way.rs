@@ -9,14 +9,9 @@ use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::interpreter::{answered, is_interrupt, raised};
 use crate::py::lease::{HeldMemory, look};
 use crate::py::producers::types::{ProducerKind, TypeFacts, speaks};
-use crate::py::producers::{Refused, Wanted, cai, dlpack, types};
+use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, shown};
-
-/// How to import an array: the call, the stream that was asked for and the consumer's, and the protocol that must
-/// express it.
-pub(super) type Asked<'a, 'py> =
-    (&'static str, (&'a Argument<'a, 'py>, &'a Argument<'a, 'py>), Wanted);
 
 /// Imports `x`, which was `refused`, by another protocol. `again` repeats the first one, if the type has changed its
 /// protocols since.
@@ -25,7 +20,7 @@ pub(super) type Asked<'a, 'py> =
 pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    asked: Asked<'_, '_>,
+    asked: ImportFor<'_, '_>,
     refused: Refused,
     again: impl FnOnce(&TypeFacts) -> Result<Box<HeldMemory>, Refused>,
 ) -> PyResult<Box<HeldMemory>> {
@@ -55,10 +50,10 @@ pub(super) fn take_in(
 fn by_another_protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    asked: Asked<'_, '_>,
+    asked: ImportFor<'_, '_>,
     refused: Refused,
 ) -> PyResult<Box<HeldMemory>> {
-    let (py, (door, arguments, wanted)) = (x.py(), asked);
+    let py = x.py();
     let because = |error: PyErr, cause: &PyErr| {
         // A producer may keep one exception and raise it every time.
         if !error.value(py).is(cause.value(py)) {
@@ -68,7 +63,7 @@ fn by_another_protocol(
     };
     let mut first = PyErr::from(refused);
     if facts.table.is_some() && facts.has_dlpack {
-        match dlpack::protocol(door, x, (facts, facts), arguments, wanted) {
+        match dlpack::protocol(x, facts, facts, asked) {
             Ok(source) => return Ok(source),
             Err(refused) if refused.is_of_protocol(py) => first = because(refused.into(), &first),
             Err(refused) => return Err(because(refused.into(), &first)),
@@ -79,7 +74,7 @@ fn by_another_protocol(
         return Err(first);
     }
     tracing::debug!(
-        name: "route", target: "cai_bridge", library = door,
+        name: "route", target: "cai_bridge", library = asked.door,
         "the bridge uses the array's dict: its DLPack raised an exception"
     );
     from_dict(x, facts, asked).map_err(|error| because(error, &first))
@@ -116,8 +111,9 @@ pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 pub(super) fn from_dict(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    (door, (argument, consumer), wanted): Asked<'_, '_>,
+    asked: ImportFor<'_, '_>,
 ) -> PyResult<Box<HeldMemory>> {
+    let ImportFor { door, argument, consumer, wanted } = asked;
     let options = cai::ImportOptions {
         door,
         stream: &Argument::UNSPECIFIED,

@@ -189,7 +189,7 @@ fn uploaded<'py>(
     let ptr = buffer.as_ref().map_or(0, Buffer::ptr);
     let buffer = buffer.unwrap_or(Buffer::NONE);
     let mut copied = copy_held(py, driver, buffer, at, kept, on, None)?;
-    span.copied(array, ptr, (on.stream(), at.ordinal), false);
+    span.copied(array, ptr, on, false);
     if let Some(held) = copied.memory_mut() {
         copy_is_for(py, held, argument, at)?;
     }

@@ -15,8 +15,8 @@ use crate::py::interpreter::answered;
 use crate::py::lease::{HeldMemory, MemoryGuard};
 use crate::py::libraries;
 use crate::py::observe::{CallSpan, EndedBy, PassedArray};
-use crate::py::producers::Wanted;
 use crate::py::producers::types::{facts, speaks};
+use crate::py::producers::{ImportFor, Wanted};
 use crate::py::streams::Argument;
 use crate::py::views::DLPackView;
 
@@ -122,17 +122,22 @@ impl LibraryTraits {
         Ok(!has_more || !speaks(x, intern!(py, "__cuda_array_interface__"))?)
     }
 
-    /// Imports an array without a consumer yet, ready on its producer's stream. `said` is the stream that the caller
-    /// named as the consumer's.
+    /// Imports an array without a consumer yet, ready on its producer's stream. `consumer` is the stream that the
+    /// caller named.
     pub(super) fn take(
         &self,
         x: &Bound<'_, PyAny>,
         readonly: Option<bool>,
-        said: &Argument<'_, '_>,
+        consumer: &Argument<'_, '_>,
     ) -> PyResult<Box<HeldMemory>> {
-        let arguments = (&Argument::UNSPECIFIED, said);
-        let mut source = take_in(DOOR, x, &*facts(x)?, arguments, self.wanted)
-            .map_err(|error| self.explain_host(x, error))?;
+        let asked = ImportFor {
+            door: DOOR,
+            argument: &Argument::UNSPECIFIED,
+            consumer,
+            wanted: self.wanted,
+        };
+        let mut source =
+            take_in(x, &*facts(x)?, asked).map_err(|error| self.explain_host(x, error))?;
         self.wanted.check(x.py(), &source)?;
         self.limits.admit(&mut source.array, readonly)?;
         Ok(source)

@@ -13,7 +13,7 @@ use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::lease::{HeldMemory, look};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{ProducerKind, TypeFacts, facts, speaks, stands_for};
-use crate::py::producers::{Refused, Wanted, dlpack, types};
+use crate::py::producers::{ImportFor, Refused, Wanted, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
@@ -125,7 +125,7 @@ fn source_for(
     wanted: Wanted,
 ) -> PyResult<Box<HeldMemory>> {
     let facts = facts(x)?;
-    let mut source = take_in(door, x, &facts, (argument, argument), wanted)?;
+    let mut source = take_in(x, &facts, ImportFor { door, argument, consumer: argument, wanted })?;
     wanted.check(x.py(), &source)?;
     dlpack::consume(x.py(), &mut source)?;
     Ok(source)
@@ -135,33 +135,27 @@ fn source_for(
 /// also one that the type gained since.
 #[inline(always)]
 pub(super) fn take_in(
-    door: &'static str,
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    arguments: (&Argument<'_, '_>, &Argument<'_, '_>),
-    wanted: Wanted,
+    asked: ImportFor<'_, '_>,
 ) -> PyResult<Box<HeldMemory>> {
-    let take_in = |facts: &TypeFacts| take_in_by(door, x, facts, arguments, wanted);
-    take_in(facts).or_else(|refused| {
-        another_way::take_in(x, facts, (door, arguments, wanted), refused, take_in)
-    })
+    let take_in = |facts: &TypeFacts| take_in_by(x, facts, asked);
+    take_in(facts).or_else(|refused| another_way::take_in(x, facts, asked, refused, take_in))
 }
 
 #[inline(always)]
 fn take_in_by(
-    door: &'static str,
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
-    wanted: Wanted,
+    asked: ImportFor<'_, '_>,
 ) -> Result<Box<HeldMemory>, Refused> {
+    let ImportFor { door, argument, .. } = asked;
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         if facts.has_still(table, x)? {
             return dlpack::exchange(door, x, facts, table, argument);
         }
         return Err(Error::new(Kind::ExchangeTable, "a type that has another one by now").into());
     }
-    let asked = (door, (argument, said), wanted);
     match facts.producer {
         ProducerKind::CaiView | ProducerKind::DLPackView => {
             let view = x.cast::<View>().map_err(PyErr::from)?;
@@ -171,15 +165,13 @@ fn take_in_by(
         ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
             Ok(from_dict(x, facts, asked)?)
         }
-        ProducerKind::Foreign if facts.has_dlpack => {
-            dlpack::protocol(door, x, (facts, facts), (argument, said), wanted)
-        }
+        ProducerKind::Foreign if facts.has_dlpack => dlpack::protocol(x, facts, facts, asked),
         ProducerKind::Foreign if !facts.has_cai && has_dlpack(x)? => match stands_for(x)? {
             Some(array) => {
                 let known = types::facts(&array)?;
-                dlpack::protocol(door, x, (facts, &known), (argument, said), wanted)
+                dlpack::protocol(x, facts, &known, asked)
             }
-            None => dlpack::protocol(door, x, (facts, facts), (argument, said), wanted),
+            None => dlpack::protocol(x, facts, facts, asked),
         },
         ProducerKind::Foreign if facts.has_cai || has_cai(x)? => Ok(from_dict(x, facts, asked)?),
         ProducerKind::Class => Err(types::a_class(x).into()),

@@ -23,7 +23,7 @@ use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
-use crate::py::observe::{By, EndedBy};
+use crate::py::observe::{By, EndTag, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
@@ -50,7 +50,7 @@ pub(crate) struct HeldMemory {
     /// The conversion that the array belongs to, if a call watches its users.
     pub(super) conversion: Option<Box<Member>>,
     /// How the end comes by default, and the array's address.
-    pub(crate) tag: (EndedBy, u64),
+    pub(crate) tag: EndTag,
     pub(super) generation: u32,
     /// Its entry among known memory, once the memory is handed out.
     pub(super) known: Option<Known>,
@@ -148,7 +148,7 @@ impl HeldMemory {
         let mut copy = Self::new(owner, driver.clone(), By::View);
         copy.set_place(place);
         copy.producer_side.stream = Some(producer);
-        copy.tag = (EndedBy::Copy, ptr);
+        copy.tag = EndTag { by: EndedBy::Copy, ptr };
         copy
     }
 
@@ -169,7 +169,7 @@ impl HeldMemory {
                 producer_side: ProducerSide::at(nowhere),
                 consumer_side: ConsumerSide::nobody(nowhere),
                 conversion: None,
-                tag: (EndedBy::Call, 0),
+                tag: EndTag { by: EndedBy::Call, ptr: 0 },
                 generation: generation::now(),
                 known: None,
             },
@@ -179,7 +179,7 @@ impl HeldMemory {
     /// Takes the descriptor for its next owner. The end will come by `end`, unless another way comes first.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: EndedBy) -> Descriptor {
-        self.tag = (end, self.array.ptr());
+        self.tag = EndTag { by: end, ptr: self.array.ptr() };
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
@@ -233,7 +233,7 @@ impl HeldMemory {
             producer_side: self.producer_side.clone_ref(py),
             consumer_side: ConsumerSide { consumer, ..ConsumerSide::nobody(self.consumer_side.at) },
             conversion: None,
-            tag: (EndedBy::Call, self.tag.1),
+            tag: EndTag { by: EndedBy::Call, ..self.tag },
             generation: generation::now(),
             known: None,
         };
@@ -435,7 +435,7 @@ impl HeldMemory {
 
     /// Notes that the garbage collector ends this holder.
     pub(crate) const fn collected(&mut self) {
-        self.tag.0 = EndedBy::Collected;
+        self.tag.by = EndedBy::Collected;
     }
 
     /// Shows the garbage collector the held references.

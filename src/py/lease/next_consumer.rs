@@ -83,7 +83,7 @@ impl HeldMemory {
         } else if let Some(kept) = self.producer_side.keeper_of(on.stream()) {
             KnownStream::Kept(kept.clone_ref(py))
         } else {
-            let vouched = StreamRef::vouched(py, &self.driver, (on.stream(), on.place()))?;
+            let vouched = StreamRef::vouched(py, &self.driver, on.stream(), on.place())?;
             let name = StreamName::of(&self.driver, on)?;
             vouched.map_or(KnownStream::Lost(name), KnownStream::Kept)
         };

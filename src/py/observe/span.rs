@@ -12,7 +12,7 @@ use tracing::level_filters::LevelFilter;
 use super::trace::clock;
 use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
-use crate::stream::{Stream, Thread};
+use crate::stream::{Alive, Stream, Thread};
 
 /// The start time of a call, if a trace is open. Its methods emit the call's events.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +81,13 @@ pub(crate) enum EndedBy {
     Release,
     /// A `with` block ended.
     With,
+}
+
+/// How an end comes by default, and the address of its array.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndTag {
+    pub(crate) by: EndedBy,
+    pub(crate) ptr: u64,
 }
 
 impl EndedBy {
@@ -200,16 +207,17 @@ impl CallSpan {
         );
     }
 
-    /// Reports that a holder of the array at `ptr` ended.
+    /// Reports that a holder ended.
     #[inline]
-    pub(crate) fn released(self, (end, ptr): (EndedBy, u64), outcome: Outcome) {
+    pub(crate) fn released(self, tag: EndTag, outcome: Outcome) {
         if self.0.is_some() {
-            self.tell_release((end, ptr), outcome);
+            self.tell_release(tag, outcome);
         }
     }
 
     #[cold]
-    fn tell_release(self, (end, ptr): (EndedBy, u64), outcome: Outcome) {
+    fn tell_release(self, tag: EndTag, outcome: Outcome) {
+        let EndTag { by: end, ptr } = tag;
         let what = if end == EndedBy::Copy { "copy" } else { "array" };
         tracing::trace!(
             name: "release", target: "cai_bridge", by = end.as_str(), outcome = outcome.as_str(),
@@ -233,16 +241,16 @@ impl CallSpan {
         }
     }
 
-    /// Reports a copy of `array` to the address `to`, on the stream and device `on`. `to_host` says that the host
+    /// Reports a copy of `array` to the address `to`, on the stream `on`. `to_host` says that the host
     /// waited for the copy. Address 0 means an empty array, which needs no copy.
     #[inline]
-    pub(crate) fn copied(self, array: &Descriptor, to: u64, on: (Stream, i32), to_host: bool) {
+    pub(crate) fn copied(self, array: &Descriptor, to: u64, on: Alive<'_>, to_host: bool) {
         if self.0.is_some() && to != 0 {
             tracing::trace!(
-                name: "copy", target: "cai_bridge", device = on.1,
+                name: "copy", target: "cai_bridge", device = on.place().ordinal,
                 ptr = array.ptr(), copy = to, nbytes = array.nbytes(),
                 host = if to_host { "the host waited for it" } else { "the host did not wait" },
-                trace.stream = on.0.handle(), trace.began = self.at(), trace.ended = now(), "a copy is made"
+                trace.stream = on.stream().handle(), trace.began = self.at(), trace.ended = now(), "a copy is made"
             );
         }
     }

@@ -13,7 +13,7 @@ use crate::cai::{Claim, Decoded, VERSION};
 use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Dims, Layout, Reach};
-use crate::py::cai_dict;
+use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
 use crate::py::library::{Current, Library, Names, Parts};
@@ -63,7 +63,7 @@ fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> 
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
     let by_dict =
-        cai_dict::decode(&dict, (None, false), (None, |_| Ok((None, None))), &mut said, None)?;
+        cai_dict::decode(&dict, Reading::default(), |_| Ok((None, None)), &mut said, None)?;
     let Some((ptr, dtype, reach)) = read(parts, x, &mut layout)? else { return Ok(false) };
     let broadcast = habits.has(Habit::LeavesOutStrides) && layout.strides().contains(&0);
     let same_layout =

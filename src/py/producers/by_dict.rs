@@ -18,10 +18,10 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind};
 use crate::layout::Layout;
-use crate::py::cai_dict;
+use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::Habit;
 use crate::py::lease::HeldMemory;
-use crate::py::streams::{KnownStream, StreamRef, Unnamed, current, dict_of, pending};
+use crate::py::streams::{Exported, KnownStream, StreamRef, Unnamed, current, dict_of, pending};
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
@@ -34,12 +34,21 @@ pub(super) struct ByDict {
     pub(super) readonly: bool,
 }
 
+/// The memory that a dict is about: its address, and where it is.
+#[derive(Clone, Copy)]
+pub(super) struct OfMemory<'a> {
+    pub(super) driver: &'a Handle,
+    pub(super) place: Place,
+    pub(super) ptr: u64,
+}
+
 impl ByDict {
     /// Reads the dict of `x` for `array`, which came by DLPack. `known` are the facts of the array that `x`
     /// stands for.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
-        (facts, known): (&TypeFacts, &TypeFacts),
+        facts: &TypeFacts,
+        known: &TypeFacts,
         array: &Descriptor,
     ) -> PyResult<Self> {
         // Known libraries are skipped: reading JAX's dict would make the host wait.
@@ -73,8 +82,8 @@ impl ByDict {
         // type.
         let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
         let said = if by_typestr { None } else { Some(dtype) };
-        let (mut layout, said) = (Layout::EMPTY.clone(), (said, |_| Ok((None, None))));
-        let decoded = cai_dict::decode(dict, (None, false), said, &mut layout, None)?;
+        let (mut layout, reading) = (Layout::EMPTY.clone(), Reading { said, ..Reading::default() });
+        let decoded = cai_dict::decode(dict, reading, |_| Ok((None, None)), &mut layout, None)?;
         if decoded.dtype != dtype {
             let (typestr, name) = (decoded.dtype.typestr(), dtype.name());
             let got = format!("{typestr} for memory that is {name} by DLPack");
@@ -120,9 +129,10 @@ impl ByDict {
         &self,
         x: &Bound<'_, PyAny>,
         known: &TypeFacts,
-        (driver, place, ptr): (&Handle, Place, u64),
+        of: OfMemory<'_>,
     ) -> PyResult<Option<Unnamed>> {
-        let named = || Unnamed::new(driver, place, (x, ptr), known.says_what_is_pending());
+        let OfMemory { driver, place, ptr } = of;
+        let named = || Unnamed::new(driver, place, x, ptr, known.says_what_is_pending());
         self.is_idle.then(named).transpose()
     }
 
@@ -131,13 +141,15 @@ impl ByDict {
         &self,
         x: &Bound<'_, PyAny>,
         known: &TypeFacts,
-        (driver, place, ptr): (&Handle, Place, u64),
+        of: OfMemory<'_>,
     ) -> PyResult<Option<StreamRef>> {
+        let OfMemory { driver, place, ptr } = of;
         let Some(named) = self.stream else { return Ok(None) };
         let alive = current::named(x.py(), named.handle(), place);
-        let besides = StreamRef::vouched(x.py(), driver, (named, place))?;
-        let named = (true, besides, known.says_what_is_pending());
-        StreamRef::exported(driver, alive, (x, ptr), named).map(Some)
+        let besides = StreamRef::vouched(x.py(), driver, named, place)?;
+        let none_is_nothing = known.says_what_is_pending();
+        let by = Exported { exporter: x, ptr, moves: true, besides, none_is_nothing };
+        StreamRef::exported(driver, alive, by).map(Some)
     }
 }
 
@@ -151,11 +163,11 @@ pub(super) fn also_by_dict<'py>(
     work: Alive<'_>,
 ) -> PyResult<Option<Alive<'py>>> {
     let (ptr, place) = (source.array.ptr(), source.producer_side.place);
-    let dict = ByDict::of(x, (facts, facts), &source.array)?;
+    let dict = ByDict::of(x, facts, facts, &source.array)?;
     if dict.readonly {
         source.array.set_readonly(Some(true));
     }
-    if let Some(kept) = dict.kept(x, facts, (&source.driver, place, ptr))?
+    if let Some(kept) = dict.kept(x, facts, OfMemory { driver: &source.driver, place, ptr })?
         && !kept.is(work)
     {
         source.producer_side.put_upstream(KnownStream::Kept(kept));

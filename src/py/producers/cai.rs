@@ -20,7 +20,7 @@ use crate::driver;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::layout::Layout;
-use crate::py::cai_dict;
+use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::HeldMemory;
@@ -83,8 +83,7 @@ pub(crate) fn import<'py>(
     } else {
         let dict = missing_strides::added(interface(x, facts)?, owner, of_owner)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
-        let of_owner = (owner, of_owner);
-        by_dict(&dict, of_owner, options, said_dtype, layout, &mut words)?
+        by_dict(&dict, owner, of_owner, options, said_dtype, layout, &mut words)?
     };
     let Decoded { version, ptr, readonly, mut dtype, reach, claim } = decoded;
     if let Some(said) = said_dtype.filter(|said| said.itemsize() == dtype.itemsize()) {
@@ -100,7 +99,7 @@ pub(crate) fn import<'py>(
         let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
         let named = named.filter(|_| exports && !of_owner.has(Habit::StoresDict));
         let said = || said_device(owner, &source.driver, named);
-        without_items(&source.driver, ptr, (wanted, [options.stream, options.consumer]), said)?
+        without_items(&source.driver, ptr, wanted, [options.stream, options.consumer], said)?
     } else {
         locate(&source.driver, ptr, layout, wanted)?
     };
@@ -144,7 +143,7 @@ pub(crate) fn import<'py>(
     let ((ready, producer, kept), before) = if source.array.ptr() == 0 {
         ((Ready::Nothing, None, None), None)
     } else {
-        readiness(x, facts, options, &work, (claim, is_unnamed), (there, ordered))?
+        readiness(x, facts, options, &work, Said { claim, is_unnamed, there, ordered })?
     };
     let unnamed = match (options.stream.request(), claim) {
         (Request::Unspecified, Claim::Stated(Ready::Nothing | Ready::Unsaid)) => work.unnamed()?,
@@ -153,7 +152,7 @@ pub(crate) fn import<'py>(
     let elided = options.stream.request() == Request::Unspecified && !ordered;
     source.ready = if elided { Ready::Nothing } else { ready };
     let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
-    keep_streams(&mut source, owner, facts, (producer, kept), |view| {
+    keep_streams(&mut source, owner, facts, producer, kept, |view| {
         is_said || named != view.told().stream()
     });
     source.keep_unnamed(unnamed);
@@ -163,18 +162,31 @@ pub(crate) fn import<'py>(
     Ok(source)
 }
 
-/// Where the array is ready, given the dict's `claim`. If the caller declares another stream, at `there`,
-/// that stream waits for the dict's. The second value keeps the dict's stream.
+/// What is known of an array's pending work.
+#[derive(Clone, Copy)]
+struct Said {
+    /// The dict's statement.
+    claim: Claim,
+    /// Whether the array's attributes were read, and name no stream.
+    is_unnamed: bool,
+    /// The place of the stream that the caller declares.
+    there: Place,
+    /// Whether streams wait.
+    ordered: bool,
+}
+
+/// Where the array is ready, given the dict's claim. If the caller declares another stream, that stream waits for the
+/// dict's. The second value keeps the dict's stream.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
     options: &ImportOptions<'_, '_>,
     work: &DictStream<'_, '_>,
-    (claim, is_unnamed): (Claim, bool),
-    (there, ordered): (Place, bool),
+    said: Said,
 ) -> PyResult<(Readiness, Option<StreamRef>)> {
-    let (py, door, streams) = (x.py(), options.door, (work.driver, work.place));
+    let (py, door) = (x.py(), options.door);
+    let Said { claim, is_unnamed, there, ordered } = said;
     let ready = match (options.stream.request(), claim) {
         (Request::On(_), claim) => {
             let mut before = None;
@@ -183,13 +195,13 @@ fn readiness(
                 && ordering_wanted()
                 && !is_unnamed
             {
-                before = work.order_named(py, door, (named, declared))?;
+                before = work.order_named(py, door, named, declared)?;
             }
-            let place = (work.driver, there, work.place);
-            return Ok((declared(py, door, options.stream, place)?, before));
+            let ready = declared(py, door, options.stream, work.driver, there, work.place)?;
+            return Ok((ready, before));
         }
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
-            work.stored(py, stream, (request, ordered))?
+            work.stored(py, stream, request, ordered)?
         }
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
@@ -199,7 +211,7 @@ fn readiness(
             return Ok((work.exported(py, door, stream)?, before));
         }
         (Request::Unspecified, Claim::Silent) => {
-            silence::settle(x, facts, work.owner, streams, (door, ordered))?
+            silence::settle(x, facts, work.owner, work.driver, work.place, door, ordered)?
         }
         (Request::Unspecified, Claim::Stated(ready)) => (ready, None, None),
         (Request::NoOrder, _) => (Ready::Nothing, None, None),
@@ -211,7 +223,8 @@ fn readiness(
 #[inline]
 fn by_dict(
     dict: &Bound<'_, PyDict>,
-    (owner, of_owner): (&Bound<'_, PyAny>, &TypeFacts),
+    owner: &Bound<'_, PyAny>,
+    of_owner: &TypeFacts,
     options: &ImportOptions<'_, '_>,
     said: Option<Dtype>,
     layout: &mut Layout,
@@ -230,9 +243,9 @@ fn by_dict(
             None => Ok((None, None)),
         },
     };
-    let streams = (unnamed, request != Request::Unspecified);
+    let reading = Reading { unnamed, declared: request != Request::Unspecified, said };
     let words = (options.wanted != Wanted::DLPack).then_some(words);
-    cai_dict::decode(dict, streams, (said, own), layout, words)
+    cai_dict::decode(dict, reading, own, layout, words)
 }
 
 /// The default stream of the library of `x`, which the library's dicts leave unnamed (Numba).
@@ -271,7 +284,8 @@ fn keep_streams(
     source: &mut HeldMemory,
     owner: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    (producer, kept): (Option<StreamRef>, Option<StreamRef>),
+    producer: Option<StreamRef>,
+    kept: Option<StreamRef>,
     is_another: impl Fn(&View) -> bool,
 ) {
     let Some(view) = owning_view(owner, facts) else {

@@ -42,7 +42,8 @@ pub(super) fn locate(
 pub(super) fn without_items(
     driver: &Handle,
     ptr: u64,
-    (wanted, named): (Option<Device>, [&Argument<'_, '_>; 2]),
+    wanted: Option<Device>,
+    named: [&Argument<'_, '_>; 2],
     said: impl FnOnce() -> PyResult<Option<Device>>,
 ) -> PyResult<(Device, Place)> {
     let at = |device: Device| Ok((device, Place::gpu(device.id)));

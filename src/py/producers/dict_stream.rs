@@ -10,7 +10,9 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::streams::{StreamRef, Unnamed, WaitReason, current, ready_by, wait_for_all};
+use crate::py::streams::{
+    Exported, StreamRef, Unnamed, WaitReason, current, ready_by, wait_for_all,
+};
 use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -52,7 +54,7 @@ impl DictStream<'_, '_> {
         match self.kept(py, stream)? {
             Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
             None if self.exports => Ok((Ready::On(stream), None, None)),
-            None => of_producer(py, door, self.driver, (alive, self.place), true),
+            None => of_producer(py, door, self.driver, alive, self.place, true),
         }
     }
 
@@ -78,9 +80,10 @@ impl DictStream<'_, '_> {
         &self,
         py: Python<'_>,
         stream: Stream,
-        (request, ordered): (Request, bool),
+        request: Request,
+        ordered: bool,
     ) -> PyResult<Readiness> {
-        let pooled = StreamRef::pooled(py, self.driver, (stream, self.place))?;
+        let pooled = StreamRef::pooled(py, self.driver, stream, self.place)?;
         if request == Request::NoOrder {
             return Ok((Ready::Nothing, pooled, None));
         }
@@ -99,13 +102,14 @@ impl DictStream<'_, '_> {
         &self,
         py: Python<'_>,
         door: &'static str,
-        (named, declared): (Stream, Alive<'_>),
+        named: Stream,
+        declared: Alive<'_>,
     ) -> PyResult<Option<StreamRef>> {
         if current::named(py, named.handle(), self.place).is(declared) {
             return Ok(None);
         }
         let kept = if self.is_stored(named) {
-            let (_, pooled, _) = self.stored(py, named, (Request::Unspecified, true))?;
+            let (_, pooled, _) = self.stored(py, named, Request::Unspecified, true)?;
             // Without a pooled stream the host has waited.
             if pooled.is_none() {
                 return Ok(None);
@@ -114,7 +118,7 @@ impl DictStream<'_, '_> {
         } else {
             self.kept(py, named)?
         };
-        self.order(py, door, (named, declared))?;
+        self.order(py, door, named, declared)?;
         Ok(kept)
     }
 
@@ -134,9 +138,9 @@ impl DictStream<'_, '_> {
             Some(Ready::On(stream)) if stream != named => stream,
             _ => return Ok(None),
         };
-        let vouched = StreamRef::vouched(py, self.driver, (owners, self.place))?;
+        let vouched = StreamRef::vouched(py, self.driver, owners, self.place)?;
         let kept = self.exporter(current::named(py, owners.handle(), self.place), vouched)?;
-        self.order(py, door, (owners, current::named(py, named.handle(), self.place)))?;
+        self.order(py, door, owners, current::named(py, named.handle(), self.place))?;
         Ok(Some(kept))
     }
 
@@ -145,17 +149,26 @@ impl DictStream<'_, '_> {
         &self,
         py: Python<'_>,
         door: &'static str,
-        (earlier, later): (Stream, Alive<'_>),
+        earlier: Stream,
+        later: Alive<'_>,
     ) -> PyResult<()> {
-        let edge = (current::named(py, earlier.handle(), self.place), later);
-        order::connect(Purpose::hand_over(door), self.driver, edge, |call| detach(py, call))?;
+        let earlier = current::named(py, earlier.handle(), self.place);
+        order::connect(Purpose::hand_over(door), self.driver, earlier, later, |call| {
+            detach(py, call);
+        })?;
         Ok(())
     }
 
     /// The owner, as the keeper of the stream that its dict names. `vouched` keeps the stream as well.
     fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
-        let says = (self.moves(), vouched, self.of_owner.says_what_is_pending());
-        StreamRef::exported(self.driver, named, (self.owner, self.ptr), says)
+        let by = Exported {
+            exporter: self.owner,
+            ptr: self.ptr,
+            moves: self.moves(),
+            besides: vouched,
+            none_is_nothing: self.of_owner.says_what_is_pending(),
+        };
+        StreamRef::exported(self.driver, named, by)
     }
 
     /// The exporter of a dict that names no stream now and may name one later.
@@ -164,7 +177,7 @@ impl DictStream<'_, '_> {
             return Ok(None);
         }
         let is_idle = self.of_owner.says_what_is_pending();
-        Unnamed::new(self.driver, self.place, (self.owner, self.ptr), is_idle).map(Some)
+        Unnamed::new(self.driver, self.place, self.owner, self.ptr, is_idle).map(Some)
     }
 
     /// Whether a separate dict, which says `ready`, matches the owner's own dict.
@@ -181,7 +194,7 @@ impl DictStream<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        let vouched = StreamRef::vouched(py, self.driver, (stream, self.place))?;
+        let vouched = StreamRef::vouched(py, self.driver, stream, self.place)?;
         let (of_now, moves) = (self.is_of_now(), self.moves());
         if vouched.is_some() && !moves {
             return Ok(vouched);

@@ -10,12 +10,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::by_dict::{ByDict, also_by_dict};
+use super::by_dict::{ByDict, OfMemory, also_by_dict};
 use super::device::{check_exists, check_memory};
 use super::dunder::{ask, ask_quickly, call, dlpack_device};
 use super::readiness::{of_producer, work_stream};
 use super::types::{self, ProducerKind, TypeFacts};
-use super::{Refused, Wanted, guards, host_wait};
+use super::{ImportFor, Refused, guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::dlpack::capsule::{self, Form, Held};
@@ -64,7 +64,7 @@ pub(crate) fn exchange(
         (Ready::On(work.stream()), Some(producer), None)
     } else {
         let passed_on = argument.request() == Request::Unspecified;
-        of_producer(py, door, &source.driver, (work, place), passed_on)?
+        of_producer(py, door, &source.driver, work, place, passed_on)?
     };
     source.produced(told, producer, kept);
     let dict_stream = if facts.has(Habit::KeepsToDlpack) {
@@ -81,15 +81,14 @@ pub(crate) fn exchange(
     Ok(source)
 }
 
-/// Imports by `__dlpack__`. `known` are the facts of the array that `x` stands for. `consumer` is the stream
-/// that the caller named as the consumer's; `argument` is the stream that is requested.
+/// Imports by `__dlpack__`. `known` are the facts of the array that `x` stands for.
 pub(crate) fn protocol(
-    door: &'static str,
     x: &Bound<'_, PyAny>,
-    (facts, known): (&TypeFacts, &TypeFacts),
-    (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
-    wanted: Wanted,
+    facts: &TypeFacts,
+    known: &TypeFacts,
+    asked: ImportFor<'_, '_>,
 ) -> Result<Box<HeldMemory>, Refused> {
+    let ImportFor { door, argument, consumer, wanted } = asked;
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
@@ -123,7 +122,7 @@ pub(crate) fn protocol(
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
     }
-    let dict = ByDict::of(x, (facts, known), &array)?;
+    let dict = ByDict::of(x, facts, known, &array)?;
     let readonly = dict.readonly || known.has(Habit::Immutable);
     let array = array.with_readonly(readonly.then_some(true));
     if !known.has(Habit::KeepsToDlpack) {
@@ -134,16 +133,16 @@ pub(crate) fn protocol(
     let silent = known.has(Habit::OrdersNothing) && consumer.request() != Request::NoOrder;
     if silent && array.ptr() != 0 {
         let has_dict = types::speaks(x, intern!(py, "__cuda_array_interface__"))?;
-        host_wait::wait(x, has_dict, (&driver, place))?;
+        host_wait::wait(x, has_dict, &driver, place)?;
     }
     let work = own.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;
-    let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);
+    let of_work = |work| of_producer(py, door, &driver, work, place, passed_on);
     let of_work = work.map(of_work).transpose()?;
     let dict_stream = dict.pending(py, known, place).filter(|_| !silent);
     let names_legacy = dict_stream.is_some_and(|named| named.stream() == Stream::Legacy);
     if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
-        presume(py, door, known, (&driver, place), argument)?;
+        presume(py, door, known, &driver, place, argument)?;
     }
     // The array is ready on the requested stream. `argument` keeps that stream.
     let ready = work.or_else(|| match ready {
@@ -153,9 +152,9 @@ pub(crate) fn protocol(
     let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
     let (told, producer, kept) = of_work.unwrap_or_else(asked);
     // The dict's stream is the producer's, now and at the end.
-    let by_dict = (&driver, place, array.ptr());
+    let of = OfMemory { driver: &driver, place, ptr: array.ptr() };
     let (producer, unnamed) = match producer {
-        None => (dict.kept(x, known, by_dict)?, dict.unnamed(x, known, by_dict)?),
+        None => (dict.kept(x, known, of)?, dict.unnamed(x, known, of)?),
         producer => (producer, None),
     };
     let mut source = HeldMemory::array(x.clone().unbind(), None, driver, By::Dlpack);
@@ -182,7 +181,8 @@ fn presume(
     py: Python<'_>,
     door: &'static str,
     known: &TypeFacts,
-    (driver, place): (&Handle, Place),
+    driver: &Handle,
+    place: Place,
     argument: &Argument<'_, '_>,
 ) -> PyResult<()> {
     let Some(to) = argument.alive(place) else { return Ok(()) };
@@ -190,7 +190,7 @@ fn presume(
         return Ok(());
     }
     let door = Purpose::hand_over_of(door, Ready::Unsaid);
-    order::connect(door, driver, (Alive::legacy(place), to), |call| detach(py, call))?;
+    order::connect(door, driver, Alive::legacy(place), to, |call| detach(py, call))?;
     Ok(())
 }
 

@@ -23,8 +23,8 @@ pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype
         Some(Lazy::Bits(bits)) => bits,
         None => return Ok(()),
         Some(Lazy::Others { requires_grad, stop_gradient }) => {
-            let questions = (requires_grad.as_ref(), stop_gradient.as_ref());
-            return followed(x, facts, questions, dtype);
+            let (grad, stop) = (requires_grad.as_ref(), stop_gradient.as_ref());
+            return followed(x, facts, grad, stop, dtype);
         }
     };
     let found = match found(x, bits, dtype) {
@@ -55,7 +55,8 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
 fn followed(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    (requires_grad, stop_gradient): (Option<&Question>, Option<&Question>),
+    requires_grad: Option<&Question>,
+    stop_gradient: Option<&Question>,
     dtype: Option<Dtype>,
 ) -> PyResult<()> {
     if !dtype.is_none_or(Dtype::is_inexact) {

@@ -19,7 +19,7 @@ use crate::dlpack::{capsule, encode};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::layout::Layout;
-use crate::py::cai_dict;
+use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::Habit;
 use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
@@ -99,8 +99,9 @@ fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Op
     let Some(dict) = dict.and_then(|dict| dict.cast_into::<PyDict>().ok()) else {
         return Ok(None);
     };
-    let (mut layout, no_type) = (Layout::EMPTY.clone(), (None, |_| Ok((None, None))));
-    let Err(refused) = cai_dict::decode(&dict, (None, true), no_type, &mut layout, None) else {
+    let (mut layout, no_type) = (Layout::EMPTY.clone(), |_| Ok((None, None)));
+    let reading = Reading { declared: true, ..Reading::default() };
+    let Err(refused) = cai_dict::decode(&dict, reading, no_type, &mut layout, None) else {
         return Ok(None);
     };
     refused.set_cause(py, Some(error.clone_ref(py)));

@@ -18,7 +18,8 @@ use crate::py::text::type_name;
 pub(super) fn wait(
     owner: &Bound<'_, PyAny>,
     has_dict: bool,
-    (driver, place): (&Handle, Place),
+    driver: &Handle,
+    place: Place,
 ) -> PyResult<()> {
     warn_once(owner, has_dict)?;
     Ok(wait_for_all(owner.py(), "from_cai", driver, place, WaitReason::SilentDict)?)

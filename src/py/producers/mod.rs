@@ -24,4 +24,4 @@ mod wanted;
 
 pub(crate) use dunder::dlpack_device;
 pub(crate) use refused::Refused;
-pub(crate) use wanted::Wanted;
+pub(crate) use wanted::{ImportFor, Wanted};

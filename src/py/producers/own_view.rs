@@ -70,7 +70,9 @@ fn declare(
         py,
         options.door,
         options.stream,
-        (&driver, alive.place(), view.producer_side.place),
+        &driver,
+        alive.place(),
+        view.producer_side.place,
     )?;
     view.ready = told;
     let ready = stands_in.or_else(|| kept.as_ref().map(|kept| kept.clone_ref(py)));

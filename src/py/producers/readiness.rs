@@ -40,7 +40,8 @@ pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
-    (work, producer_place): (Alive<'_>, Place),
+    work: Alive<'_>,
+    producer_place: Place,
     passed_on: bool,
 ) -> PyResult<Readiness> {
     let named = Ready::On(work.stream());
@@ -59,7 +60,7 @@ pub(super) fn of_producer(
         return Ok((Ready::On(Stream::Legacy), producer, kept));
     }
     let door = Purpose::hand_over(door);
-    order::connect(door, driver, (work, Alive::legacy(producer_place)), |call| detach(py, call))?;
+    order::connect(door, driver, work, Alive::legacy(producer_place), |call| detach(py, call))?;
     Ok((Ready::On(Stream::Legacy), producer, Some(StreamRef::legacy(producer_place))))
 }
 
@@ -68,13 +69,15 @@ pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,
     stream: &Argument<'_, '_>,
-    (driver, there, producer_place): (&Handle, Place, Place),
+    driver: &Handle,
+    there: Place,
+    producer_place: Place,
 ) -> PyResult<Readiness> {
     let Some(alive) = stream.alive(there) else { return Ok((Ready::Nothing, None, None)) };
     match stream.keep(py, driver, there)? {
         Some(KnownStream::Kept(producer)) if !producer.stands_in() => {
             Ok((Ready::On(alive.stream()), Some(producer), None))
         }
-        _ => of_producer(py, door, driver, (alive, producer_place), true),
+        _ => of_producer(py, door, driver, alive, producer_place, true),
     }
 }

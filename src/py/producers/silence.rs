@@ -26,8 +26,10 @@ pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
     owner: &Bound<'_, PyAny>,
-    (driver, place): (&Handle, Place),
-    (door, ordered): (&'static str, bool),
+    driver: &Handle,
+    place: Place,
+    door: &'static str,
+    ordered: bool,
 ) -> PyResult<Readiness> {
     let py = x.py();
     let native = if facts.producer == ProducerKind::Dict {
@@ -37,7 +39,7 @@ pub(super) fn settle(
     };
     if let Some(native) = native {
         let alive = current::named(py, native, place);
-        return of_producer(py, door, driver, (alive, place), true);
+        return of_producer(py, door, driver, alive, place, true);
     }
     // The bridge may provide this `__dlpack__`, from the same dict.
     let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
@@ -45,7 +47,7 @@ pub(super) fn settle(
         return Ok((Ready::On(Stream::Legacy), None, None));
     }
     if ordered {
-        host_wait::wait(owner, true, (driver, place))?;
+        host_wait::wait(owner, true, driver, place)?;
     }
     Ok((Ready::Nothing, None, None))
 }

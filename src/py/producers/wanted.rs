@@ -7,6 +7,7 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::py::cai_dict;
 use crate::py::lease::HeldMemory;
+use crate::py::streams::Argument;
 
 /// The consumers that must be able to express an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,18 @@ pub(crate) enum Wanted {
     DLPack,
     /// No consumer yet.
     Any,
+}
+
+/// What an import is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ImportFor<'a, 'py> {
+    /// The function that the caller called, for messages and logs.
+    pub(crate) door: &'static str,
+    /// The stream that the array is to be ready on; unspecified if its consumer comes later.
+    pub(crate) argument: &'a Argument<'a, 'py>,
+    /// The stream that the caller named as the consumer's.
+    pub(crate) consumer: &'a Argument<'a, 'py>,
+    pub(crate) wanted: Wanted,
 }
 
 impl Wanted {

@@ -154,6 +154,6 @@ impl Origin for PythonMemory {
 
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over("scope");
-        inside(|py| Ok(order::connect(door, &self.driver, (from, to), |call| detach(py, call))?))
+        inside(|py| Ok(order::connect(door, &self.driver, from, to, |call| detach(py, call))?))
     }
 }

@@ -199,7 +199,8 @@ impl StreamRef {
     pub(crate) fn pooled(
         py: Python<'_>,
         driver: &Handle,
-        (stream, place): (Stream, Place),
+        stream: Stream,
+        place: Place,
     ) -> PyResult<Option<Self>> {
         if let Stream::Handle(handle) = stream
             && !pools::has(py, driver, handle, place.ordinal)?
@@ -215,9 +216,10 @@ impl StreamRef {
     pub(crate) fn vouched(
         py: Python<'_>,
         driver: &Handle,
-        (stream, place): (Stream, Place),
+        stream: Stream,
+        place: Place,
     ) -> PyResult<Option<Self>> {
-        if let Some(pooled) = Self::pooled(py, driver, (stream, place))? {
+        if let Some(pooled) = Self::pooled(py, driver, stream, place)? {
             return Ok(Some(pooled));
         }
         let object = current::object(py, driver, stream.handle(), place.ordinal)?;
@@ -270,7 +272,7 @@ pub(super) fn keep(
     {
         return Ok(KnownStream::Kept(StreamRef::new(driver, given, keeper)?));
     }
-    if let Some(vouched) = StreamRef::vouched(py, driver, (given.stream(), place))? {
+    if let Some(vouched) = StreamRef::vouched(py, driver, given.stream(), place)? {
         return Ok(KnownStream::Kept(vouched));
     }
     let object = match objects_by_handle::object_of(py, handle) {

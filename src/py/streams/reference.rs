@@ -42,6 +42,20 @@ pub(crate) struct StreamRef {
 
 const LEGACY: StreamName = StreamName::unnumbered(Stream::Legacy);
 
+/// The exporter of a dict that names a stream.
+#[derive(Debug)]
+pub(crate) struct Exported<'a, 'py> {
+    pub(crate) exporter: &'a Bound<'py, PyAny>,
+    /// The address that its dict names.
+    pub(crate) ptr: u64,
+    /// Whether its dict may name another stream later.
+    pub(crate) moves: bool,
+    /// Another keeper of the stream.
+    pub(crate) besides: Option<StreamRef>,
+    /// Whether a dict without a stream means that nothing is pending.
+    pub(crate) none_is_nothing: bool,
+}
+
 impl StreamRef {
     /// The legacy default stream of `place`.
     pub(crate) const fn legacy(place: Place) -> Self {
@@ -80,13 +94,13 @@ impl StreamRef {
         Ok(Self { name, place, life, keeper: Keeper::Rust(Box::new(held)) })
     }
 
-    /// The stream that `exporter`'s dict names, for the memory at `ptr`; `besides` is another keeper of the stream.
+    /// The stream that a dict names.
     pub(crate) fn exported(
         driver: &Handle,
         alive: Alive<'_>,
-        (exporter, ptr): (&Bound<'_, PyAny>, u64),
-        (moves, besides, none_is_nothing): (bool, Option<Self>, bool),
+        by: Exported<'_, '_>,
     ) -> PyResult<Self> {
+        let Exported { exporter, ptr, moves, besides, none_is_nothing } = by;
         let mut kept = Self::new(driver, alive, Keeper::Always)?;
         let besides = besides.map(|besides| {
             kept.name = besides.name;

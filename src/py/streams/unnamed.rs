@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::context::{goes_on, life_at};
 use super::exporter::Exporter;
-use super::reference::{StreamRef, alive_by};
+use super::reference::{Exported, StreamRef, alive_by};
 use super::voucher::Voucher;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -21,7 +21,8 @@ impl Unnamed {
     pub(crate) fn new(
         driver: &Handle,
         place: Place,
-        (exporter, ptr): (&Bound<'_, PyAny>, u64),
+        exporter: &Bound<'_, PyAny>,
+        ptr: u64,
         is_idle: bool,
     ) -> PyResult<Self> {
         let (voucher, life) = (Voucher::new(exporter)?, life_at(driver, place)?);
@@ -48,9 +49,10 @@ impl Unnamed {
         else {
             return Ok(None);
         };
-        let besides = StreamRef::vouched(py, driver, (alive.stream(), *place))?;
-        let named = (true, besides, exporter.none_is_nothing);
-        StreamRef::exported(driver, alive, (object, exporter.ptr), named).map(Some)
+        let besides = StreamRef::vouched(py, driver, alive.stream(), *place)?;
+        let Exporter { ptr, none_is_nothing, .. } = *exporter;
+        let by = Exported { exporter: object, ptr, moves: true, besides, none_is_nothing };
+        StreamRef::exported(driver, alive, by).map(Some)
     }
 
     /// Whether the garbage collector is about to end the exporter.

@@ -33,7 +33,8 @@ impl ArrayView {
         copy: Option<&Bound<'py, PyAny>>,
     ) -> Answer<'py> {
         let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
-        entry(py, || dlpack::capsule(py, view, (stream, max_version), (dl_device, copy), span))
+        let asked = dlpack::DlpackArguments { stream, max_version, dl_device, copy };
+        entry(py, || dlpack::capsule(py, view, asked, span))
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers.

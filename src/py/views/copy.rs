@@ -22,7 +22,7 @@ use crate::driver::Handle;
 use crate::driver::host::HostMemory;
 use crate::error::{Kind, Result};
 use crate::lease::Settlement;
-use crate::order::{self, Purpose};
+use crate::order::{self, Purpose, Uncaptured};
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{HeldMemory, MemoryGuard, look};
 use crate::py::numpy;
@@ -32,12 +32,14 @@ use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// The refusal of a copy while a stream is being captured.
-pub(crate) const CAPTURED: (Kind, &str) =
-    (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
+pub(crate) const CAPTURED: Uncaptured = Uncaptured {
+    kind: Kind::CaptureCopy,
+    got: "a copy whose stream, or whose source's stream, is being captured",
+};
 
 /// Makes the second stream wait for the first. The caller has released the interpreter's lock.
-fn connect(door: Purpose, driver: &Handle, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
-    order::connect(door, driver, streams, |call| call())
+fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+    order::connect(door, driver, from, to, |call| call())
 }
 
 /// The stream that makes a copy for the GPU at `at`, and the stream that must wait for the copy. The copy is made on
@@ -115,9 +117,8 @@ pub(super) fn to_gpu<'py>(
     let made = detach(py, || {
         let before = || {
             let mut ready = [ready, also].into_iter().flatten();
-            ready.try_for_each(|ready| {
-                connect(Purpose::hand_over(DOOR), &view.driver, (ready, on))
-            })?;
+            ready
+                .try_for_each(|ready| connect(Purpose::hand_over(DOOR), &view.driver, ready, on))?;
             queued = true;
             Ok(())
         };
@@ -134,9 +135,9 @@ pub(super) fn to_gpu<'py>(
     source.settled(py, settled, CallSpan::begin());
     let mut copied = copy_held(py, &view.driver, buffer, at, kept, on, context)?;
     if let Some(to) = waiting.filter(|_| ptr != 0) {
-        detach(py, || connect(Purpose::hand_over(DOOR), &view.driver, (on, to)))?;
+        detach(py, || connect(Purpose::hand_over(DOOR), &view.driver, on, to))?;
     }
-    span.copied(&view.array, ptr, (on.stream(), ordinal), false);
+    span.copied(&view.array, ptr, on, false);
     if let Some(held) = copied.memory_mut() {
         // With -1 nobody says where the consumer works; the copy's memory stays until its work is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
@@ -211,7 +212,7 @@ pub(crate) fn copy_held(
     let copied = MemoryGuard::new(HeldMemory::copy(buffer, driver, at, producer, context));
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
-        if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, (on, legacy))) {
+        if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, on, legacy)) {
             // Without the order nothing says when the memory is free, so it leaks.
             std::mem::forget(copied);
             return Err(error.into());
@@ -252,14 +253,14 @@ fn copied_to_host(
     let (span, source) = (CallSpan::begin(), reading(py, view, None, on)?);
     let mut queued = false;
     let made = detach(py, || {
-        also.map_or(Ok(()), |also| connect(Purpose::hand_over(DOOR), &view.driver, (also, on)))?;
+        also.map_or(Ok(()), |also| connect(Purpose::hand_over(DOOR), &view.driver, also, on))?;
         queued = true;
         copy(on)
     });
     let (memory, source) = read(py, source, queued, made)?;
     source.settled(py, Settlement::Done, CallSpan::begin());
     let address = memory.as_ref().map_or(0, |memory| memory.address());
-    span.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
+    span.copied(&view.array, address, on, true);
     Ok((address, memory))
 }
 

@@ -94,7 +94,8 @@ impl DLPackView {
         copy: Option<&Bound<'py, PyAny>>,
     ) -> Answer<'py> {
         let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
-        entry(py, || capsule(py, view, (stream, max_version), (dl_device, copy), span))
+        let asked = DlpackArguments { stream, max_version, dl_device, copy };
+        entry(py, || capsule(py, view, asked, span))
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
@@ -103,16 +104,24 @@ impl DLPackView {
     }
 }
 
+/// The arguments of `__dlpack__`, as the consumer passed them.
+#[derive(Clone, Copy)]
+pub(super) struct DlpackArguments<'a, 'py> {
+    pub(super) stream: Option<&'a Bound<'py, PyAny>>,
+    pub(super) max_version: Option<&'a Bound<'py, PyAny>>,
+    pub(super) dl_device: Option<&'a Bound<'py, PyAny>>,
+    pub(super) copy: Option<&'a Bound<'py, PyAny>>,
+}
+
 /// Answers `__dlpack__`.
 #[inline]
 pub(super) fn capsule<'py>(
     py: Python<'py>,
     view: &View,
-    asked: (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
-    wished: (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+    asked: DlpackArguments<'_, 'py>,
     span: CallSpan,
 ) -> PyResult<Bound<'py, PyAny>> {
-    capsule_for(py, view, asked, wished, span).map_err(|error| span.refused(DOOR, error))
+    capsule_for(py, view, asked, span).map_err(|error| span.refused(DOOR, error))
 }
 
 /// A capsule for the consumer's stream, newest version, device and wish for a copy.
@@ -120,14 +129,15 @@ pub(super) fn capsule<'py>(
 fn capsule_for<'py>(
     py: Python<'py>,
     view: &View,
-    (stream, max_version): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
-    (dl_device, copy): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+    asked: DlpackArguments<'_, 'py>,
     span: CallSpan,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let DlpackArguments { stream, max_version, dl_device, copy } = asked;
     let argument = Argument::parse(stream)?.or_legacy();
     let versioned = wants_versioned(max_version)?;
-    let own = (view.array.device(), view.place.ordinal, stream.is_some());
-    let wanted = export_request(own, dl_device, flag::parse("copy", copy)?)?;
+    let (own, ordinal) = (view.array.device(), view.place.ordinal);
+    let copy = flag::parse("copy", copy)?;
+    let wanted = export_request(own, ordinal, stream.is_some(), dl_device, copy)?;
     let on_host = wanted == ExportRequest::OnHost;
     let asked = CapsuleRequest { argument: &argument, versioned, on_host };
     let capsule = match wanted {
@@ -185,7 +195,7 @@ fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersio
         look(py);
         let to = Recipient { array: Some(&view.array), ..Recipient::of(&Argument::LEGACY) };
         hand_over(EXCHANGE, py, held, to)?;
-        held.tag.0 = EndedBy::Deleter;
+        held.tag.by = EndedBy::Deleter;
         held.register(py, &view.array);
     }
     Ok(encode::versioned(&view.array, Keep(guard))?)

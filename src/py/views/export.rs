@@ -13,7 +13,7 @@ use crate::dlpack::encode::Keep;
 use crate::dlpack::{capsule, encode};
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
-use crate::order;
+use crate::order::{self, Uncaptured};
 use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::lease::{MemoryGuard, look};
 use crate::py::observe::EndedBy;
@@ -24,10 +24,10 @@ use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 pub(super) const DOOR: &str = "__dlpack__";
 
 /// The refusal of memory that the CPU reaches: captured work has not run, however long the host waits.
-const CAPTURED: (Kind, &str) = (
-    Kind::CaptureHostReader,
-    "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",
-);
+const CAPTURED: Uncaptured = Uncaptured {
+    kind: Kind::CaptureHostReader,
+    got: "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",
+};
 
 /// A consumer's request, besides the device and the copy.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(super) fn share<'py>(
         place(view, consumers_place(array, view.place).ordinal)?;
         look(py);
         hand_over(DOOR, py, held, Recipient { array: Some(array), ..Recipient::of(argument) })?;
-        held.tag.0 = EndedBy::Deleter;
+        held.tag.by = EndedBy::Deleter;
         held.register_in_capsule(py, array);
     }
     let keep = Keep(guard);

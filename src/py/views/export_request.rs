@@ -39,7 +39,9 @@ pub(super) enum Target {
 /// Decides the request of a consumer for an array on `own`, which belongs to the GPU `ordinal`. `names` says whether
 /// the consumer names its stream.
 pub(super) fn export_request(
-    (own, ordinal, names): (Device, i32, bool),
+    own: Device,
+    ordinal: i32,
+    names: bool,
     dl_device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
 ) -> PyResult<ExportRequest> {

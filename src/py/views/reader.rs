@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::View;
 use crate::error::Kind;
-use crate::order::{self, Purpose};
+use crate::order::{self, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
 use crate::py::lease::HeldMemory;
 use crate::py::source::ready_streams;
@@ -68,7 +68,7 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     held.ready = view.told_by_now(&held);
     let Some((ready, also)) = ready_streams(py, DICT, &held)? else { return Ok(None) };
     let Some(also) = also else { return Ok(Some(ready.stream())) };
-    order::connect(Purpose::hand_over(DICT), &view.driver, (ready, also), |call| detach(py, call))?;
+    order::connect(Purpose::hand_over(DICT), &view.driver, ready, also, |call| detach(py, call))?;
     Ok(Some(also.stream()))
 }
 
@@ -114,7 +114,7 @@ fn wait_for_producer(
     let Some((from, also)) = ready_streams(py, DICT, &held)? else { return Ok(()) };
     let driver = &view.driver;
     let is_captured = |stream| {
-        let why = (Kind::CaptureLegacy, "a reader of the dict");
+        let why = Uncaptured { kind: Kind::CaptureLegacy, got: "a reader of the dict" };
         match order::check_captures(driver.get()?, &[stream], why) {
             Err(error) if error.kind() != Kind::CaptureLegacy => Err(error),
             answer => Ok(answer.is_err()),
@@ -124,7 +124,7 @@ fn wait_for_producer(
     for from in also.into_iter().chain([from]) {
         if may(is_readers, is_captured(from)?) {
             let door = Purpose::hand_over_of(DICT, held.ready);
-            order::connect(door, driver, (from, reader), |call| detach(py, call))?;
+            order::connect(door, driver, from, reader, |call| detach(py, call))?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::local::local;
 use crate::order;
 use crate::py::lease::{Orders, look};
 use crate::py::local::Stack;
-use crate::py::observe::{CallSpan, EndedBy, Outcome};
+use crate::py::observe::{CallSpan, EndTag, EndedBy, Outcome};
 use crate::py::source::check_argument;
 use crate::py::streams::Argument;
 use crate::stream::Request;
@@ -96,7 +96,8 @@ impl View {
             None => None,
             Some((Ok(settled), _)) => Some(settled),
             Some((Err(trouble), orders)) => {
-                span.released((end, self.array.ptr()), Outcome::Failed);
+                let tag = EndTag { by: end, ptr: self.array.ptr() };
+                span.released(tag, Outcome::Failed);
                 self.lease.amend(|guard| {
                     if let Some(held) = guard.memory_mut() {
                         orders.tell(py, held);
@@ -118,7 +119,7 @@ impl View {
             _ => Settlement::Done,
         };
         if let Some(held) = guard.memory_mut() {
-            held.tag.0 = end;
+            held.tag.by = end;
         }
         guard.settled(py, settled, span);
         look(py);

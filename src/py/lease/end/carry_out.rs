@@ -8,7 +8,7 @@ use crate::driver::Handle;
 use crate::error::{Kind, Result};
 use crate::lease::plan::{self, Answers, Lost, Next, Plan, Question};
 use crate::lease::{Failure, Holder, Settlement};
-use crate::order::{self, Mark, Purpose};
+use crate::order::{self, Mark, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
 use crate::py::lease::consumer_side::{Consumer, ConsumerSide};
 use crate::py::lease::held_memory::{HeldMemory, Owner};
@@ -69,7 +69,7 @@ fn order(
     let mut answers = Answers::default();
     let plan = loop {
         match plan::next(&sides, &answers) {
-            Next::Do(Plan::Edge(user, producer)) => return give_back(py, end, (user, producer)),
+            Next::Do(Plan::Edge(user, producer)) => return give_back(py, end, user, producer),
             Next::Do(plan) => break plan,
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(producer_side.stays(py, driver)?);
@@ -135,7 +135,7 @@ fn carry_out(
             tell_elided(producer_side, why);
             Ok(Settlement::Done)
         }
-        Plan::Edge(user, producer) => give_back(py, end, (user, producer)),
+        Plan::Edge(user, producer) => give_back(py, end, user, producer),
         Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
         Plan::Wait(lost, parties) => {
             let dropped = known.map_or(&[][..], |known| &known.dropped);
@@ -159,14 +159,17 @@ fn carry_out(
     }
 }
 
-/// Makes the producer's stream wait for the user's: `edge` is (user, producer).
+/// Makes the producer's stream wait for the user's.
 #[inline]
 fn give_back(
     py: Python<'_>,
     end: &EndContext,
-    edge: (Alive<'_>, Alive<'_>),
+    user: Alive<'_>,
+    producer: Alive<'_>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    order::connect(Purpose::give_back("release"), &end.driver, edge, |call| detach(py, call))?;
+    order::connect(Purpose::give_back("release"), &end.driver, user, producer, |call| {
+        detach(py, call);
+    })?;
     Ok(Settlement::Done)
 }
 
@@ -208,7 +211,7 @@ impl HeldMemory {
             driver: self.driver.clone(),
             in_call: self.conversion.is_some(),
             by_object: self.is_by_object(),
-            collected: matches!(self.tag.0, observe::EndedBy::Collected),
+            collected: matches!(self.tag.by, observe::EndedBy::Collected),
         }
     }
 
@@ -240,7 +243,7 @@ impl HeldMemory {
 
     #[inline(always)]
     pub(super) const fn sides(&self) -> Sides<'_> {
-        let collected = self.is_by_object() && matches!(self.tag.0, observe::EndedBy::Collected);
+        let collected = self.is_by_object() && matches!(self.tag.by, observe::EndedBy::Collected);
         let in_call = self.conversion.is_some();
         Sides {
             producer_side: &self.producer_side,
@@ -307,7 +310,8 @@ impl HeldMemory {
             wait_for_all(py, "release", &self.driver, self.consumer_side.at, reason)?;
         }
         let free = || {
-            order::check_captures(calls, &[on], (Kind::CaptureCopy, "a copy's end"))?;
+            let work = Uncaptured { kind: Kind::CaptureCopy, got: "a copy's end" };
+            order::check_captures(calls, &[on], work)?;
             buffer.free(&self.driver, on)
         };
         Ok(detach(py, free)?)
