@@ -134,8 +134,21 @@ fn shared(
         _ => by_typestr(fields, type_name)?,
     };
     let strides = fields.strides.as_ref().map(Dims::as_slice);
-    let reach = layout.set_bytes(fields.shape.as_slice(), strides, dtype.itemsize())?;
+    let reach = laid_out(fields.shape.as_slice(), strides, dtype, layout)?;
     Ok((dtype, reach))
+}
+
+/// Checks extents and strides of an array with elements of `dtype`, and writes them into `layout`. Each array of the
+/// CUDA Array Interface passes here, whether its dict or its attributes were read: a
+/// layout that is refused in one is refused in the other.
+#[inline(always)]
+pub fn laid_out(
+    shape: &[i64],
+    strides: Option<&[i64]>,
+    dtype: Dtype,
+    layout: &mut Layout,
+) -> Result<Reach> {
+    layout.set_bytes(shape, strides, dtype.itemsize())
 }
 
 #[inline(always)]

@@ -40,7 +40,7 @@ mod encode;
 
 pub use decode::{Claim, Decoded};
 #[doc(hidden)]
-pub use decode::{Dialect, decode, is_of_dlpacks};
+pub use decode::{Dialect, decode, is_of_dlpacks, laid_out};
 pub use encode::{Entries, encode};
 
 use crate::layout::Dims;

@@ -24,7 +24,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::MAX_NDIM;
 use crate::py::interpreter::{attached, detach};
-use crate::py::lease::HeldMemory;
+use crate::py::lease::{HeldMemory, Readiness};
 use crate::py::observe::By;
 use crate::py::producers::device::{check_exists, check_memory};
 use crate::py::rust::memory::PythonMemory;
@@ -256,7 +256,7 @@ pub(super) unsafe extern "C" fn import_tensor(
         let mut source = HeldMemory::array(py.None(), managed, driver, By::Rust);
         source.set_place(stream.place());
         source.array = array;
-        source.produced(Ready::On(producer.stream()), Some(producer), None);
+        source.produced(Readiness::of(Ready::On(producer.stream()), Some(producer)));
         let (array, taken) = PythonMemory::new(source);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))
     };

@@ -68,9 +68,7 @@ impl Limits {
     /// Returns an error for an array that the library cannot take.
     #[inline(always)]
     pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
-        // A library that never writes, and has no flag to be told, gets no read-only flag.
-        let is_untold = !self.versioned && self.readonly == Some(false) && readonly == Some(true);
-        array.set_readonly(if is_untold { self.readonly } else { readonly });
+        array.set_readonly(self.flag(readonly));
         if self.writes && array.readonly() {
             return Err(not_written(readonly));
         }
@@ -80,6 +78,16 @@ impl Limits {
             self.admit_uncommon(array)?;
         }
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
+    }
+
+    /// The read-only flag that the library is given, if the caller asks for `readonly`. A library that never writes, and
+    /// that no capsule can tell the flag, gets none.
+    #[inline(always)]
+    const fn flag(&self, readonly: Option<bool>) -> Option<bool> {
+        match (self.versioned, self.readonly, readonly) {
+            (false, Some(false), Some(true)) => self.readonly,
+            _ => readonly,
+        }
     }
 
     /// Returns an error for an element type that the library does not have.

@@ -13,7 +13,7 @@ use super::consumer_side::{Consumer, ConsumerSide};
 use super::conversion::Member;
 use super::generation;
 use super::known_memory::{self, Known};
-use super::producer_side::ProducerSide;
+use super::producer_side::{ProducerSide, Readiness};
 use super::tensor::{Tensor, Unconsumed};
 use crate::buffer::Buffer;
 use crate::descriptor::Descriptor;
@@ -240,18 +240,12 @@ impl HeldMemory {
         Ok(Box::write(Box::new_uninit(), shared))
     }
 
-    /// Sets what consumers are told, and the producer's stream, if known. `kept` keeps the stream that the array is
-    /// ready on, if that is another stream.
+    /// Sets what consumers are told, and the streams of the producer's side.
     #[inline(always)]
-    pub(crate) fn produced(
-        &mut self,
-        ready: Ready,
-        producer: Option<StreamRef>,
-        kept: Option<StreamRef>,
-    ) {
-        self.ready = self.array.pending(ready);
+    pub(crate) fn produced(&mut self, Readiness { told, producer, ready_on }: Readiness) {
+        self.ready = self.array.pending(told);
         self.producer_side.stream = producer;
-        self.producer_side.ready_on = kept;
+        self.producer_side.ready_on = ready_on;
     }
 
     /// The producer's dict named no stream, and may name one later.

@@ -27,6 +27,31 @@ pub(crate) struct ProducerSide {
     pub(super) ready_on: Option<StreamRef>,
 }
 
+/// Where an imported array is ready.
+#[derive(Debug)]
+pub(crate) struct Readiness {
+    /// What others are told of pending work.
+    pub(crate) told: Ready,
+    /// The producer's stream, if it is known and kept.
+    pub(crate) producer: Option<StreamRef>,
+    /// The stream that the array is ready on, if that is another stream than the producer's.
+    pub(crate) ready_on: Option<StreamRef>,
+}
+
+impl Readiness {
+    /// No stream is kept.
+    #[inline]
+    pub(crate) const fn told(told: Ready) -> Self {
+        Self { told, producer: None, ready_on: None }
+    }
+
+    /// The array is ready on the producer's stream.
+    #[inline]
+    pub(crate) const fn of(told: Ready, producer: Option<StreamRef>) -> Self {
+        Self { told, producer, ready_on: None }
+    }
+}
+
 impl ProducerSide {
     /// A producer's side at `place`, with no stream known.
     #[inline(always)]

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyType};
 
-use crate::cai::{Claim, Decoded, VERSION};
+use crate::cai::{self, Claim, Decoded, VERSION};
 use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Dims, Layout, Reach};
@@ -82,14 +82,14 @@ fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Op
         },
     };
     let Some(dtype) = numpy::known(&parts.dtype.answer(x)?) else { return Ok(None) };
-    let (shape, itemsize) = (shape.as_slice(), dtype.itemsize());
+    let shape = shape.as_slice();
     let steps = strides.as_ref().map(Dims::as_slice);
     // The dict decides what is refused.
-    let Ok(mut reach) = layout.set_bytes(shape, steps, itemsize) else { return Ok(None) };
+    let Ok(mut reach) = cai::laid_out(shape, steps, dtype, layout) else { return Ok(None) };
     let thin = || shape.iter().any(|&extent| extent < 2);
     if strides.is_some() && layout.is_contiguous() && thin() {
         // In this case the dict has no strides, whatever the strides of axes with extent 1 are.
-        reach = layout.set_bytes(shape, None, itemsize)?;
+        reach = cai::laid_out(shape, None, dtype, layout)?;
     }
     if layout.size() == 0 {
         return Ok(Some((0, dtype, reach)));

@@ -11,7 +11,7 @@ use super::device::{device_argument, locate, said_device, without_items};
 use super::dict_stream::DictStream;
 use super::dtype::{agreed, check_dtype, exact, name_of, named};
 use super::interface::interface;
-use super::readiness::{Readiness, declared};
+use super::readiness::declared;
 use super::types::{self, ProducerKind, TypeFacts};
 use super::{Wanted, by_attributes, missing_strides, silence};
 use crate::cai::{Claim, Decoded};
@@ -23,7 +23,7 @@ use crate::layout::Layout;
 use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::lease::HeldMemory;
+use crate::py::lease::{HeldMemory, Readiness};
 use crate::py::library::Names;
 use crate::py::numpy;
 use crate::py::observe::By;
@@ -136,12 +136,12 @@ pub(crate) fn import<'py>(
         && let Some(producer) = work.on_default(py, claim)
     {
         // The common case: a default stream needs no keeper.
-        source.produced(Ready::On(producer.stream()), Some(producer), None);
+        source.produced(Readiness::of(Ready::On(producer.stream()), Some(producer)));
         return Ok(source);
     }
     let is_unnamed = matches!(names, Some(Names::Array(None)));
-    let ((ready, producer, kept), before) = if source.array.ptr() == 0 {
-        ((Ready::Nothing, None, None), None)
+    let (mut ready, before) = if source.array.ptr() == 0 {
+        (Readiness::told(Ready::Nothing), None)
     } else {
         readiness(x, facts, options, &work, Said { claim, is_unnamed, there, ordered })?
     };
@@ -150,11 +150,11 @@ pub(crate) fn import<'py>(
         _ => None,
     };
     let elided = options.stream.request() == Request::Unspecified && !ordered;
-    source.ready = if elided { Ready::Nothing } else { ready };
+    if elided {
+        ready.told = Ready::Nothing;
+    }
     let named = if let Claim::Stated(ready) = claim { ready.stream() } else { None };
-    keep_streams(&mut source, owner, facts, producer, kept, |view| {
-        is_said || named != view.told().stream()
-    });
+    keep_streams(&mut source, owner, facts, ready, |view| is_said || named != view.told().stream());
     source.keep_unnamed(unnamed);
     if let Some(before) = before {
         source.producer_side.put_upstream(KnownStream::Kept(before));
@@ -204,7 +204,7 @@ fn readiness(
             work.stored(py, stream, request, ordered)?
         }
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
-            (Ready::Nothing, work.kept(py, stream)?, None)
+            Readiness::of(Ready::Nothing, work.kept(py, stream)?)
         }
         (_, Claim::Stated(Ready::On(stream))) => {
             let before = if ordered { work.order_owners(py, door, stream)? } else { None };
@@ -213,8 +213,8 @@ fn readiness(
         (Request::Unspecified, Claim::Silent) => {
             silence::settle(x, facts, work.owner, work.driver, work.place, door, ordered)?
         }
-        (Request::Unspecified, Claim::Stated(ready)) => (ready, None, None),
-        (Request::NoOrder, _) => (Ready::Nothing, None, None),
+        (Request::Unspecified, Claim::Stated(ready)) => Readiness::told(ready),
+        (Request::NoOrder, _) => Readiness::told(Ready::Nothing),
     };
     Ok((ready, None))
 }
@@ -284,16 +284,17 @@ fn keep_streams(
     source: &mut HeldMemory,
     owner: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    producer: Option<StreamRef>,
-    kept: Option<StreamRef>,
+    ready: Readiness,
     is_another: impl Fn(&View) -> bool,
 ) {
     let Some(view) = owning_view(owner, facts) else {
-        source.produced(source.ready, producer, kept);
+        source.produced(ready);
         return;
     };
-    let ready = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
-    source.keep_ready_on(kept.or_else(ready));
+    let Readiness { told, producer, ready_on } = ready;
+    source.ready = told;
+    let same = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
+    source.keep_ready_on(ready_on.or_else(same));
     // The view already has the stream that its own dict names, or a stand-in for it.
     if let Some(producer) = producer.filter(|_| is_another(view)) {
         source.producer_side.put_upstream(KnownStream::Kept(producer));

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::readiness::{Readiness, of_producer};
+use super::readiness::of_producer;
 use super::types::TypeFacts;
 use crate::cai::Claim;
 use crate::device::Place;
@@ -10,6 +10,7 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
+use crate::py::lease::Readiness;
 use crate::py::streams::{
     Exported, StreamRef, Unnamed, WaitReason, current, ready_by, wait_for_all,
 };
@@ -52,8 +53,8 @@ impl DictStream<'_, '_> {
     ) -> PyResult<Readiness> {
         let alive = current::named(py, stream.handle(), self.place);
         match self.kept(py, stream)? {
-            Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
-            None if self.exports => Ok((Ready::On(stream), None, None)),
+            Some(producer) => Ok(Readiness::of(Ready::On(stream), Some(producer))),
+            None if self.exports => Ok(Readiness::told(Ready::On(stream))),
             None => of_producer(py, door, self.driver, alive, self.place, true),
         }
     }
@@ -85,15 +86,15 @@ impl DictStream<'_, '_> {
     ) -> PyResult<Readiness> {
         let pooled = StreamRef::pooled(py, self.driver, stream, self.place)?;
         if request == Request::NoOrder {
-            return Ok((Ready::Nothing, pooled, None));
+            return Ok(Readiness::of(Ready::Nothing, pooled));
         }
         if pooled.is_some() {
-            return Ok((Ready::On(stream), pooled, None));
+            return Ok(Readiness::of(Ready::On(stream), pooled));
         }
         if ordered {
             wait_for_all(py, "from_cai", self.driver, self.place, WaitReason::StreamGone)?;
         }
-        Ok((Ready::Nothing, None, None))
+        Ok(Readiness::told(Ready::Nothing))
     }
 
     /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names.
@@ -109,7 +110,7 @@ impl DictStream<'_, '_> {
             return Ok(None);
         }
         let kept = if self.is_stored(named) {
-            let (_, pooled, _) = self.stored(py, named, Request::Unspecified, true)?;
+            let pooled = self.stored(py, named, Request::Unspecified, true)?.producer;
             // Without a pooled stream the host has waited.
             if pooled.is_none() {
                 return Ok(None);

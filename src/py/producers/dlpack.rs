@@ -27,7 +27,7 @@ use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::interpreter::{answered, detach};
-use crate::py::lease::{HeldMemory, Unconsumed, look};
+use crate::py::lease::{HeldMemory, Readiness, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, place_of};
 use crate::py::streams::{Argument, StreamRef, current};
@@ -60,13 +60,13 @@ pub(crate) fn exchange(
     source.set_place(place);
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = current::named(py, native, place);
-    let (told, producer, kept) = if let Some(producer) = StreamRef::of_default(work) {
-        (Ready::On(work.stream()), Some(producer), None)
+    let ready = if let Some(producer) = StreamRef::of_default(work) {
+        Readiness::of(Ready::On(work.stream()), Some(producer))
     } else {
         let passed_on = argument.request() == Request::Unspecified;
         of_producer(py, door, &source.driver, work, place, passed_on)?
     };
-    source.produced(told, producer, kept);
+    source.produced(ready);
     let dict_stream = if facts.has(Habit::KeepsToDlpack) {
         None
     } else {
@@ -149,18 +149,19 @@ pub(crate) fn protocol(
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
-    let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
-    let (told, producer, kept) = of_work.unwrap_or_else(asked);
+    let told = ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream()));
+    let mut readiness = of_work.unwrap_or(Readiness::told(told));
     // The dict's stream is the producer's, now and at the end.
     let of = OfMemory { driver: &driver, place, ptr: array.ptr() };
-    let (producer, unnamed) = match producer {
-        None => (dict.kept(x, known, of)?, dict.unnamed(x, known, of)?),
-        producer => (producer, None),
-    };
+    let mut unnamed = None;
+    if readiness.producer.is_none() {
+        readiness.producer = dict.kept(x, known, of)?;
+        unnamed = dict.unnamed(x, known, of)?;
+    }
     let mut source = HeldMemory::array(x.clone().unbind(), None, driver, By::Dlpack);
     source.array = array;
     source.set_place(place);
-    source.produced(told, producer, kept);
+    source.produced(readiness);
     source.keep_unnamed(unnamed);
     // This call requested a stream, so the stream of an earlier request is not needed.
     source.adopt_producer_side(py, context);
@@ -229,7 +230,7 @@ pub(crate) fn capsule(
     let mut source = HeldMemory::array(x.clone().unbind(), None, driver, By::Capsule);
     source.array = array;
     source.set_place(place);
-    source.produced(Ready::On(Stream::Legacy), None, None);
+    source.produced(Readiness::told(Ready::On(Stream::Legacy)));
     let kept = source.adopt_from_capsule(py, context);
     let own = match &kept {
         Some(kept) => kept.confirm(py, &source.driver).map_err(PyErr::from)?,

@@ -7,7 +7,7 @@ use super::device::{as_wanted, device_argument};
 use super::dtype::{check_dtype, named};
 use super::readiness::declared;
 use crate::py::hand_over::order_for;
-use crate::py::lease::HeldMemory;
+use crate::py::lease::{HeldMemory, Readiness};
 use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
@@ -66,7 +66,7 @@ fn declare(
         return Ok(());
     }
     let driver = view.driver.clone();
-    let (told, kept, stands_in) = declared(
+    let Readiness { told, producer, ready_on } = declared(
         py,
         options.door,
         options.stream,
@@ -75,10 +75,10 @@ fn declare(
         view.producer_side.place,
     )?;
     view.ready = told;
-    let ready = stands_in.or_else(|| kept.as_ref().map(|kept| kept.clone_ref(py)));
-    view.keep_ready_on(ready);
-    if let Some(kept) = kept {
-        view.producer_side.put_upstream(KnownStream::Kept(kept));
+    let same = || producer.as_ref().map(|producer| producer.clone_ref(py));
+    view.keep_ready_on(ready_on.or_else(same));
+    if let Some(producer) = producer {
+        view.producer_side.put_upstream(KnownStream::Kept(producer));
     }
     Ok(())
 }

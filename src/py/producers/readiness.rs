@@ -8,12 +8,9 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
+use crate::py::lease::Readiness;
 use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
-
-/// The stream that others are told; the producer's stream; and the stream that stands in for it, if nothing
-/// keeps it.
-pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 
 /// The current stream of an array's library, by the array's `facts`; `None` if the library does not say.
 pub(super) fn work_stream(
@@ -49,19 +46,20 @@ pub(super) fn of_producer(
         KnownStream::Kept(legacy) if legacy.stands_in() => {
             (Some(legacy), work.place().ordinal == producer_place.ordinal)
         }
-        KnownStream::Kept(producer) => return Ok((named, Some(producer), None)),
+        KnownStream::Kept(producer) => return Ok(Readiness::of(named, Some(producer))),
         KnownStream::Lost(_) => (None, false),
     };
     let kept = producer.as_ref().map(|legacy| legacy.clone_ref(py));
     if !passed_on {
-        return Ok((named, producer, kept));
+        return Ok(Readiness { told: named, producer, ready_on: kept });
     }
     if stands_in {
-        return Ok((Ready::On(Stream::Legacy), producer, kept));
+        return Ok(Readiness { told: Ready::On(Stream::Legacy), producer, ready_on: kept });
     }
     let door = Purpose::hand_over(door);
     order::connect(door, driver, work, Alive::legacy(producer_place), |call| detach(py, call))?;
-    Ok((Ready::On(Stream::Legacy), producer, Some(StreamRef::legacy(producer_place))))
+    let ready_on = Some(StreamRef::legacy(producer_place));
+    Ok(Readiness { told: Ready::On(Stream::Legacy), producer, ready_on })
 }
 
 /// The stream that the caller declares by `stream`, at `there`. The memory's own streams are at `producer_place`.
@@ -73,10 +71,10 @@ pub(super) fn declared(
     there: Place,
     producer_place: Place,
 ) -> PyResult<Readiness> {
-    let Some(alive) = stream.alive(there) else { return Ok((Ready::Nothing, None, None)) };
+    let Some(alive) = stream.alive(there) else { return Ok(Readiness::told(Ready::Nothing)) };
     match stream.keep(py, driver, there)? {
         Some(KnownStream::Kept(producer)) if !producer.stands_in() => {
-            Ok((Ready::On(alive.stream()), Some(producer), None))
+            Ok(Readiness::of(Ready::On(alive.stream()), Some(producer)))
         }
         _ => of_producer(py, door, driver, alive, producer_place, true),
     }

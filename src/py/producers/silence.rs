@@ -8,13 +8,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::readiness::{Readiness, of_producer, work_stream};
+use super::readiness::{of_producer, work_stream};
 use super::types::{self, ProducerKind, TypeFacts};
 use super::{dlpack, host_wait};
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
+use crate::py::lease::Readiness;
 use crate::py::local::is_asked;
 use crate::py::streams::current;
 use crate::stream::{Ready, Stream};
@@ -44,12 +45,12 @@ pub(super) fn settle(
     // The bridge may provide this `__dlpack__`, from the same dict.
     let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
-        return Ok((Ready::On(Stream::Legacy), None, None));
+        return Ok(Readiness::told(Ready::On(Stream::Legacy)));
     }
     if ordered {
         host_wait::wait(owner, true, driver, place)?;
     }
-    Ok((Ready::Nothing, None, None))
+    Ok(Readiness::told(Ready::Nothing))
 }
 
 /// Whether the dict comes from a library whose version 3 dicts never name a stream.

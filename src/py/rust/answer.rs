@@ -13,7 +13,7 @@ use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::entry;
-use crate::py::lease::HeldMemory;
+use crate::py::lease::{HeldMemory, Readiness};
 use crate::py::observe::By;
 use crate::py::source::consumers_place;
 use crate::py::streams::{Argument, StreamRef};
@@ -120,7 +120,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     let mut source = HeldMemory::array(py.None(), managed, driver.clone(), By::Rust);
     source.set_place(place);
     source.array = array.descriptor.clone();
-    source.produced(Ready::On(producer.stream()), Some(producer), None);
+    source.produced(Readiness::of(Ready::On(producer.stream()), Some(producer)));
     Ok(source)
 }
 

@@ -19,11 +19,11 @@ use crate::stream::{Alive, Stream, Thread};
 
 /// What a library does with a stream that a dict names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamPolicy {
+pub(crate) enum DictPolicy {
     /// The library waits for that stream, or works there.
-    Heeded,
+    Waits,
     /// The library ignores that stream.
-    Ignored,
+    Ignores,
 }
 
 /// Keeps the objects of the streams that [`each`] names: another thread may drop them.
@@ -46,9 +46,9 @@ pub(crate) fn each<'a, 'py>(
     driver: &Handle,
     place: Place,
     objects: &'a Objects<'py>,
-    mut each: impl FnMut(Alive<'a>, StreamPolicy) -> PyResult<()>,
+    mut each: impl FnMut(Alive<'a>, DictPolicy) -> PyResult<()>,
 ) -> PyResult<()> {
-    let policy = |ignores| if ignores { StreamPolicy::Ignored } else { StreamPolicy::Heeded };
+    let policy = |ignores| if ignores { DictPolicy::Ignores } else { DictPolicy::Waits };
     let from_native = |native| Stream::from_native(native, Thread::current());
     let mut found = |stream: Stream, takes| {
         // SAFETY: the library works on the stream now, in this thread, and so keeps it. PyTorch and CuPy hold their

@@ -9,7 +9,7 @@ use crate::py::interpreter::detach;
 use crate::py::lease::HeldMemory;
 use crate::py::source::ready_streams;
 use crate::py::streams::KnownStream;
-use crate::py::streams::current::{self, Objects, StreamPolicy};
+use crate::py::streams::current::{self, DictPolicy, Objects};
 use crate::py::streams::imported;
 use crate::stream::{Alive, Ready, Stream};
 
@@ -49,7 +49,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     current::each(py, &view.driver, view.at(), &objects, |reader, takes| {
         note(py, view, reader, &objects)?;
         match (takes, ready.stream()) {
-            (StreamPolicy::Ignored, Some(stream)) if !reader.is_at(stream, view.place) => {
+            (DictPolicy::Ignores, Some(stream)) if !reader.is_at(stream, view.place) => {
                 wait_for_producer(py, view, reader, |reader, from| reader || !from)
             }
             _ => Ok(()),

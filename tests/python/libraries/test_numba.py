@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_limits import stand_in
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import convert, from_cai, to_cai
 
 
 class Stream:
@@ -118,6 +119,57 @@ def test_the_attributes_say_what_the_dict_says(like: Any, cuda: Any) -> None:
     assert facts(by_parts) == facts(by_dict)
     to_cai(array)
     assert array.read == 2
+
+
+ODD = {
+    "an extent below 0": ((-1,), (4,)),
+    "a stride of one item and a half": ((2,), (6,)),
+    "65 dimensions": ((1,) * 65, (4,) * 65),
+    "a reach that overflows": ((4,), (2**62,)),
+    "a size that overflows": ((2**40, 2**40), (4, 4)),
+    "items below address 0": ((2**30,), (-(2**30),)),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_what_a_dict_is_refused_for_is_refused_by_the_attributes(odd: Any, cuda: Any) -> None:
+    memory = cuda.array([0.0] * 32, dtype="float64", speaks="cai3")
+    shape, strides = odd
+    like = types.SimpleNamespace(shape=shape, strides=strides, dtype=np.dtype("f4"), size=1)
+    words = []
+    for module in (interface.__module__, "somebody.else"):
+
+        def own(self: Any) -> dict[str, Any]:
+            return interface(self)
+
+        own.__module__ = module
+        kind = array_type(__cuda_array_interface__=property(own), __module__=module)
+        # From its first array on, Numba's type is read by the attributes.
+        assert to_cai(kind(memory, np.zeros(4, "f4"))).shape == (4,)
+        for function in (to_cai, from_cai):
+            with pytest.raises((ValueError, BufferError)) as error:
+                function(kind(memory, like))
+            words.append((error.type, str(error.value)))
+    assert words[:2] == words[2:]
+
+
+def test_strides_that_a_library_has_not_are_refused_by_the_attributes(
+    cuda: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    memory = cuda.array([0.0] * 32, dtype="float64", speaks="cai3")
+    to = stand_in("torch", {0: cuda.stream("consumer")})
+    kind = array_type()
+    for like in (ARRAYS["transposed"], ARRAYS["backwards"]):
+        array = kind(memory, like)
+        assert to_cai(array).strides == like.strides
+        read = array.read
+        if like is ARRAYS["transposed"]:
+            assert convert(array, to).view.shape == like.shape
+        else:
+            with pytest.raises(BufferError, match="strides: got"):
+                convert(array, to)
+        assert array.read == read, "its dict is not read"
 
 
 @pytest.mark.parametrize("first", ["broadcast", "plain"])
