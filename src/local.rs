@@ -13,9 +13,9 @@ pub(crate) struct Local<T: 'static>(&'static LocalKey<T>);
 
 /// Declares a [`Local`] as `thread_local!` does.
 macro_rules! local {
-    ($($(#[$doc:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
+    ($($(#[$doc:meta])* $see:vis static $name:ident: $type:ty = const { $init:expr };)+) => {
         $($(#[$doc])*
-        static $name: $crate::local::Local<$type> = {
+        $see static $name: $crate::local::Local<$type> = {
             std::thread_local! { static VALUE: $type = const { $init }; }
             $crate::local::Local::new(&VALUE)
         };)+

@@ -29,7 +29,7 @@ AROUND = {
     "the driver": ("#9a6b1f", "driver py/simulated py/ipc testing"),
     "what all use": (
         "#6e7781",
-        "py/errors py/local py/native py/by_type py/interpreter py/imported py/plain py/text "
+        "py/errors py/this_thread py/native py/by_type py/interpreter py/imported py/plain py/text "
         "py/flag py/item_error py/anywhere py/observe local error",
     ),
 }

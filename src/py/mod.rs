@@ -8,7 +8,7 @@
 
 mod errors;
 
-mod local;
+mod this_thread;
 
 mod native;
 

@@ -29,15 +29,20 @@ impl Kind {
     }
 }
 
+/// The cached kinds, and the slot to replace next.
+struct Recent {
+    kinds: RefCell<Vec<Kind>>,
+    next: Cell<usize>,
+}
+
 local! {
-    static KINDS: RefCell<Vec<Kind>> = const { RefCell::new(Vec::new()) };
-    /// The cache slot to replace next.
-    static NEXT: Cell<usize> = const { Cell::new(0) };
+    static RECENT: Recent =
+        const { Recent { kinds: RefCell::new(Vec::new()), next: Cell::new(0) } };
 }
 
 /// Returns a new dict for `array`: a copy of a cached one, or what `make` returns. The caller must set its pointer.
 ///
-/// `KINDS` is never borrowed while an object is made or dropped. Either can start a garbage collection, whose code may
+/// The cache is never borrowed while an object is made or dropped. Either can start a garbage collection, whose code may
 /// call this function again.
 #[inline]
 pub(super) fn dict<'py>(
@@ -46,8 +51,8 @@ pub(super) fn dict<'py>(
     stream: Option<u64>,
     make: impl FnOnce() -> PyResult<Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let found = KINDS.with(|kinds| {
-        let kinds = kinds.borrow();
+    let found = RECENT.with(|recent| {
+        let kinds = recent.kinds.borrow();
         let kind = kinds.iter().find(|kind| kind.is_of(array, stream))?;
         Some(kind.dict.as_ref().map(|dict| dict.bind(py).clone()))
     });
@@ -65,16 +70,16 @@ pub(super) fn dict<'py>(
 fn keep(array: &Descriptor, stream: Option<u64>, dict: Option<Py<PyDict>>) {
     let (dtype, layout) = (array.dtype(), array.layout().clone());
     let kind = Kind { dtype, layout, stream, dict };
-    let gone = KINDS.with(|kinds| {
-        let mut kinds = kinds.borrow_mut();
+    let gone = RECENT.with(|recent| {
+        let mut kinds = recent.kinds.borrow_mut();
         let known = kinds.iter().position(|kind| kind.is_of(array, stream));
         if known.is_none() && kinds.len() < KEPT {
             kinds.push(kind);
             return None;
         }
         let at = known.unwrap_or_else(|| {
-            let next = NEXT.get().unwrap_or(0);
-            NEXT.replace((next + 1) % KEPT);
+            let next = recent.next.get();
+            recent.next.set((next + 1) % KEPT);
             next
         });
         Some(std::mem::replace(&mut kinds[at], kind))

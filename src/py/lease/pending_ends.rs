@@ -54,12 +54,31 @@ enum Now {
     Followed,
 }
 
+/// The end that runs on this thread, and the ends queued behind it. The queue is empty between ends, so a thread that
+/// exits has nothing to drop here.
+struct Ends {
+    now: Cell<Now>,
+    following: ManuallyDrop<RefCell<VecDeque<Next>>>,
+}
+
 local! {
-    static NOW: Cell<Now> = const { Cell::new(Now::Nothing) };
-    /// The ends queued behind the end that runs on this thread. Empty between ends, so a thread that exits has nothing
-    /// to drop here.
-    static FOLLOWING: ManuallyDrop<RefCell<VecDeque<Next>>> =
-        const { ManuallyDrop::new(RefCell::new(VecDeque::new())) };
+    static ENDS: Ends = const {
+        Ends {
+            now: Cell::new(Now::Nothing),
+            following: ManuallyDrop::new(RefCell::new(VecDeque::new())),
+        }
+    };
+}
+
+/// What this thread is doing; `None` if it has dropped its queue.
+#[inline(always)]
+fn now() -> Option<Now> {
+    ENDS.with(|ends| ends.now.get())
+}
+
+#[inline(always)]
+fn set_now(now: Now) -> Option<Now> {
+    ENDS.with(|ends| ends.now.replace(now))
 }
 
 /// Makes the orders of `next` at once, since its cause may go on with the memory. The references are dropped after the
@@ -71,10 +90,9 @@ fn queued(py: Python<'_>, next: Next) -> Option<Next> {
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
     // If the thread's queue is gone, the caller runs the end.
-    FOLLOWING.with(|following| {
-        if NOW.replace(Now::Followed).is_some() {
-            following.borrow_mut().extend(next.take());
-        }
+    ENDS.with(|ends| {
+        ends.now.set(Now::Followed);
+        ends.following.borrow_mut().extend(next.take());
     });
     next
 }
@@ -86,8 +104,8 @@ impl QueueGuard {
     /// Starts an end; `None` if one is already running on this thread.
     #[inline(always)]
     fn begin() -> Option<Self> {
-        (NOW.get() == Some(Now::Nothing)).then(|| {
-            NOW.replace(Now::Ending);
+        (now() == Some(Now::Nothing)).then(|| {
+            set_now(Now::Ending);
             Self
         })
     }
@@ -95,10 +113,10 @@ impl QueueGuard {
     /// Runs the queued ends one after the other, then marks the thread idle.
     #[inline(always)]
     fn finish(self, py: Python<'_>) {
-        if NOW.get() == Some(Now::Followed) {
+        if now() == Some(Now::Followed) {
             Self::run_following(py);
         }
-        NOW.replace(Now::Nothing);
+        set_now(Now::Nothing);
         std::mem::forget(self);
     }
 
@@ -112,8 +130,8 @@ impl QueueGuard {
     }
 
     fn following() -> Option<Next> {
-        let next = FOLLOWING.with(|following| {
-            let mut following = following.borrow_mut();
+        let next = ENDS.with(|ends| {
+            let mut following = ends.following.borrow_mut();
             let next = following.pop_front();
             if next.is_none() {
                 *following = VecDeque::new();
@@ -127,12 +145,12 @@ impl QueueGuard {
 impl Drop for QueueGuard {
     #[cold]
     fn drop(&mut self) {
-        while NOW.get() == Some(Now::Followed)
+        while now() == Some(Now::Followed)
             && let Some(next) = Self::following()
         {
             keep(next.ending);
         }
-        NOW.replace(Now::Nothing);
+        set_now(Now::Nothing);
     }
 }
 

@@ -5,7 +5,6 @@
 //!
 //! A trace gets every event. Events of level `TRACE`, and fields whose names begin with `trace.`, go to the trace only.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::exceptions::PyException;
@@ -18,44 +17,22 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::fields::{Fields, dict};
 use super::trace;
-use crate::local::local;
 use crate::py::interpreter::{enter, is_over, raise_later};
+use crate::py::this_thread::Once;
 
 /// The wanted level of Python's `logging`; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 struct ToPython;
 
-local! {
-    /// Whether this thread is forwarding an event.
-    static TELLING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks this thread as forwarding an event, until dropped.
-struct TellingGuard;
-
-impl TellingGuard {
-    fn begin() -> Option<Self> {
-        let began = TELLING.replace(true) == Some(false);
-        // Build the guard only then: dropping it would clear the mark of the outer call.
-        began.then(|| Self)
-    }
-}
-
-impl Drop for TellingGuard {
-    fn drop(&mut self) {
-        TELLING.replace(false);
-    }
-}
-
 /// Whether this thread is forwarding an event.
 pub(crate) fn is_telling() -> bool {
-    TELLING.get().unwrap_or(false)
+    Once::Telling.is_on()
 }
 
 /// Runs `call`; if `quiet`, without logging any event in it.
 pub(crate) fn quietly<R>(quiet: bool, call: impl FnOnce() -> R) -> R {
-    let _telling = quiet.then(TellingGuard::begin).flatten();
+    let _telling = quiet.then(|| Once::Telling.begin()).flatten();
     call()
 }
 
@@ -108,7 +85,7 @@ impl Subscriber for ToPython {
         trace::keep(event);
         // Do not log calls that a log handler makes: that would never end. Log nothing after the interpreter has ended,
         // since `logging` ended with it.
-        let Some(_telling) = TellingGuard::begin() else { return };
+        let Some(_telling) = Once::Telling.begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }

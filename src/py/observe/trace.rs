@@ -4,7 +4,6 @@
 //! Python objects, and `cai_bridge._trace_format` interprets them after the trace. Only one trace
 //! can be open at a time. A fork records nothing, since the lock may stay held there forever.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,22 +17,17 @@ use tracing::{Event, Level};
 
 use super::fields::{Fields, Value, dict};
 use crate::driver::fork::Process;
-use crate::local::local;
 use crate::py::interpreter::enter;
+use crate::py::this_thread::DOING;
 use crate::stream::Thread;
 
 /// The number of the process whose trace is open, plus one; 0 if none is open. Each event reads
 /// this without the lock.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
-/// How many traces have been opened. A thread compares it with [`NAMED`] to introduce itself once
+/// How many traces have been opened. A thread compares it with its own to introduce itself once
 /// per trace.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
-
-local! {
-    /// The number of the last trace that this thread has introduced itself to.
-    static NAMED: Cell<u64> = const { Cell::new(0) };
-}
 
 /// The recorded events of a trace.
 struct Session {
@@ -101,8 +95,8 @@ pub(crate) fn keep(event: &Event<'_>) {
 /// Records the calling thread's name, once per trace.
 fn introduce() {
     let number = NUMBER.load(Ordering::Relaxed);
-    // Set `NAMED` first: asking for the name may bring further events.
-    if NAMED.replace(number).is_some_and(|before| before != number) {
+    // Set the number first: asking for the name may bring further events.
+    if DOING.with(|doing| doing.trace.replace(number)).is_some_and(|before| before != number) {
         let name = enter(name_of_thread).unwrap_or_default();
         if let Some(session) = &mut *session() {
             session.threads.push((Thread::current().number(), name));

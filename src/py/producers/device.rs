@@ -15,11 +15,11 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::order;
 use crate::py::interpreter::answered;
-use crate::py::local::is_asked;
 use crate::py::native;
 use crate::py::streams::argument::{index, pair};
 use crate::py::streams::{Argument, current};
 use crate::py::text::{attribute, beginning, refused, shown};
+use crate::py::this_thread::is_asked;
 use crate::stream::Stream;
 
 /// Asks the driver where `ptr` is. Returns the device for consumers, and the place of the producer's streams.

@@ -12,9 +12,9 @@ use crate::device::Device;
 use crate::error::{Error, Kind, Result};
 use crate::py::habits::Habit;
 use crate::py::interpreter::is_interrupt;
-use crate::py::local::asking;
 use crate::py::streams::argument::index;
 use crate::py::text::{refused, shown};
+use crate::py::this_thread::asking;
 use crate::stream::{Request, Stream};
 
 /// [`ask`] without the array's device or context; `None` if the library has no such way.

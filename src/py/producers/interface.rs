@@ -10,9 +10,9 @@ use super::types::{self, ProducerKind, TypeFacts};
 use crate::device::Device;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
-use crate::py::local::asking;
 use crate::py::streams::argument::pair;
 use crate::py::text::{an_object, printed, type_name};
+use crate::py::this_thread::asking;
 
 /// The dict of `x`; `x` itself, if it is a dict.
 pub(super) fn interface<'py>(

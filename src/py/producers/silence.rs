@@ -16,8 +16,8 @@ use crate::driver::Handle;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::lease::Readiness;
-use crate::py::local::is_asked;
 use crate::py::streams::current;
+use crate::py::this_thread::is_asked;
 use crate::stream::{Ready, Stream};
 
 /// Finds the stream that `x` is ready on, and what keeps that stream alive: the library's current stream on the GPU of

@@ -1,16 +1,14 @@
 //! Libraries that name their current stream through a Python function.
 
-use std::cell::Cell;
-
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
 use super::object::handle_of;
 use super::voucher::is_unasked;
-use crate::local::local;
 use crate::py::imported::imported;
 use crate::py::interpreter::answered;
 use crate::py::library;
+use crate::py::this_thread::Once;
 
 /// A library's answer.
 pub(super) struct Answered<'py> {
@@ -20,11 +18,6 @@ pub(super) struct Answered<'py> {
     pub(super) object: Option<Bound<'py, PyAny>>,
     /// Whether the library ignores the streams of dicts.
     pub(super) ignores: bool,
-}
-
-local! {
-    /// Whether this thread is asking a function now: the function may itself read or end an array.
-    static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The answers of all libraries with such a function. Inside such a function the list is empty.
@@ -49,34 +42,33 @@ pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
 
 #[cold]
 fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
-    if ASKING.get() != Some(false) || is_unasked() {
+    if is_unasked() {
         return Ok(Vec::new());
     }
-    ASKING.during(true, || {
-        let mut all = Vec::new();
-        for (module, functions) in library::functions() {
-            let is_there = match module {
-                Some(module) => imported(py, module.bind(py))?.is_some(),
-                None => library::are_registered(),
-            };
-            if !is_there {
-                continue;
-            }
-            let ignores = functions.ignore_dicts();
-            let found = answered(py, functions.all(py))?.unwrap_or_default();
-            all.extend(found.into_iter().map(|function| (function, ignores)));
+    let Some(_once) = Once::AskingFunctions.begin() else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for (module, functions) in library::functions() {
+        let is_there = match module {
+            Some(module) => imported(py, module.bind(py))?.is_some(),
+            None => library::are_registered(),
+        };
+        if !is_there {
+            continue;
         }
-        let mut answers = Vec::new();
-        for (function, ignores) in all {
-            let answer = answered(py, function.bind(py).call1((ordinal,)))?;
-            if let Some(answer) = answer.filter(|answer| !answer.is_none())
-                && let Some((native, is_object)) = named_by(&answer)?
-            {
-                answers.push(Answered { native, object: is_object.then_some(answer), ignores });
-            }
+        let ignores = functions.ignore_dicts();
+        let found = answered(py, functions.all(py))?.unwrap_or_default();
+        all.extend(found.into_iter().map(|function| (function, ignores)));
+    }
+    let mut answers = Vec::new();
+    for (function, ignores) in all {
+        let answer = answered(py, function.bind(py).call1((ordinal,)))?;
+        if let Some(answer) = answer.filter(|answer| !answer.is_none())
+            && let Some((native, is_object)) = named_by(&answer)?
+        {
+            answers.push(Answered { native, object: is_object.then_some(answer), ignores });
         }
-        Ok(answers)
-    })
+    }
+    Ok(answers)
 }
 
 /// The stream that an answer names, and whether it is a stream object. The integer 0 names no stream; 1 and 2 are the

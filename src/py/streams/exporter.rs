@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use super::voucher::Voucher;
 use crate::descriptor::Descriptor;
 use crate::py::interpreter::answered;
-use crate::py::local::asking;
+use crate::py::this_thread::asking;
 use crate::stream::{Ready, Stream, Thread};
 
 /// The exporter of a dict that named a stream, or may name one.

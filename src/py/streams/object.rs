@@ -122,13 +122,7 @@ fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// The GPU of a default stream, if its object names it, as PyTorch's do (`device_index`, torch 2.11).
 pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = object.py();
-    local! {
-        static SAYS: ByType<bool> = const { ByType::new() };
-    }
-    let says = |_: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>| {
-        kind.hasattr(intern!(kind.py(), "device_index"))
-    };
-    if !*SAYS.known(object, says)? {
+    if !kind_of(object)?.has_ordinal {
         return Ok(None);
     }
     let index = object.getattr(intern!(py, "device_index")).and_then(|index| index.extract());
@@ -141,6 +135,8 @@ struct StreamKind {
     hint: Hint,
     /// Whether an object that owns its stream can be closed while it is held.
     closes: bool,
+    /// Whether an object may name its GPU.
+    has_ordinal: bool,
 }
 
 /// How the objects of a type are asked for their handles.
@@ -232,7 +228,9 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
     let (habits, _) = habits_of(|_, library| habits::is_of(&module, library));
     let closes = !habits.has(Habit::NeverClosesStreams);
-    Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, closes })
+    let has_ordinal = kind.hasattr(intern!(kind.py(), "device_index"))?;
+    let asking = asking(object, kind, &module)?;
+    Ok(StreamKind { asking, hint: place(kind)?, closes, has_ordinal })
 }
 
 /// How the objects of a type are asked. Some libraries keep the handle in an attribute of an extension type; the first

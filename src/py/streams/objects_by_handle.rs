@@ -5,19 +5,14 @@
 
 use pyo3::prelude::*;
 
-use crate::local::local;
-use crate::py::local::Stack;
-
-local! {
-    static OBJECTS: Stack<(u64, Py<PyAny>)> = const { Stack::new() };
-}
+use crate::py::this_thread::DOING;
 
 /// Removes the name on drop.
 struct OnDrop(u64);
 
 impl Drop for OnDrop {
     fn drop(&mut self) {
-        let last = OBJECTS.with(|objects| objects.take(|(known, _)| *known == self.0));
+        let last = DOING.with(|doing| doing.streams.take(|(known, _)| *known == self.0));
         drop(last);
     }
 }
@@ -28,7 +23,7 @@ pub(super) fn with_object<R>(
     object: &Bound<'_, PyAny>,
     call: impl FnOnce() -> R,
 ) -> R {
-    OBJECTS.with(|objects| objects.push((handle, object.clone().unbind())));
+    DOING.with(|doing| doing.streams.push((handle, object.clone().unbind())));
     let _on_drop = OnDrop(handle);
     call()
 }
@@ -37,5 +32,5 @@ pub(super) fn with_object<R>(
 pub(super) fn object_of(py: Python<'_>, handle: u64) -> Option<Bound<'_, PyAny>> {
     let of =
         |(known, object): &(u64, Py<PyAny>)| (*known == handle).then(|| object.bind(py).clone());
-    OBJECTS.with(|objects| objects.find(of)).flatten()
+    DOING.with(|doing| doing.streams.find(of)).flatten()
 }

@@ -4,16 +4,15 @@
 //! Both libraries hand their streams out in turn, so a whole round lists them. A second round puts the library's turn
 //! back where it was. A library that does not use the device yet is not asked: asking would start it.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
 use crate::driver::Handle;
-use crate::local::local;
 use crate::py::interpreter::answered;
 use crate::py::library::{self, Pool};
+use crate::py::this_thread::DOING;
 
 /// A library's streams on a device, in order of their handles.
 struct Listed {
@@ -30,23 +29,18 @@ static HAS_APART: AtomicBool = AtomicBool::new(false);
 /// More streams than any library hands out in turn.
 const MOST: usize = 256;
 
-local! {
-    /// The pool stream that this thread found last, and its GPU. A pool loses no stream.
-    static LAST: Cell<(u64, i32)> = const { Cell::new((0, 0)) };
-}
-
 /// Whether the stream is in a library's pool.
 #[inline]
 pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
     if !matches!(driver, Handle::Cuda) {
         return Ok(false);
     }
-    if LAST.get() == Some((handle, ordinal)) {
+    if DOING.with(|doing| doing.pooled.get()) == Some((handle, ordinal)) {
         return Ok(true);
     }
     let has = is_listed(py, handle, ordinal)?;
     if has {
-        LAST.replace((handle, ordinal));
+        DOING.with(|doing| doing.pooled.set((handle, ordinal)));
     }
     Ok(has)
 }

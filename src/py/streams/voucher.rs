@@ -1,7 +1,5 @@
 //! Objects that vouch for a stream for as long as they live.
 
-use std::cell::Cell;
-
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,6 +9,7 @@ use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::interpreter::answered;
 use crate::py::native;
+use crate::py::this_thread::Once;
 
 /// A held object that vouches for a stream.
 ///
@@ -67,18 +66,15 @@ impl Voucher {
     }
 }
 
-local! {
-    static UNASKED: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Whether this thread must ask no library now.
 pub(super) fn is_unasked() -> bool {
-    UNASKED.get().unwrap_or(false)
+    Once::Unasked.is_on()
 }
 
 /// Runs `call`, inside which no library is asked for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
-    UNASKED.during(true, call)
+    let _once = Once::Unasked.begin();
+    call()
 }
 
 fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<bool> {

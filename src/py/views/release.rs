@@ -9,23 +9,17 @@ use pyo3::prelude::*;
 
 use super::View;
 use crate::lease::Settlement;
-use crate::local::local;
 use crate::order;
 use crate::py::lease::{Orders, look};
-use crate::py::local::Stack;
 use crate::py::observe::{CallSpan, EndTag, EndedBy, Outcome};
 use crate::py::source::check_argument;
 use crate::py::streams::Argument;
+use crate::py::this_thread::DOING;
 use crate::stream::Request;
 
 /// How deep a thread may nest releases of one view, by code that they run. A deeper release does nothing: the outer
 /// ones make the orders.
 const DEEPEST: usize = 2;
-
-local! {
-    /// The views that this thread is releasing, by their addresses.
-    static RELEASING: Stack<usize> = const { Stack::new() };
-}
 
 fn address(view: &View) -> usize {
     std::ptr::from_ref(view).addr()
@@ -33,7 +27,7 @@ fn address(view: &View) -> usize {
 
 /// Whether this thread may nest no further release of `view`.
 fn is_deepest(view: &View) -> bool {
-    let depth = RELEASING.with(|releasing| releasing.count(|known| *known == address(view)));
+    let depth = DOING.with(|doing| doing.releasing.count(|known| *known == address(view)));
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
@@ -42,14 +36,14 @@ struct ReleaseGuard<'a>(&'a View);
 
 impl<'a> ReleaseGuard<'a> {
     fn new(view: &'a View) -> Self {
-        RELEASING.with(|releasing| releasing.push(address(view)));
+        DOING.with(|doing| doing.releasing.push(address(view)));
         Self(view)
     }
 }
 
 impl Drop for ReleaseGuard<'_> {
     fn drop(&mut self) {
-        RELEASING.with(|releasing| releasing.take(|known| *known == address(self.0)));
+        DOING.with(|doing| doing.releasing.take(|known| *known == address(self.0)));
         self.0.lease.stop();
     }
 }

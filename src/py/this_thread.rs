@@ -1,4 +1,5 @@
-//! What the running calls of one thread know of each other.
+//! What this thread is doing, as far as its running calls must know of each other: the one guard against doing a thing
+//! twice at once, and the notes of what is being asked and released.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -6,19 +7,75 @@ use std::mem::ManuallyDrop;
 use pyo3::exceptions::PyRecursionError;
 use pyo3::prelude::*;
 
-use crate::local::{Local, local};
+use crate::local::local;
 
-impl<T: Copy> Local<Cell<T>> {
-    /// Sets the value to `value` while `call` runs. Restores the previous value afterwards, also after a panic.
-    pub(crate) fn during<R>(&self, value: T, call: impl FnOnce() -> R) -> R {
-        struct Restore<'a, T: Copy + 'static>(&'a Local<Cell<T>>, T);
-        impl<T: Copy + 'static> Drop for Restore<'_, T> {
-            fn drop(&mut self) {
-                self.0.replace(self.1);
-            }
+/// What this thread is doing. Nothing here is dropped with the thread, so an ending thread has it, too.
+pub(crate) struct Doing {
+    once: [Cell<bool>; 3],
+    /// The generation of holders that this thread makes now.
+    pub(crate) generation: Cell<u32>,
+    /// The number of the last trace that this thread has introduced itself to.
+    pub(crate) trace: Cell<u64>,
+    /// The pool stream that this thread found last, and its GPU. A pool loses no stream.
+    pub(crate) pooled: Cell<(u64, i32)>,
+    /// The addresses of the objects that this thread is asking for their memory, oldest first. The asking calls keep
+    /// the objects alive.
+    asked: Stack<usize>,
+    /// The views that this thread is releasing, by their addresses.
+    pub(crate) releasing: Stack<usize>,
+    /// Stream objects that this thread has named to a producer by their handles.
+    pub(crate) streams: Stack<(u64, Py<PyAny>)>,
+}
+
+local! {
+    pub(crate) static DOING: Doing = const {
+        Doing {
+            once: [const { Cell::new(false) }; 3],
+            generation: Cell::new(0),
+            trace: Cell::new(0),
+            pooled: Cell::new((0, 0)),
+            asked: Stack::new(),
+            releasing: Stack::new(),
+            streams: Stack::new(),
         }
-        let _restore = self.replace(value).map(|before| Restore(self, before));
-        call()
+    };
+}
+
+/// What a thread does only once at a time: code that it runs meanwhile may come here again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Once {
+    /// Forwarding an event to Python's `logging`.
+    Telling,
+    /// Asking a function for a library's stream: the function may itself read or end an array.
+    AskingFunctions,
+    /// Ending a holder without a question to any library.
+    Unasked,
+}
+
+/// The thread is at it until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OnceGuard(Once);
+
+impl Once {
+    /// Starts; `None` if this thread is at it.
+    #[inline]
+    pub(crate) fn begin(self) -> Option<OnceGuard> {
+        let before = DOING.with(|doing| doing.once[self as usize].replace(true));
+        // The guard is built only then: dropping it would clear the mark of the outer call.
+        (before == Some(false)).then(|| OnceGuard(self))
+    }
+
+    /// Whether this thread is at it.
+    #[inline]
+    pub(crate) fn is_on(self) -> bool {
+        DOING.with(|doing| doing.once[self as usize].get()).unwrap_or(false)
+    }
+}
+
+impl Drop for OnceGuard {
+    #[inline]
+    fn drop(&mut self) {
+        DOING.with(|doing| doing.once[self.0 as usize].set(false));
     }
 }
 
@@ -80,12 +137,6 @@ impl<T> Stack<T> {
 /// whose ends were put off nests up to twenty.
 const DEEPEST: usize = 64;
 
-local! {
-    /// The addresses of the objects that this thread is asking for their memory, oldest first. The asking calls keep
-    /// the objects alive.
-    static ASKED: Stack<usize> = const { Stack::new() };
-}
-
 /// Runs `question`, which asks `x` for its memory: by `__dlpack__`, or by its dict.
 ///
 /// # Errors
@@ -98,13 +149,13 @@ pub(crate) fn asking<T>(
     struct Asked(usize);
     impl Drop for Asked {
         fn drop(&mut self) {
-            ASKED.with(|asked| asked.take(|known| *known == self.0));
+            DOING.with(|doing| doing.asked.take(|known| *known == self.0));
         }
     }
     let address = x.as_ptr().addr();
-    let depth = ASKED.with(|asked| {
-        asked.push(address);
-        asked.count(|_| true)
+    let depth = DOING.with(|doing| {
+        doing.asked.push(address);
+        doing.asked.count(|_| true)
     });
     let _asked = Asked(address);
     if depth.is_some_and(|depth| depth > DEEPEST) { Err(endless(x)?) } else { question() }
@@ -112,9 +163,9 @@ pub(crate) fn asking<T>(
 
 /// Whether this thread is asking `x` now. Code that runs within the question must not ask `x` again.
 pub(crate) fn is_asked(x: &Bound<'_, PyAny>) -> bool {
-    ASKED
-        .with(|asked| asked.count(|known| *known == x.as_ptr().addr()))
-        .is_some_and(|many| many > 0)
+    let address = x.as_ptr().addr();
+    let many = DOING.with(|doing| doing.asked.count(|known| *known == address));
+    many.is_some_and(|many| many > 0)
 }
 
 #[cold]
