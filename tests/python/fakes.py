@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 
-import cai_bridge
 from cai_bridge import HostSyncWarning, from_cai
 
 # There, what a thread made ends in that thread, once it runs again, whoever let go of it last.
@@ -141,6 +140,3 @@ ATTRIBUTES = (
 def restated(view):
     """The attributes that a view has whatever it speaks."""
     return {name: getattr(view, name) for name in ATTRIBUTES}
-
-
-VIEWS = (cai_bridge.CaiView, cai_bridge.DLPackView)

@@ -112,50 +112,6 @@ def test_the_stream_that_was_named_first_waits_beside_that_of_the_end(cuda: Any,
     assert seen.value == [7.0] * 4
 
 
-class Silent(Own):
-    """Its dict is there, and says nothing of streams."""
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        interface = super().__cuda_array_interface__
-        return {name: interface[name] for name in interface if name != "stream"} | {"version": 2}
-
-
-class Failing(Own):
-    """Its dict is refused, as that of an array on the host would be."""
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        raise AttributeError("no dict today")
-
-
-class Elsewhere(Own):
-    """Its dict is of other memory, on another stream."""
-
-    def __init__(self, cuda: Any, stream: Any) -> None:
-        super().__init__(cuda, stream)
-        self.other = cuda.array([0.0] * 4, speaks="cai3", stream=cuda.stream("other"), name="y")
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.other.__cuda_array_interface__
-
-
-@pytest.mark.parametrize("kind", [Silent, Failing, Elsewhere])
-def test_without_a_stream_the_memory_is_kept_until_the_consumer_is_done(
-    cuda: Any, kind: type[Own]
-) -> None:
-    home, consumer = cuda.stream("home"), cuda.stream("consumer")
-    own = kind(cuda, home)
-    home.fill(own.array, 7.0)
-    view = to_cai(own, stream=consumer)
-    seen = consumer.read(view)
-    del view, own
-    gc.collect()
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
-
-
 class Jaxs(Own):
     """Of a library that is known: its dict would make the host wait."""
 
@@ -167,44 +123,6 @@ def test_a_library_that_is_known_is_not_asked_for_its_dict(cuda: Any) -> None:
     own = Jaxs(cuda, cuda.stream("home"))
     to_cai(own, stream=cuda.stream("consumer")).release()
     assert own.reads == 0
-
-
-@pytest.mark.parametrize("legacy", [True, False])
-@pytest.mark.parametrize("readonly", [True, False])
-def test_memory_is_read_only_if_its_dict_says_so(cuda: Any, legacy: bool, readonly: bool) -> None:
-    x = cuda.array([1.0] * 4, speaks=("dlpack-legacy" if legacy else "dlpack", "cai3"))
-
-    class Said(Own):
-        @property
-        def __cuda_array_interface__(self) -> dict[str, Any]:
-            return dict(x.__cuda_array_interface__, data=(x.ptr, readonly))
-
-    own = Said(cuda, cuda.stream())
-    cuda.synchronize()
-    own.array = x
-    assert to_cai(own).readonly == readonly
-    if readonly:
-        with pytest.raises(BufferError, match="read-only"):
-            convert(own, "dlpack").__dlpack__()
-
-
-@pytest.mark.parametrize("tree", [False, True])
-@pytest.mark.parametrize("to", ["cai", "dlpack"])
-def test_an_object_without_the_method_of_its_type_speaks_by_its_dict(
-    cuda: Any, tree: bool, to: str
-) -> None:
-    x = cuda.array([1.0, 2.0], speaks="cai")
-
-    class Array:
-        __cuda_array_interface__ = property(lambda _: x.__cuda_array_interface__)
-
-        @property
-        def __dlpack__(self) -> Any:
-            raise AttributeError("not for this array")
-
-    made = convert([Array()], to)[0] if tree else convert(Array(), to)
-    assert cuda.read(made) == [1.0, 2.0]
-    assert cuda.read((to_cai if to == "cai" else to_dlpack)(Array())) == [1.0, 2.0]
 
 
 def test_a_method_that_is_none_is_named(cuda: Any) -> None:

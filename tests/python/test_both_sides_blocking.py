@@ -87,22 +87,3 @@ def test_a_stream_of_the_consumers_follows_another_one_that_had_the_array_before
     _held, seen = used_on_two_streams(cuda, numba, by, speaks)
     cuda.synchronize()
     assert (seen.value, cuda.reports) == ([2.0] * 4, [])
-
-
-@pytest.mark.parametrize("captured", ["the consumer's stream", "another one"])
-@pytest.mark.parametrize("by", BY)
-def test_beside_a_capture_of_a_blocking_stream_that_event_is_left_out(
-    by: Any, captured: str, numba: StandIn, cuda: Any
-) -> None:
-    """Nothing may be queued on the legacy stream then. Capture and program go on."""
-    one, other = cuda.stream("one", blocking=True), cuda.stream("other", blocking=True)
-    x = cuda.array([1.0] * 4, speaks="exchange", stream=cuda.legacy, name="x")
-    cuda.synchronize()
-    with cuda.capture(one) as graph:
-        on = one if captured == "the consumer's stream" else other
-        by(x, numba, lambda made: on.fill(made.view, 2.0, name="the write") and None)
-        gc.collect()
-    if captured == "the consumer's stream":
-        graph.launch(one)
-    cuda.synchronize()
-    assert cuda.read(x) == [2.0] * 4

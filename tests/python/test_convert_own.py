@@ -16,13 +16,6 @@ each_kind = pytest.mark.parametrize("to", KINDS)
 
 
 @each_kind
-def test_a_view_with_nothing_asked_for_is_itself(to: str, cuda: Any) -> None:
-    view = KINDS[to](cuda.array([1.0]))
-    assert convert(view, to) is view
-    assert convert([view], to)[0] is view
-
-
-@each_kind
 @pytest.mark.parametrize("how", [{}, {"readonly": True}, {"copy": True}, {"stream": 1}])
 def test_a_released_view_is_refused(to: str, how: dict[str, Any], cuda: Any) -> None:
     view = KINDS[to](cuda.array([1.0]))

@@ -6,10 +6,8 @@ import weakref
 import capsules
 import numpy as np
 import pytest
-from capsules import IS_COPIED
 from copies import COPIES, NEWEST, copied, made
 from fakes import only_cai
-from found import kinds
 from scenes import done
 
 from cai_bridge import from_cai, to_cai
@@ -68,39 +66,6 @@ def test_rows_go_to_another_gpu_by_one_call(cuda):
     assert cuda.read(copy) == [[1.0, 2.0], [4.0, 5.0]]
 
 
-# --- in the host's memory -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("memory", ["device", "pinned", "managed"])
-@pytest.mark.parametrize("copy", [None, True])
-@pytest.mark.parametrize("pending", [False, True])
-def test_numpy_takes_a_copy_by_asking_for_the_cpu(pending, copy, memory, cuda):
-    p, busy = cuda.stream("p"), cuda.stream("busy")
-    x = cuda.array([[1.0, 2.0]] * 2, speaks="cai", memory=memory, strides="F")
-    if pending:
-        p.fill(x, 7.0)
-    busy.launch(name="long")
-    view = from_cai(x)
-    array = np.from_dlpack(view, device="cpu", copy=copy)
-    assert array.tolist() == ([[7.0, 7.0]] * 2 if pending else [[1.0, 2.0]] * 2)
-    assert cuda.pending == 1, "only the producer's stream is waited for"
-    assert array.flags.writeable
-    assert array.flags.c_contiguous
-    assert array.ctypes.data % 256 == 0
-    array[:] = 3.0
-    assert x.tolist() != array.tolist()
-    del view
-    gc.collect()
-    assert array.tolist() == [[3.0, 3.0]] * 2
-
-
-@pytest.mark.parametrize("max_version", [None, NEWEST])
-def test_a_capsule_for_the_cpu_says_so(max_version, cuda):
-    view = from_cai(cuda.array([1.0], speaks="cai", readonly=True))
-    seen = capsules.read(view.__dlpack__(dl_device=(1, 0), max_version=max_version))
-    assert (seen.device, seen.flags) == ((1, 0), None if max_version is None else IS_COPIED)
-
-
 # --- the same memory by another name --------------------------------------------------------------
 
 
@@ -141,39 +106,6 @@ def test_memory_that_another_gpu_used_is_let_go_in_order(device, mine, theirs, c
     from_cai(only_cai(cuda.array(shape=4))).__dlpack__()
     assert len(ended) == 1, "looked after at the next call at the latest"
     cuda.synchronize()
-
-
-@pytest.mark.parametrize("memory", ["pinned", "managed"])
-@pytest.mark.parametrize("device", [0, 1])
-def test_pinned_and_managed_memory_is_copied_to_a_gpu(device, memory, cuda):
-    p, c = cuda.stream("p"), cuda.stream("c", device=device)
-    x = cuda.array([0.0], speaks="cai", memory=memory, stream=p)
-    p.fill(x, 7.0)
-    copy, seen = copied(from_cai(x), stream=c, dl_device=(2, device))
-    assert (seen.device, seen.ptr == x.ptr) == ((2, device), False)
-    read = c.read(copy)
-    assert done(read) == [7.0]
-
-
-@pytest.mark.parametrize(("memory", "kind"), [("pinned", 3), ("managed", 13)])
-def test_an_arrays_own_kind_of_memory_is_no_other_device(memory, kind, cuda):
-    view = from_cai(cuda.array([1.0], memory=memory, speaks="cai"))
-    for copy in (None, False):
-        seen = capsules.read(view.__dlpack__(dl_device=(kind, 0), copy=copy))
-        assert (seen.device, seen.ptr) == ((kind, 0), view.ptr)
-    with pytest.raises(BufferError, match=r"^dl_device: got \(\d+, 0\) for an array on"):
-        view.__dlpack__(dl_device=(16 - kind, 0))
-
-
-def test_a_copy_in_a_capsule_is_taken_for_what_it_is(cuda):
-    stream = cuda.stream()
-    view = from_cai(cuda.array([1.0], speaks="cai"))
-    capsule = view.__dlpack__(stream=stream, copy=True, max_version=NEWEST)
-    again = from_cai(to_cai(capsule, stream=-1))
-    assert capsules.read(again.__dlpack__(max_version=NEWEST)).flags == 0
-    read = stream.read(again)
-    assert done(read) == [1.0]
-    assert kinds(cuda) == []
 
 
 @pytest.mark.parametrize("memory", ["pinned", "managed"])

@@ -5,12 +5,8 @@ A real driver dies of the touch (SIGSEGV); the simulated device reports it, whic
 
 from __future__ import annotations
 
-import gc
 import logging
-import weakref
-from typing import Any
 
-import capsules
 import numpy as np
 import pytest
 from fakes import StreamObject, only_cai
@@ -28,26 +24,6 @@ from tests.soak.device.foreign import external
 
 from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
-
-
-@KINDS
-@pytest.mark.parametrize("end", ["release", "drop", "capsule"])
-def test_a_consumers_bare_handle_that_nobody_vouches_for(end, blocking, cuda):
-    home, stream = cuda.stream("home"), cuda.stream("consumer", blocking=blocking)
-    array = producer(cuda, "cai3", home)
-    if end == "capsule":
-        taken = capsules.take(from_cai(array).__dlpack__(stream=stream.handle))
-    else:
-        view = to_cai(array, stream=stream.handle)
-    cuda.synchronize()
-    stream.destroy()
-    if end == "capsule":
-        taken.delete()
-    elif end == "release":
-        view.release()
-    else:
-        del view
-    ended(cuda)
 
 
 @KINDS
@@ -125,33 +101,6 @@ def test_a_dict_names_no_stream_that_nothing_keeps_alive(way, blocking, cuda):
     assert seen.value == [1.0] * 4
 
 
-@KINDS
-@pytest.mark.parametrize("side", ["producer", "consumer"])
-def test_what_is_held_lives_on_and_is_ordered(side, blocking, cuda):
-    home, consumer = cuda.stream("home"), cuda.stream("consumer", blocking=blocking)
-    array = cuda.array([1.0] * 4, speaks="exchange", memory="pool", stream=home, name="x")
-    with cuda.current_stream(home):
-        view = to_cai(array, stream=consumer)
-    seen, block = consumer.read(view), array.ptr
-    if side == "producer":
-        other = cuda.stream("not the producer's")
-        del home, array
-    else:
-        other = home
-        del consumer, array
-    cuda.clear_calls()
-    del view
-    gc.collect()
-    waits = [call for call in cuda.calls if call.call == "cuStreamWaitEvent"]
-    assert len(waits) == 1, "an edge between streams that are alive only as the view holds them"
-    if side == "consumer":
-        new = cuda.array(shape=4, memory="pool", stream=other, speaks=())
-        assert new.ptr == block
-        other.fill(new, 2.0)
-    cuda.synchronize()
-    assert seen.value == [1.0] * 4
-
-
 def test_for_a_bare_handle_that_nobody_keeps_the_host_waits_and_says_how_to_avoid_it(cuda, caplog):
     home, consumer = cuda.stream("home"), cuda.stream("consumer")
     array = producer(cuda, "cai3", home)
@@ -205,47 +154,3 @@ def test_an_object_that_fails_to_say_is_taken_to_keep_nothing(asked, cuda):
     consumer.destroy()
     del view
     ended(cuda)
-
-
-@pytest.mark.parametrize("role", ["home", "declared", "consumer"])
-def test_a_view_that_its_own_stream_object_holds_is_collected(role, cuda):
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.stream = cuda.stream(name)
-
-        def __cuda_stream__(self) -> tuple[int, int]:
-            return (0, self.stream.handle)
-
-    named = Named(role)
-    array = producer(cuda, "cai3", cuda.stream("producer"))
-    if role == "home":
-        named.view = from_cai(only_cai(array), stream=named)
-    elif role == "declared":
-        named.view = from_cai(to_cai(array), stream=named)
-    else:
-        named.view = to_cai(array, stream=named)
-    gone = weakref.ref(named)
-    cuda.synchronize()
-    del named
-    gc.collect()
-    assert gone() is None
-    cuda.synchronize()
-
-
-@pytest.mark.parametrize("handed", ["to_cai", "from_cai and to_cai"])
-def test_the_dict_of_a_view_names_no_stream_that_was_closed(cuda: Any, handed: str) -> None:
-    stream, home = cuda.stream("closed"), cuda.stream("producer's")
-    closing = Closing(stream)
-    array = producer(cuda, "cai3", home)
-    if handed == "to_cai":
-        view = to_cai(array, stream=closing)
-    else:
-        view = to_cai(from_cai(array, stream=closing))
-    assert view.__cuda_array_interface__["stream"] == stream.handle
-    stream.wait(home.record())
-    stream.fill(array, 7.0)
-    closing.close()
-    assert view.__cuda_array_interface__["stream"] is None
-    seen = cuda.consumer("cai-waits", cuda.stream("reader's")).read(view)
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4

@@ -1,14 +1,11 @@
 """What a `DLPackView` hands out: capsules by what was asked, and the exchange API of its type."""
 
-import ctypes
-
 import capsules
 import numpy as np
 import pytest
 import tables
 import tvm_ffi
 from capsules import READ_ONLY, DLTensor, HandMade
-from fakes import only_cai
 
 from cai_bridge import DLPackView, from_cai, to_cai
 
@@ -47,54 +44,6 @@ def test_the_capsule_is_versioned_from_1_0_on(max_version, name, version, view):
     assert (said.ptr, said.byte_offset, said.device) == (view.ptr, 0, (2, 0))
 
 
-def test_every_call_makes_a_capsule_and_a_tensor_of_its_own(view):
-    both = [view.__dlpack__(max_version=(1, 3)) for _ in range(2)]
-    first, second = (capsules.take(capsule) for capsule in both)
-    assert ctypes.addressof(first.struct) != ctypes.addressof(second.struct)
-    assert first.fields == second.fields
-    shapes = {ctypes.addressof(taken.struct.dl_tensor.shape.contents) for taken in (first, second)}
-    assert len(shapes) == 2
-    first.delete()
-    assert second.fields.shape == (2, 3)
-    second.delete()
-
-
-@pytest.mark.parametrize("max_version", [1, "1.0", [1, 0], (1,), (1, 0, 0), ("1", "0"), (1.0, 0)])
-def test_a_malformed_version_is_refused(max_version, view):
-    with pytest.raises(ValueError, match=r"^max_version: got .+; allowed: None, or a tuple"):
-        view.__dlpack__(max_version=max_version)
-
-
-@pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
-@pytest.mark.parametrize("stream", [None, 1, 2, "other", "object", -1])
-def test_the_consumers_stream_waits_for_the_arrays(stream, theirs, cuda):
-    own, other = cuda.stream(), cuda.stream()
-    # A stranger that names none may have work on the legacy default stream.
-    first = {"own": own.handle, None: 1}.get(theirs, theirs)
-    given = {"other": other.handle, "object": other}.get(stream, stream)
-    then = {None: 1, "other": other.handle, "object": other.handle}.get(stream, stream)
-    named = None if theirs is None else first
-    view = from_cai(only_cai(cuda.array(shape=4), stream=named))
-    cuda.clear_calls()
-    capsule = view.__dlpack__(stream=given)
-    calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
-    waits = then not in (first, -1)
-    wanted = [("cuEventRecord", first), ("cuStreamWaitEvent", then)] if waits else []
-    assert [(call.call, call.stream) for call in calls] == wanted
-    assert {call.outcome for call in cuda.calls} <= {"done"}
-    del capsule
-
-
-def test_a_refused_export_queues_nothing(cuda):
-    view = from_cai(only_cai(cuda.array(shape=4), stream=2), readonly=True)
-    cuda.clear_calls()
-    needed = {"dl_device": (1, 0), "copy": False}
-    for wishes in ({}, needed, {"dl_device": (3, 0)}, {"max_version": 1}, {"stream": 0}):
-        with pytest.raises((BufferError, ValueError)):
-            view.__dlpack__(**wishes)
-    assert {call.call for call in cuda.calls}.isdisjoint({"cuEventRecord", "cuStreamWaitEvent"})
-
-
 # --- the exchange API -----------------------------------------------------------------------------
 
 
@@ -113,25 +62,6 @@ def test_the_cpu_has_no_work_stream():
 def test_the_work_stream_of_another_device_is_refused():
     with pytest.raises(BufferError, match=r"^device: got \(10, 0\); allowed: "):
         tables.work_stream(DLPackView, (10, 0))
-
-
-@pytest.mark.parametrize("export", [tables.managed, tables.borrowed])
-@pytest.mark.parametrize("theirs", [None, 1, 2, 77])
-def test_every_export_through_the_table_makes_the_work_stream_wait(theirs, export, cuda):
-    own = cuda.stream()
-    theirs = own.handle if theirs == 77 else theirs
-    x = only_cai(cuda.array(shape=4), stream=theirs)
-    x.stream = own  # an exporter keeps the stream alive that its dict names
-    view = from_cai(x)
-    for _ in range(2):
-        cuda.clear_calls()
-        exported = export(view)
-        calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
-        waits = theirs not in (None, 1)
-        wanted = [("cuEventRecord", theirs), ("cuStreamWaitEvent", 1)] if waits else []
-        assert [(call.call, call.stream) for call in calls] == wanted
-        if export is tables.managed:
-            exported.delete()
 
 
 def test_the_allocator_says_that_it_is_not_supported():
@@ -155,23 +85,6 @@ def test_a_managed_tensor_becomes_a_view_that_owns_it(flags, cuda):
     assert tensor.deleted == 0
     del capsule
     assert tensor.deleted == 1
-
-
-def test_an_object_of_another_type_is_refused_by_the_table(view):
-    table = tables.of(DLPackView)
-    fake = tables.speaker(
-        tables.table(
-            from_object=table.managed_tensor_from_py_object_no_sync,
-            borrow=table.dltensor_from_py_object_no_sync,
-        ),
-        bits=view,
-    )()
-    for call in (tables.managed, tables.borrowed):
-        with pytest.raises(TypeError, match="View"):
-            call(fake)
-    # The producer's own exception passes through unchanged.
-    with pytest.raises(TypeError, match="View"):
-        to_cai(fake)
 
 
 # --- real consumers -------------------------------------------------------------------------------

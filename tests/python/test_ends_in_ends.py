@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from typing import Any
 
-import numpy as np
 import pytest
 from scenes import done
 
-from cai_bridge import DriverError, convert, from_cai, to_cai, to_dlpack
+from cai_bridge import DriverError, convert, from_cai, to_cai
 
 # --- in the destructor of an owner ----------------------------------------------------------------
 
@@ -174,76 +172,3 @@ def test_no_stream_is_lost_between_the_question_and_the_order(cuda: Any) -> None
     with pytest.raises(DriverError, match="cuModuleUnload: got CUDA_ERROR_NOT_PERMITTED"):
         # The stream is gone before it is asked for: the host would wait, which it may not here.
         other.synchronize()
-
-
-# --- of a consumer on the producer's own stream ---------------------------------------------------
-
-
-@pytest.mark.parametrize("on", ["the producer's own", "another"])
-@pytest.mark.parametrize("said", [True, False])
-def test_the_memory_is_kept_where_the_consumers_stream_was_closed(
-    cuda: Any, on: str, said: bool
-) -> None:
-    theirs, other = cuda.stream("theirs"), cuda.stream("other")
-    consumer = theirs if on == "the producer's own" else other
-    x = cuda.array([1.0] * 4, speaks="cai3")
-    view = to_cai(from_cai(x, stream=theirs), stream=consumer if said else None)
-    with cuda.current_stream(consumer):
-        assert view.__cuda_array_interface__
-        seen = consumer.read(view)
-    consumer.destroy()
-    del view, x
-    gc.collect()
-    assert done(seen) == [1.0] * 4
-
-
-def test_nor_does_the_user_of_a_view_between_overtake_it(cuda: Any) -> None:
-    theirs, between = cuda.stream("theirs"), cuda.stream("between")
-    first = to_cai(from_cai(cuda.array([1.0] * 4, speaks="cai3"), stream=theirs), stream=between)
-    second = to_cai(first, stream=theirs)
-    seen = theirs.read(second)
-    theirs.destroy()
-    second.release()
-    between.fill(first, 9.0)
-    assert done(seen) == [1.0] * 4
-
-
-# --- of a copy that failed ------------------------------------------------------------------------
-
-CALLS = [
-    *((call, nth) for call in ("cuMemcpy2DAsync", "cuEventRecord") for nth in (1, 2, 3)),
-    *((call, nth) for call in ("cuStreamWaitEvent",) for nth in (1, 2)),
-    *(("cuStreamIsCapturing", nth) for nth in range(1, 10)),
-    ("cuStreamSynchronize", 1),
-]
-
-
-@pytest.mark.parametrize(("call", "nth"), CALLS)
-@pytest.mark.parametrize("speaks", ["exchange", "cai3", "dlpack"])
-@pytest.mark.parametrize("to", ["the GPU", "the host"])
-def test_what_a_copy_reads_is_not_given_back_before_although_the_copy_failed(
-    cuda: Any, call: str, nth: int, speaks: str, to: str
-) -> None:
-    theirs, consumer = cuda.stream("theirs"), cuda.stream("consumer")
-    x = cuda.array(
-        [[1.0, 2.0], [3.0, 4.0]], strides="F", speaks=speaks, memory="pool", stream=theirs
-    )
-    cuda.synchronize()
-    with cuda.current_stream(theirs):
-        view = to_dlpack(x)
-    wishes = {"dl_device": (1, 0)} if to == "the host" else {"stream": consumer, "copy": True}
-    cuda.fail(call, nth)
-    copy = None
-    with contextlib.suppress(DriverError):
-        copy = view.__dlpack__(max_version=(1, 3), **wishes)
-    cuda.clear_faults()
-    del copy, view
-    if speaks != "dlpack":
-        # Of the others nobody says where they go on; their memory is kept.
-        theirs.fill(x, np.zeros((2, 2)))
-    del x
-    gc.collect()
-    cuda.synchronize()
-    freed = [made.outcome for made in cuda.calls if made.call == "cuMemFreeAsync"]
-    taken = [made.outcome for made in cuda.calls if made.call == "cuMemAllocAsync"]
-    assert len(freed) == taken.count("done")

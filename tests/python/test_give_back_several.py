@@ -5,32 +5,9 @@ from __future__ import annotations
 import capsules
 import pytest
 import tables
-from scenes import Scene, again, by_dict, done, once_more, read_before
+from scenes import Scene, again, done, once_more, read_before
 
-from cai_bridge import adapt, from_cai, to_cai
-
-
-def test_each_of_several_holders_orders_its_own_consumer(cuda):
-    scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
-    view, streams = from_cai(scene.array), [cuda.stream(f"consumer {n}") for n in range(3)]
-    reads = [cuda.consumer("dlpack", stream).read(view) for stream in streams]
-    view.release()
-    for read in reversed(reads):
-        read.release()
-    again(scene)
-    cuda.synchronize()
-    assert [read.value for read in reads] == [[1.0] * 8] * 3
-
-
-def test_a_stream_given_to_release_is_ordered_beside_the_one_that_was_known(cuda):
-    scene, other = Scene(cuda, "exchange", "non-blocking", "non-blocking"), cuda.stream("other")
-    pending, view = by_dict(scene)
-    other.wait(scene.consumer.record())
-    both = [pending, other.read(view)]
-    view.release(other)
-    again(scene)
-    cuda.synchronize()
-    assert [seen.value for seen in both] == [[1.0] * 8] * 2
+from cai_bridge import from_cai, to_cai
 
 
 @pytest.mark.parametrize("again", [to_cai, from_cai, lambda view: to_cai(from_cai(view))])
@@ -62,18 +39,6 @@ def test_a_capsule_of_a_view_that_lent_its_array_ends_for_its_own_consumer_alone
     cuda.clear_calls()
     taken.delete()
     assert cuda.calls == []
-
-
-@pytest.mark.parametrize("given", ["object", "handle"])
-def test_a_declared_stream_waits_for_a_consumer_on_the_memorys_own(given, cuda):
-    scene, declared = Scene(cuda, "cai3", "non-blocking", "legacy"), cuda.stream("declared")
-    view = from_cai(to_cai(scene.array), stream=declared)
-    stream = scene.producer if given == "object" else scene.producer.handle
-    taken = capsules.take(view.__dlpack__(stream=stream))
-    seen = scene.producer.read(scene.array)
-    taken.delete()
-    declared.fill(scene.array, 2.0)
-    assert done(seen) == [1.0] * 8
 
 
 @pytest.mark.parametrize("how", ["view", "dict"])
@@ -160,15 +125,6 @@ def test_the_stream_of_the_view_between_waits_for_the_next_consumer(ends, how, c
     assert done(seen) == [1.0] * 8
 
 
-def test_a_capsule_of_a_view_of_a_view_is_waited_for_by_the_view_between(cuda):
-    scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
-    first = to_cai(scene.array, stream=between)
-    seen = cuda.consumer("dlpack", scene.consumer).read(from_cai(first))
-    seen.release()
-    between.fill(scene.array, 2.0)
-    assert done(seen) == [1.0] * 8
-
-
 def test_the_view_between_waits_though_the_next_consumer_is_on_the_producers_stream(cuda):
     scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
     first = to_cai(scene.array, stream=between)
@@ -197,18 +153,6 @@ def test_a_view_between_for_a_bare_handle_waits_or_the_host_does(works, cuda):
     assert done(seen) == [1.0] * 8
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_a_copy_of_a_view_of_a_view_is_made_before_the_view_between_goes_on(works, cuda):
-    scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
-    first = to_cai(scene.array, stream=between.handle)
-    second = from_cai(first)
-    with cuda.current_stream(between if works else scene.producer):
-        taken = capsules.take(second.__dlpack__(stream=scene.consumer.handle, copy=True))
-    between.fill(scene.array, 2.0)
-    cuda.synchronize()
-    taken.delete()
-
-
 def test_whoever_read_the_dict_of_the_view_between_waits_for_the_next_consumer(cuda):
     scene, reader = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("reader")
     first = to_cai(scene.array)
@@ -219,19 +163,3 @@ def test_whoever_read_the_dict_of_the_view_between_waits_for_the_next_consumer(c
     second.release()
     reader.fill(scene.array, 2.0)
     assert done(seen) == [1.0] * 8
-
-
-def test_a_function_inside_another_is_done_before_the_outer_one_goes_on(cuda):
-    scene, outer = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("outer")
-
-    @adapt(to="cai", stream=scene.consumer)
-    def inside(x):
-        scene.consumer.fill(x, 2.0)
-
-    @adapt(to="cai", stream=outer)
-    def outside(x):
-        inside(x)
-        return outer.read(x)
-
-    seen = outside(scene.array)
-    assert done(seen) == [2.0] * 8

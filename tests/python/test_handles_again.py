@@ -60,77 +60,11 @@ class Scene:
         self.cuda.synchronize()
 
 
-@pytest.mark.parametrize("way", ["view", "capsule"])
-@pytest.mark.parametrize("named", ["handle", "object"])
-def test_a_library_on_a_stream_with_the_consumers_handle_is_not_the_consumer(
-    named: str, way: str, cuda: Any
-) -> None:
-    scene = Scene(cuda, named, way)
-    scene.object.close()
-    other = again(cuda, scene.stream)
-    with cuda.current_stream(other):
-        cuda.clear_calls()
-        scene.end()
-    assert WAIT in calls(cuda)
-    scene.reuse()
-    assert scene.seen.value == [1.0] * 8
-
-
-@pytest.mark.parametrize("way", ["view", "capsule"])
-def test_a_library_on_the_consumers_own_stream_is(way: str, cuda: Any) -> None:
-    scene = Scene(cuda, "handle", way)
-    with cuda.current_stream(scene.stream):
-        cuda.clear_calls()
-        scene.end()
-    assert WAIT not in calls(cuda)
-    scene.reuse()
-    assert scene.seen.value == [1.0] * 8
-
-
-def test_an_end_that_cannot_ask_keeps_the_view(cuda: Any) -> None:
-    scene = Scene(cuda, "handle", "view")
-    with cuda.current_stream(scene.stream):
-        cuda.fail("cuStreamGetId", 1)
-        with pytest.raises(DriverError, match="cuStreamGetId"):
-            scene.held.release()
-        cuda.clear_faults()
-        scene.end()
-    scene.reuse()
-    assert scene.seen.value == [1.0] * 8
-
-
-def test_only_a_destroyed_stream_has_a_handle_to_pass_on(cuda: Any) -> None:
-    stream = cuda.stream()
-    for given in (stream, cuda.legacy, cuda.stream_of(stream.handle)):
-        with pytest.raises(ValueError, match=r"handle_of: got .*; allowed: a destroyed stream"):
-            cuda.stream(handle_of=given)
-    with pytest.raises(TypeError):
-        cuda.stream(handle_of=stream.handle)
-    other = again(cuda, stream)
-    with pytest.raises(DriverError, match="cuStreamCreate"):
-        cuda.stream(handle_of=stream)
-    del other
-
-
 class Reopened(Closing):
     """A stream object that closes its stream and opens another, which is given the handle."""
 
     def reopen(self, cuda: Any) -> None:
         self.stream = again(cuda, self.stream)
-
-
-def test_an_object_that_opened_another_stream_does_not_have_the_first(cuda: Any) -> None:
-    home = cuda.stream("home")
-    x = cuda.array([1.0] * 8, speaks="cai3", memory="pool", stream=home, name="x")
-    named = Reopened(cuda.stream("the consumer's"))
-    view = to_cai(x, stream=named)
-    seen = named.stream.read(view, name="the read")
-    named.reopen(cuda)
-    cuda.clear_calls()
-    view.release()
-    assert WAIT in calls(cuda)
-    home.fill(x, 9.0)
-    assert done(seen) == [1.0] * 8
 
 
 def test_nor_has_a_producers(cuda: Any) -> None:
@@ -159,26 +93,6 @@ def test_a_captured_stream_with_the_consumers_handle_is_not_the_consumer(
     scene.reuse()
     assert scene.seen.value == [1.0] * 8
     graph.launch(other)
-
-
-@pytest.mark.parametrize("named", ["handle", "object"])
-def test_of_a_stream_named_in_a_capture_no_number_is_known_after_it(named: str, cuda: Any) -> None:
-    home, stream = cuda.stream("home"), cuda.stream("the consumer's")
-    x = cuda.array([1.0] * 8, speaks="cai3", memory="pool", stream=home, name="x")
-    cuda.synchronize()
-    said = Closing(stream)
-    with cuda.capture(stream) as graph:
-        view = to_cai(x, stream=stream.handle if named == "handle" else said)
-    graph.launch(stream)
-    seen = stream.read(view, name="the read")
-    said.close()
-    other = again(cuda, stream)
-    cuda.clear_calls()
-    with cuda.current_stream(other):
-        view.release()
-    assert WAIT in calls(cuda)
-    home.fill(x, 9.0)
-    assert done(seen) == [1.0] * 8
 
 
 @pytest.mark.parametrize("named", ["handle", "object"])

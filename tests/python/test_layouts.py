@@ -7,7 +7,7 @@ import pytest
 import tables
 from capsules import HandMade
 from contract import rows
-from fakes import OnlyCai, interface, only_cai
+from fakes import OnlyCai
 
 from cai_bridge import from_cai, to_cai, to_dlpack
 
@@ -116,28 +116,6 @@ def test_a_layout_that_cannot_be_is_refused_by_both_doors(row, cuda):
             call(array)
 
 
-@pytest.mark.parametrize("form", ["legacy", "1.0", "1.1"])
-@pytest.mark.parametrize(
-    ("shape", "strides"),
-    [((), ()), ((3,), (4,)), ((2, 3), (12, 4)), ((0, 3), (12, 4)), ((2,) * 5, (64, 32, 16, 8, 4))],
-)
-def test_null_strides_of_older_producers_are_compact(form, shape, strides, cuda):
-    _x, ptr = memory(cuda)
-    view = to_cai(HandMade(ptr, form=form, shape=shape, null=["strides"]).capsule())
-    assert view.__cuda_array_interface__["strides"] is None
-    assert view.strides == strides
-    assert capsules.read(from_cai(view).__dlpack__()).strides is not None
-
-
-@pytest.mark.parametrize("form", ["versioned", "legacy"])
-def test_an_array_without_dimensions_needs_neither_shape_nor_strides(form, cuda):
-    _x, ptr = memory(cuda)
-    view = to_cai(HandMade(ptr, form=form, shape=(), null=["shape", "strides"]).capsule())
-    made = view.__cuda_array_interface__
-    assert (made["shape"], made["strides"], made["data"]) == ((), None, (ptr, False))
-    assert (view.size, view.nbytes, view.ndim) == (1, 4, 0)
-
-
 @pytest.mark.parametrize("offset", [0, 4, 12, 256, 4096])
 @pytest.mark.parametrize("form", ["versioned", "legacy"])
 def test_a_byte_offset_is_added_on_import_and_is_0_on_export(form, offset, cuda):
@@ -146,14 +124,6 @@ def test_a_byte_offset_is_added_on_import_and_is_0_on_export(form, offset, cuda)
     assert view.ptr == view.__cuda_array_interface__["data"][0] == ptr + offset
     said = capsules.read(from_cai(view).__dlpack__())
     assert (said.ptr, said.byte_offset) == (ptr + offset, 0)
-
-
-@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy"])
-def test_values_behind_a_byte_offset_are_the_ones_that_are_seen(speaks, cuda):
-    x = cuda.array([1.0, 2.0], speaks=speaks, offset=64)
-    view = to_cai(x)
-    assert view.ptr == x.ptr
-    assert cuda.read(view) == cuda.read(from_cai(view)) == [1.0, 2.0]
 
 
 VALUES = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
@@ -173,15 +143,6 @@ def test_values_of_every_order_are_seen_through_both_views(speaks, strides, cuda
     for view in views:
         assert view.strides == x.strides
         assert cuda.read(view) == x.tolist()
-
-
-def test_a_broadcast_dimension_has_a_stride_of_0_both_ways(cuda):
-    x = cuda.array([1.0, 2.0], speaks=())
-    there = from_cai(only_cai(x, shape=(3, 2), strides=(0, 4)))
-    assert cuda.read(there) == [[1.0, 2.0]] * 3
-    back = to_cai(there)
-    assert back.__cuda_array_interface__["strides"] == (0, 4)
-    assert capsules.read(there.__dlpack__()).strides == (0, 1)
 
 
 @pytest.mark.parametrize("ndim", [0, 1, 4, 5, 6, 7, 8, 32, 64])
@@ -249,20 +210,6 @@ def test_the_device_of_an_array_without_elements_is_the_callers_or_the_current(d
 
 # --- where the memory is --------------------------------------------------------------------------
 
-KINDS = {"device": 2, "pool": 2, "pinned": 3, "managed": 13}
-
-
-@pytest.mark.parametrize("memory_kind", KINDS)
-@pytest.mark.parametrize("ordinal", [0, 1])
-def test_the_pointer_knows_the_device(memory_kind, ordinal, cuda):
-    x = cuda.array([1.0], memory=memory_kind, device=ordinal, speaks="cai")
-    kind = KINDS[memory_kind]
-    said = (kind, ordinal if kind == 2 else 0)
-    view = from_cai(x)
-    assert view.device == view.__dlpack_device__() == said
-    assert capsules.read(view.__dlpack__()).device == tables.borrowed(view).device == said
-    assert to_cai(x).device == said
-
 
 @pytest.mark.parametrize("memory_kind", ["pinned", "managed"])
 @pytest.mark.parametrize("device", [0, 1, (2, 0), (2, 1)])
@@ -271,17 +218,3 @@ def test_memory_that_every_device_reaches_can_go_out_as_a_devices_own(device, me
     said = device if isinstance(device, tuple) else (2, device)
     assert view.device == capsules.read(view.__dlpack__()).device == said
     assert cuda.read(view) == [1.0]
-
-
-@pytest.mark.parametrize("memory_kind", KINDS)
-@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-bare"])
-def test_dlpacks_device_is_the_views(speaks, memory_kind, cuda):
-    x = cuda.array([1.0], memory=memory_kind, speaks=speaks)
-    assert to_cai(x).device == from_cai(to_cai(x)).device == (KINDS[memory_kind], 0)
-
-
-def test_a_pointer_into_the_middle_of_memory_is_known(cuda):
-    x = cuda.array([1.0, 2.0, 3.0, 4.0], device=1, speaks=())
-    view = from_cai(OnlyCai(interface(x, shape=(2,), data=(x.ptr + 8, False)), keep=x))
-    assert view.device == (2, 1)
-    assert cuda.read(view) == [3.0, 4.0]

@@ -100,41 +100,6 @@ def test_a_class_around_a_librarys_array_is_ordered_with_the_stream_that_it_name
     assert done(seen) == [1.0] * 4
 
 
-class DoubleBuffer:
-    """An exporter whose dict is of another buffer by the next time."""
-
-    def __init__(self, front: Any) -> None:
-        self.front = front
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.front.__cuda_array_interface__
-
-
-@pytest.mark.parametrize("names", [True, False])
-@pytest.mark.parametrize("before", ["legacy", "its own"])
-@pytest.mark.parametrize("when", ["hand-over", "dict", "end"])
-def test_a_dict_that_is_of_other_memory_by_now_says_nothing_of_this(when, before, names, cuda):
-    first, other = stream_before(cuda, before), cuda.stream("other")
-    consumer = cuda.stream("consumer")
-    front = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
-    back = cuda.array([2.0] * 4, speaks="cai3", stream=other if names else None, name="y")
-    exporter = DoubleBuffer(front)
-    if when == "end":
-        view = to_cai(exporter, stream=consumer)
-        seen = consumer.read(front)
-        exporter.front = back
-    else:
-        view = from_cai(exporter) if when == "hand-over" else to_cai(exporter)
-        exporter.front = back
-        kind = "dlpack" if when == "hand-over" else "cai-waits"
-        seen = cuda.consumer(kind, consumer).read(view)
-        seen.release()
-    view.release(*[consumer] * (when == "dict"))
-    first.fill(front, 3.0)
-    assert done(seen) == [1.0] * 4
-
-
 class Idle:
     """An exporter whose dict names no stream once its work is done."""
 
@@ -172,54 +137,6 @@ def test_nothing_waits_for_an_exporter_that_has_nothing_pending_any_more(reader,
     assert not made & {"cuModuleUnload", "cuEventRecord", "cuStreamWaitEvent"}
 
 
-def test_what_a_consumer_wrote_where_the_producer_was_is_waited_for_there(cuda):
-    first, then, reader = (cuda.stream(name) for name in ("first", "then", "reader"))
-    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
-    view = to_cai(array, stream=first)
-    moved(array, first, then)
-    first.wait(then.record())
-    # Not by the array, which keeps the stream that it names.
-    first.launch(lambda: array.assign(5.0), writes=[view], name="the consumer's write")
-    seen = cuda.consumer("dlpack", reader).read(from_cai(view))
-    assert done(seen) == [5.0] * 4
-
-
-def test_an_exporter_that_cannot_be_asked_is_taken_to_stay_where_others_keep_its_stream(cuda):
-    class Failing(Idle):
-        @property
-        def __cuda_array_interface__(self) -> dict[str, Any]:
-            if self.idle:
-                raise ValueError("not now")
-            return self.array.__cuda_array_interface__
-
-    consumer = cuda.stream("consumer")
-    exporter = Failing(cuda.array([1.0] * 4, speaks="cai3", stream=cuda.legacy, name="x"))
-    view = to_cai(exporter, stream=consumer)
-    seen = consumer.read(view)
-    exporter.idle = True
-    cuda.clear_calls()
-    view.release()
-    waits = [(c.call, c.stream) for c in cuda.calls if c.call == "cuStreamWaitEvent"]
-    assert waits == [("cuStreamWaitEvent", 1)]
-    cuda.legacy.fill(exporter.array, 2.0)
-    assert done(seen) == [1.0] * 4
-
-
-@pytest.mark.parametrize("moves", [False, True])
-def test_a_dict_by_itself_is_its_owners_if_the_owners_own_dict_says_the_same(moves, cuda):
-    home, then, consumer = (cuda.stream(name) for name in ("home", "then", "consumer"))
-    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
-    view = from_cai(array.__cuda_array_interface__, owner=array)
-    if moves:
-        moved(array, home, then)
-    seen = cuda.consumer("dlpack", consumer).read(view)
-    seen.release()
-    view.release()
-    (then if moves else home).fill(array, 3.0)
-    assert done(seen) == [2.0 if moves else 1.0] * 4
-    assert host_waits(cuda) == 0
-
-
 @pytest.mark.parametrize("differs", ["stream", "address"])
 def test_a_dict_that_is_not_the_owners_own_does_not_follow_it(differs, cuda):
     home, other = cuda.stream("home"), cuda.stream("other")
@@ -246,15 +163,3 @@ def test_a_stream_that_a_dict_names_beside_a_view_as_its_owner_waits_at_the_end(
     cuda.legacy.fill(array, 3.0)
     home.wait(cuda.legacy.record())
     assert done(seen) == [1.0] * 4
-
-
-def test_the_stream_of_a_views_own_dict_is_no_other_producers(cuda):
-    home, consumer = cuda.stream("home"), cuda.stream("consumer")
-    array = cuda.array([1.0] * 4, speaks="dlpack", stream=home, name="x")
-    view = to_cai(array)
-    taken = from_cai(view.__cuda_array_interface__, owner=view)
-    capsule = taken.__dlpack__(stream=consumer)
-    cuda.clear_calls()
-    del capsule
-    waits = [call.stream for call in cuda.calls if call.call == "cuStreamWaitEvent"]
-    assert waits == [1], "the legacy default stream stands in for the producer's, once"

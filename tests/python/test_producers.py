@@ -2,7 +2,7 @@
 
 import pytest
 from capsules import HandMade
-from fakes import DLPackPair, OnlyDLPack
+from fakes import DLPackPair
 
 from cai_bridge import to_cai
 
@@ -72,32 +72,6 @@ def test_what_a_producer_does_not_take_is_left_out(refuses, stream, asked, says,
     assert recorded == ([1] if says not in (None, 1) else [])
 
 
-def test_a_producer_without_a_stream_argument_is_ready_on_the_legacy_stream(made, cuda):
-    mine = cuda.stream()
-    producer = DLPackPair(refusing(made, "stream"))
-    cuda.clear_calls()
-    view = to_cai(producer, stream=mine)
-    assert view.stream == mine.handle
-    assert producer.asked == [wishes(mine.handle), wishes(mine.handle, version=False), {}]
-    calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
-    assert [call.stream for call in calls] == [1, mine.handle]
-
-
-@pytest.mark.parametrize(
-    "error", [RuntimeError, BufferError, ValueError, AssertionError, TypeError]
-)
-def test_a_producer_that_refuses_minus_1_is_asked_for_1(error, made):
-    producer = DLPackPair(refusing(made, streams=(-1,), error=error))
-    assert to_cai(producer, stream=-1).stream is None
-    first = [wishes(-1)]
-    if error is TypeError:
-        # It may have been the version, or that there is a stream at all.
-        first = [wishes(-1), wishes(-1, version=False), {}]
-        assert producer.asked == first
-    else:
-        assert producer.asked == [*first, wishes(1)]
-
-
 def test_a_producer_that_refuses_stream_2_is_asked_for_1_and_2_is_ordered_after_it(made, cuda):
     producer = DLPackPair(refusing(made, streams=(2,), error=BufferError))
     cuda.clear_calls()
@@ -111,34 +85,6 @@ def test_a_producer_that_refuses_stream_2_is_asked_for_1_and_2_is_ordered_after_
     ]
 
 
-@pytest.mark.parametrize("stream", [None, 1, 77])
-def test_a_producer_that_refuses_another_stream_is_not_asked_again(stream, made):
-    producer = DLPackPair(refusing(made, streams=(1, 77), error=BufferError))
-    with pytest.raises(BufferError, match=r"stream \d+ is not taken"):
-        to_cai(producer, stream=stream)
-    assert len(producer.asked) == 1
-
-
-@pytest.mark.parametrize("stream", [None, 1, 2, "own", -1])
-@pytest.mark.parametrize("form", ["versioned", "legacy", "1.0", "1.1"])
-def test_the_capsules_name_decides_and_never_what_was_asked(form, stream, made, cuda):
-    own = cuda.stream()
-    stream = own.handle if stream == "own" else stream
-    view = to_cai(DLPackPair(lambda **_: made(form)), stream=stream)
-    assert view.shape == (4,)
-
-
-def test_positional_streams_of_old_producers_are_reached_by_the_keyword(cuda):
-    made = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept, form="legacy").capsule()
-
-    class Old:
-        def __dlpack__(self, stream=None):
-            assert stream == 1
-            return made
-
-    assert to_cai(Old()).ptr
-
-
 # --- exceptions -----------------------------------------------------------------------------------
 
 
@@ -148,20 +94,6 @@ class Torn(Exception):
 
 RAISED = [Torn("torn"), BufferError("torn"), ValueError("torn"), OSError(5, "torn")]
 FATAL = [KeyboardInterrupt(), SystemExit(3), GeneratorExit()]
-
-
-@pytest.mark.parametrize("raised", [*RAISED, *FATAL, MemoryError()], ids=repr)
-@pytest.mark.parametrize("stream", [None, 1, 77])
-def test_a_producers_own_exception_passes_through_unchanged(stream, raised):
-    def answer(**_):
-        raise raised
-
-    producer = DLPackPair(answer)
-    with pytest.raises(type(raised)) as caught:
-        to_cai(producer, stream=stream)
-    assert caught.value is raised
-    assert raised.__cause__ is None
-    assert len(producer.asked) == 1
 
 
 @pytest.mark.parametrize("raised", RAISED, ids=repr)
@@ -223,20 +155,6 @@ def test_a_producer_that_takes_no_call_at_all_has_its_first_exception_told():
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize("answer", [7, None, b"dltensor", object(), [1]])
-def test_an_answer_that_is_no_capsule_is_refused(answer):
-    with pytest.raises(ValueError, match=r"^__dlpack__: got an object of type \w+; allowed: a Py"):
-        to_cai(OnlyDLPack(lambda **_: answer))
-
-
-@pytest.mark.parametrize("raised", [Torn("torn"), KeyboardInterrupt(), AttributeError("torn")])
-def test_the_exception_of_the_device_method_passes_through_unchanged(raised):
-    producer = DLPackPair(lambda **_: pytest.fail("asked"), device=raised)
-    with pytest.raises(type(raised)) as caught:
-        to_cai(producer)
-    assert caught.value is raised
-
-
 # --- devices --------------------------------------------------------------------------------------
 
 
@@ -261,23 +179,6 @@ def test_the_producer_is_called_with_its_device_current(start, fails, device, cu
     else:
         assert to_cai(producer).device == device
     assert (seen, cuda.current_device) == ([device[1]], start)
-
-
-def test_a_producer_without_the_device_method_is_called_as_things_are(made, cuda):
-    seen = []
-
-    def answer(**_):
-        seen.append(cuda.current_device)
-        return made()
-
-    cuda.set_device(1)
-    to_cai(OnlyDLPack(answer))
-    assert seen == [1]
-
-
-def test_a_device_that_is_not_there_is_refused(made, cuda):
-    with pytest.raises(ValueError, match=r"^__dlpack_device__: got \(2, 9\), which this machine"):
-        to_cai(DLPackPair(lambda **_: made(), device=(2, 9)))
 
 
 def test_without_a_driver_the_producer_is_called_all_the_same():

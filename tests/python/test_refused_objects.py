@@ -224,11 +224,6 @@ def test_an_object_that_cannot_be_taken_is_refused(row, call, make, cuda):
         assert gone() is None
 
 
-def test_a_plain_dict_speaks_neither_protocol_for_to_cai(cuda):
-    with pytest.raises(TypeError, match=r"^object: got a dict, which has no owner; .+; allowed"):
-        to_cai(interface(cuda.array(shape=4)))
-
-
 def row_of(name):
     (row,) = [row for row in rows("refusals", "object") if row["object"] == name]
     return row
@@ -308,40 +303,10 @@ def test_a_tensor_whose_memory_is_not_its_value_is_refused_until_it_is(row, call
     assert view.owner is x
 
 
-def test_the_bits_are_read_anew_at_every_call(cuda):
-    x = torch_like(cuda.array([1.0], speaks="exchange"))
-    view = to_cai(x)
-    x._neg = True
-    with pytest.raises(BufferError, match=r"^neg: "):
-        to_cai(x)
-    assert cuda.read(view) == [1.0]
-
-
-def test_the_error_of_a_question_passes_through_unchanged(cuda):
-    class Torn(Bits):
-        def is_neg(self):
-            raise LookupError("torn")
-
-    x = cuda.array([1.0], speaks="exchange")
-    torn = type("Tensor", (Torn, type(x)), {})(x._tensor, x._session, x.name)
-    with pytest.raises(LookupError, match=r"^torn$"):
-        to_cai(torn)
-    assert x.exports == 0
-
-
 def test_a_producers_failure_is_the_cause_of_the_refusal_of_its_layout():
     with pytest.raises(BufferError, match=r"^layout: got torch\.sparse_coo") as caught:
         to_cai(sparse())
     assert isinstance(caught.value.__cause__, ValueError)
-
-
-@pytest.mark.parametrize("max_version", [None, (0, 8), (0, 0)])
-def test_read_only_memory_needs_a_versioned_capsule(max_version, cuda):
-    view = from_cai(only_cai(cuda.array(shape=4)), readonly=True)
-    with pytest.raises(BufferError, match=r"^readonly: got .+legacy capsule; allowed: "):
-        view.__dlpack__(max_version=max_version)
-    seen = capsules.read(view.__dlpack__(max_version=(1, 0)))
-    assert (seen.version, seen.flags) == ((1, 3), capsules.READ_ONLY)
 
 
 @each("refusals", "object", object="failing driver")
@@ -351,51 +316,6 @@ def test_a_call_of_the_driver_that_fails_is_named(row, cuda):
     error = assert_refused(row, from_cai, x)
     assert (error.call, error.code) == ("cuPointerGetAttributes", 2)
     assert cuda.read(from_cai(x)) == [1.0]
-
-
-@pytest.mark.parametrize("call", ["cuEventRecord", "cuStreamWaitEvent", "cuEventCreate"])
-@pytest.mark.parametrize("speaks", ["exchange", "capsule", "cai", "dlpack-bare"])
-def test_an_order_that_fails_costs_nothing(call, speaks, cuda):
-    producer, mine = cuda.stream("producer"), cuda.stream("mine")
-    tensor = HandMade((kept := cuda.array([1.0] * 4)).ptr, owner=kept)
-    x = tensor.capsule()
-    if speaks != "capsule":
-        x = cuda.array([1.0] * 4, speaks=speaks, stream=producer)
-    if speaks == "dlpack-bare" and call != "cuEventCreate":
-        # The stand-in makes an order of its own first.
-        cuda.fail(call, nth=2)
-    else:
-        cuda.fail(call)
-    with pytest.raises(DriverError, match=rf"^{call}: got .+; allowed: "):
-        to_cai(x, stream=mine)
-    assert cuda.clear_faults() == 0
-    if speaks == "capsule":
-        assert (capsules.name_of(x), tensor.deleted) == ("dltensor_versioned", 0)
-    else:
-        assert x.exports == 0
-    view = to_cai(x, stream=mine)
-    assert view.stream == mine.handle
-    cuda.synchronize()
-
-
-@pytest.mark.parametrize("call", ["cuEventRecord", "cuStreamWaitEvent"])
-def test_an_export_whose_order_fails_hands_nothing_out(call, cuda):
-    producer, mine = cuda.stream("producer"), cuda.stream("mine")
-    x = cuda.array([1.0], speaks="cai", stream=producer)
-    view = from_cai(x)
-    cuda.synchronize()
-    for export in (
-        lambda view: view.__dlpack__(stream=mine, max_version=(1, 0)),
-        tables.managed,
-        tables.borrowed,
-    ):
-        cuda.fail(call)
-        with pytest.raises(DriverError, match=rf"^{call}: got "):
-            export(view)
-    gone = weakref.ref(x)
-    del view, x
-    gc.collect()
-    assert gone() is None
 
 
 def driver_is_there():

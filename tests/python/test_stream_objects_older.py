@@ -135,16 +135,6 @@ def test_a_stream_around_which_an_object_is_may_be_destroyed(around: Any, cuda: 
     assert not [call for call in cuda.calls if call.call == "cuEventRecord"]
 
 
-def test_while_it_is_open_such_a_stream_is_waited_for_on_the_gpu(cuda: Any) -> None:
-    view, _closing, _x = lent(cuda, external)
-    cuda.clear_calls()
-    view.release()
-    made = [call.call for call in cuda.calls]
-    assert "cuStreamWaitEvent" in made
-    assert "cuModuleUnload" not in made
-    cuda.synchronize()
-
-
 OLD_CUPY = """
     class OldStream:
         def __init__(self, handle):

@@ -3,19 +3,14 @@
 import subprocess
 import sys
 import textwrap
-import threading
 import warnings
 
 import pytest
-from capsules import HandMade
 from fakes import (
-    DLPackPair,
     OnlyCai,
-    StreamObject,
     Trusted,
     interface,
     only_cai,
-    without_warning,
 )
 
 from cai_bridge import HostSyncWarning, from_cai, to_cai
@@ -69,83 +64,6 @@ def test_exchange_api_with_a_stream_orders_it_and_says_it(stream, cuda):
         view = to_cai(x, stream=given)
     assert said(view) == handle
     assert orders(cuda) == order(theirs.handle, handle)
-
-
-@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-strict", "dlpack-bare", "cai3"])
-def test_minus_1_makes_no_order_and_says_none(speaks, cuda):
-    x = cuda.array([1.0], speaks=speaks)
-    cuda.clear_calls()
-    assert said(to_cai(x, stream=-1)) is None
-    assert orders(cuda) == []
-
-
-@pytest.mark.parametrize(
-    ("stream", "asked", "says"),
-    [(None, 1, 1), (1, 1, 1), (2, 2, 2), ("own", "own", "own"), (-1, -1, None)],
-)
-def test_dlpack_methods_are_asked_for_the_stream_that_the_dict_says(stream, asked, says, cuda):
-    own = cuda.stream()
-    stream, asked, says = (own.handle if s == "own" else s for s in (stream, asked, says))
-    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
-    producer = DLPackPair(lambda **_: tensor.capsule())
-    cuda.clear_calls()
-    view = to_cai(producer, stream=stream)
-    assert said(view) == says
-    assert [wishes["stream"] for wishes in producer.asked] == [asked]
-    # Whether a stranger does what it is asked, nobody knows.
-    assert orders(cuda) == (order(1, says) if says not in (None, 1) else [])
-
-
-@pytest.mark.parametrize("stream", [None, 1, 2, "own", "blocking", -1])
-@pytest.mark.parametrize("form", ["versioned", "legacy"])
-def test_capsules_are_taken_as_ready_on_the_legacy_stream(form, stream, cuda):
-    own, blocking = cuda.stream(), cuda.stream(blocking=True)
-    given = {"own": own.handle, "blocking": blocking.handle}.get(stream, stream)
-    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept, form=form)
-    cuda.clear_calls()
-    view = to_cai(tensor.capsule(), stream=given)
-    assert said(view) == {None: 1, -1: None}.get(given, given)
-    # What made the memory ready there may have queued nothing that a blocking stream waits for.
-    assert orders(cuda) == (order(1, given) if given not in (None, 1, -1) else [])
-
-
-@pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
-@pytest.mark.parametrize("stream", [None, 1, 2, "other", -1])
-@pytest.mark.parametrize("how", ["an array", "a DLPackView", "a CaiView"])
-def test_cai_arrays_and_views_are_passed_on_with_their_order_made_explicit(
-    how, stream, theirs, cuda
-):
-    own, other = cuda.stream(), cuda.stream()
-    theirs = own.handle if theirs == "own" else theirs
-    stream = other.handle if stream == "other" else stream
-    x = only_cai(cuda.array(shape=4), stream=theirs)
-    theirs = theirs or 1
-    x.stream = own  # an exporter keeps the stream alive that its dict names
-    x = {"an array": lambda x: x, "a DLPackView": from_cai, "a CaiView": to_cai}[how](x)
-    cuda.clear_calls()
-    view = to_cai(x, stream=stream)
-    assert said(view) == {None: theirs, -1: None}.get(stream, stream)
-    waits = stream not in (None, -1, theirs)
-    assert orders(cuda) == (order(theirs, stream) if waits else [])
-
-
-@pytest.mark.parametrize("handle", [0, 1])
-def test_a_stream_object_of_handle_0_is_the_legacy_stream(handle, cuda):
-    x = cuda.array([1.0], speaks="exchange")
-    assert said(to_cai(x, stream=StreamObject((0, handle)))) == 1
-    assert from_cai(only_cai(x), stream=StreamObject((0, handle))).stream == 1
-
-
-def test_another_threads_per_thread_stream_is_named_by_one_that_follows_it(cuda):
-    x = cuda.array([1.0], speaks="exchange")
-    view = to_cai(x, stream=2)
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(said(view)))
-    thread.start()
-    thread.join()
-    assert said(view) == 2
-    # There 2 is that thread's own stream, which nothing orders after the array.
-    assert seen == [1]
 
 
 # --- from_cai -------------------------------------------------------------------------------------
@@ -251,13 +169,6 @@ def test_where_the_warning_is_an_error_every_import_is_refused_and_the_array_sta
     assert cuda.read(from_cai(made, stream=-1)) == [1.0] * 4
 
 
-def test_the_host_waits_for_the_context_of_the_memory(cuda):
-    x = cuda.array([1.0] * 4, speaks=(), device=1, stream=cuda.stream(device=1))
-    view = without_warning(type("Far", (OnlyCai,), {})(interface(x, version=2), keep=x))
-    assert cuda.read(view) == [1.0] * 4
-    assert cuda.current_device == 0
-
-
 CHILD = """
     from cai_bridge import from_cai, to_cai
     from cai_bridge.testing import simulated_cuda
@@ -302,33 +213,3 @@ def test_a_bool_is_no_stream_whatever_it_hides_behind(cuda):
 
     with pytest.raises(TypeError, match=r"^stream: got an object of type .+; allowed: "):
         to_cai(cuda.array([1.0]), stream=Hidden())
-
-
-@pytest.mark.parametrize("declared", [True, False], ids=["declared", "said"])
-def test_the_dict_of_a_view_is_ready_on_a_stream_that_is_kept(declared, cuda):
-    mine, other = cuda.stream(), cuda.stream()
-    view = to_cai(cuda.array([1.0], speaks="cai3"), stream=mine)
-    interface = view.__cuda_array_interface__
-    with cuda.current_stream(mine):
-        again = from_cai(interface, owner=view, stream=mine if declared else None)
-    cuda.clear_calls()
-    further = to_cai(again, stream=other)
-    assert orders(cuda) == order(mine.handle, other.handle)
-    assert "cuModuleUnload" not in {call.call for call in cuda.calls}
-    further.release()
-    cuda.synchronize()
-
-
-@pytest.mark.parametrize("how", ["its dict", "the view"])
-def test_who_takes_a_view_again_gives_the_memory_back_to_the_views_streams_alone(how, cuda):
-    """The blocking stream, which nothing keeps by its handle: none stands in for it besides."""
-    home, consumer = cuda.stream(blocking=True), cuda.stream()
-    with cuda.current_stream(home):
-        view = to_cai(cuda.array([1.0], speaks="exchange"))
-    if how == "its dict":
-        again = from_cai(view.__cuda_array_interface__, owner=view)
-    else:
-        again = from_cai(view)
-    cuda.clear_calls()
-    again.release(consumer)
-    assert orders(cuda) == order(consumer.handle, home.handle)

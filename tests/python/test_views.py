@@ -4,37 +4,17 @@ import gc
 import types
 import weakref
 
-import capsules
 import numpy as np
 import pytest
 import tables
 from capsules import READ_ONLY, HandMade
 from contract import assert_refused, each
-from fakes import DLPackPair, OnlyCai, interface, only_cai, restated
+from fakes import DLPackPair, OnlyCai, only_cai, restated
 
 from cai_bridge import CaiView, DLPackView, from_cai, to_cai
 
 PROTOCOLS = ["__cuda_array_interface__", "__dlpack__", "__dlpack_device__"]
 PROTOCOLS += ["__dlpack_c_exchange_api__", "__array_interface__"]
-
-
-def test_a_view_speaks_the_protocol_that_was_asked_for_and_no_other(cuda):
-    x = cuda.array([1.0], speaks=("dlpack", "cai"))
-    cai, dlpack = to_cai(x), from_cai(x)
-    assert [name for name in PROTOCOLS if hasattr(cai, name)] == PROTOCOLS[:1]
-    assert [name for name in PROTOCOLS if hasattr(dlpack, name)] == PROTOCOLS[1:4]
-    assert (type(cai), type(dlpack)) == (CaiView, DLPackView)
-
-
-def test_a_view_stays_of_its_class(cuda):
-    x = cuda.array([1.0], speaks=("dlpack", "cai"))
-    views = [to_cai(x), from_cai(x)]
-    base = type(views[0]).__base__
-    made = [type("Made", (base,), {"__slots__": slots}) for slots in ((), ("slot",))]
-    for view in views:
-        for other in {CaiView, DLPackView, base, *made} - {type(view)}:
-            with pytest.raises(TypeError, match="__class__ assignment"):
-                view.__class__ = other
 
 
 @pytest.mark.parametrize("speaks", ["dlpack", "exchange"])
@@ -103,24 +83,6 @@ def test_the_owner_of_a_view_of_a_view_is_the_original_producer(chain, cuda):
     assert [ref() for ref in gone[:-1]] == [None] * (len(gone) - 1)
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
-def test_the_exact_type_survives_a_device_that_is_given_along(name, cuda):
-    view = to_cai(cuda.array([1, 2], dtype=name, speaks="dlpack"))
-    plain = capsules.read(from_cai(view).__dlpack__()).dtype
-    assert capsules.read(from_cai(view, device=0).__dlpack__()).dtype == plain
-
-
-def test_the_owner_is_what_was_given(cuda):
-    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
-    capsule, owner = tensor.capsule(), object()
-    assert to_cai(capsule).owner is capsule
-    x = cuda.array([1.0] * 4)
-    assert from_cai(interface(x), owner=owner).owner is owner
-    producer = DLPackPair(lambda **_: HandMade(x.ptr).capsule())
-    assert to_cai(producer).owner is producer
-    assert tables.to_object(DLPackView, HandMade(x.ptr)).owner is None
-
-
 # --- read-only ------------------------------------------------------------------------------------
 
 
@@ -138,65 +100,7 @@ def flagged(form="versioned", module=None):
     return make
 
 
-def as_capsule(cuda, readonly):
-    kept = cuda.array(shape=4)
-    return HandMade(kept.ptr, owner=kept, flags=READ_ONLY * readonly).capsule()
-
-
-def by_table(cuda, readonly):
-    x = cuda.array(shape=4)
-    made = tables.table(lambda _: HandMade(x.ptr, flags=READ_ONLY * readonly))
-    return tables.speaker(made)()
-
-
-def simulated(speaks):
-    return lambda cuda, readonly: cuda.array([1.0], speaks=speaks, readonly=readonly)
-
-
-TO_CAI = {
-    "a capsule": as_capsule,
-    "a method's capsule": flagged(),
-    "a table by hand": by_table,
-    "exchange": simulated("exchange"),
-    "dlpack": simulated("dlpack"),
-    "cai": simulated("cai"),
-    "a CaiView": lambda cuda, readonly: to_cai(cuda.array([1.0], readonly=readonly)),
-    "a DLPackView": lambda cuda, readonly: from_cai(
-        cuda.array([1.0], speaks="cai", readonly=readonly)
-    ),
-}
-FROM_CAI = {name: TO_CAI[name] for name in ("cai", "a CaiView")}
 WANTED = pytest.mark.parametrize("wanted", [None, True, False])
-THEIRS = pytest.mark.parametrize("theirs", [True, False])
-
-
-@WANTED
-@THEIRS
-@pytest.mark.parametrize("producer", TO_CAI)
-def test_read_only_is_the_producers_word_unless_the_caller_has_another(
-    producer, theirs, wanted, cuda
-):
-    view = to_cai(TO_CAI[producer](cuda, theirs), readonly=wanted)
-    said = theirs if wanted is None else wanted
-    assert (view.readonly, view.__cuda_array_interface__["data"][1]) == (said, said)
-    # It goes on with the view.
-    assert to_cai(view).readonly == from_cai(view).readonly == said
-
-
-@WANTED
-@THEIRS
-@pytest.mark.parametrize("producer", FROM_CAI)
-def test_read_only_goes_into_the_flags_of_what_is_exported(producer, theirs, wanted, cuda):
-    view = from_cai(FROM_CAI[producer](cuda, theirs), readonly=wanted)
-    said = theirs if wanted is None else wanted
-    assert view.readonly == said
-    flags = READ_ONLY if said else 0
-    assert capsules.read(view.__dlpack__(max_version=(1, 3))).flags == flags
-    taken = tables.managed(view)
-    assert taken.fields.flags == flags
-    taken.delete()
-    made = tables.to_object(DLPackView, HandMade(view.ptr, flags=flags))
-    assert made.readonly == said
 
 
 @WANTED

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contract import assert_refused, each
-from fakes import only_cai
-from moving import BEFORE, moved, stream_before
+from moving import moved
 from stand_in import no_libraries
 from test_cuda_door import pytestmark as needs_the_driver_of_stubs
 from test_cuda_door import run
@@ -70,17 +69,6 @@ def test_each_of_its_calls_is_needed(call, cuda):
     assert there(view) != [7.0] * 4
 
 
-def test_work_that_is_queued_on_the_stream_during_the_wait_is_not_waited_for(cuda):
-    array, stream = late(cuda, "cai3", 7.0)
-    other = cuda.array([0.0] * 4, stream=stream)
-    view = to_cai(array)
-    stream.launch(lambda: stream.fill(other, 8.0), reads=[], writes=[], name="queues more")
-    view.wait()
-    assert there(other) != [8.0] * 4
-    assert cuda.pending == 1
-    cuda.synchronize()
-
-
 def test_afterwards_the_dict_says_that_nothing_is_pending(cuda):
     array, stream = late(cuda, "cai3", 7.0)
     view = to_cai(array)
@@ -91,70 +79,6 @@ def test_afterwards_the_dict_says_that_nothing_is_pending(cuda):
     assert "nothing pending" in repr(view)
 
 
-@pytest.mark.parametrize("speaks", SPEAKS)
-def test_what_is_queued_after_the_wait_is_waited_for_at_the_next(speaks, cuda):
-    array, stream = late(cuda, speaks, 7.0)
-    with cuda.current_stream(stream):
-        view = to_cai(array, stream=stream)
-    for value in (7.0, 8.0, 9.0):
-        stream.fill(array, value)
-        view.wait()
-        assert there(view) == [value] * 4
-
-
-@pytest.mark.parametrize(
-    "taken",
-    [
-        lambda view, c: from_cai(view).__dlpack__(stream=c),
-        lambda view, c: to_dlpack(view).__dlpack__(stream=c),
-        lambda view, c: to_cai(view, stream=c),
-        lambda view, c: convert(view, "cai", stream=c),
-        lambda view, c: to_cai(to_cai(view), stream=c),
-    ],
-    ids=["from_cai", "to_dlpack", "to_cai", "convert", "twice"],
-)
-def test_what_is_queued_after_the_wait_is_ordered_at_a_hand_over(taken, cuda):
-    array, stream = late(cuda, "cai3", 7.0)
-    view, consumer = to_cai(array), cuda.stream("consumer")
-    view.wait()
-    stream.fill(array, 8.0)
-    held = taken(view, consumer)
-    read = consumer.read(array)  # a race, unless it waits
-    cuda.synchronize()
-    assert read.value == [8.0] * 4
-    del held
-
-
-def test_another_view_of_the_array_is_as_it_was(cuda):
-    array, stream = late(cuda, "cai3", 7.0)
-    first, second = to_cai(array), to_cai(array)
-    first.wait()
-    assert second.stream == stream.handle
-
-
-def test_a_consumer_after_the_wait_gives_back_in_order(cuda):
-    array, stream = late(cuda, "cai3", 7.0)
-    consumer = cuda.stream("consumer")
-    view = to_cai(array, stream=consumer)
-    view.wait()
-    read = consumer.read(view)
-    view.release(consumer)
-    stream.fill(array, 9.0)
-    cuda.synchronize()
-    assert read.value == [7.0] * 4
-
-
-@BEFORE
-def test_the_streams_of_an_exporter_that_moved_are_waited_for(before, cuda):
-    first, then = stream_before(cuda, before), cuda.stream("then")
-    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
-    with cuda.current_stream(first if before == "a library's" else cuda.legacy):
-        view = from_cai(array)
-    moved(array, first, then)
-    view.wait()
-    assert there(view) == [2.0] * 4
-
-
 def test_memory_of_no_bytes_and_memory_where_nothing_is_pending_take_no_call(cuda):
     empty = cuda.array(np.zeros((0, 4), dtype="float32"), speaks="cai3", stream=cuda.stream())
     idle = cuda.array([1.0], speaks="cai3", stream=cuda.stream())
@@ -163,17 +87,6 @@ def test_memory_of_no_bytes_and_memory_where_nothing_is_pending_take_no_call(cud
         view.wait()
         assert waits(cuda) == []
         assert view.stream is None
-    cuda.synchronize()
-
-
-def test_a_producer_that_names_no_stream_is_waited_for_on_the_legacy_one(cuda):
-    array = cuda.array([0.0] * 4, speaks="cai3")
-    cuda.legacy.fill(array, 7.0)
-    other, _ = late(cuda, "cai3", 8.0)
-    view = from_cai(only_cai(array))
-    view.wait()
-    assert there(view) == [7.0] * 4
-    assert there(other) != [8.0] * 4
     cuda.synchronize()
 
 
