@@ -121,6 +121,11 @@ class Pair:
         )
 
     @property
+    def operations(self) -> tuple[int | None, int | None]:
+        """The numbers of both."""
+        return self.first.operation, self.second.operation
+
+    @property
     def key(self) -> tuple[object, ...]:
         """What tells it from pairs of other lines."""
         return self.first.key, self.second.key

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import output, perturbed, racing
+from . import naming, output, perturbed, unseen
 from .exits import FAILED, OK, USAGE, UsageError
 from .perturbed import Program, Run
 from .progress import Progress
@@ -134,7 +134,7 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
         end = line(run.errors.strip()[-300:]) or "nothing on stderr"
         return f"the serial run {_ended(run)}, {_alone(run, program)}: {end}"
     if not run.counts["seen"]:
-        return f"0 operations seen: {nothing_seen(run)}"
+        return f"0 operations seen: {unseen.why(run)}"
     if not run.lines:
         return f"there is nothing to compare: it wrote no {_compared(program)}"
     if what := perturbed.difference(first, run, program.tolerance):
@@ -143,20 +143,6 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
             "modes, or choose the lines that must stay the same by --match"
         )
     return ""
-
-
-def nothing_seen(run: Run) -> str:
-    """Say why no work was seen."""
-    from cai_bridge.conformance.lab import cuda
-
-    if any(run.functions.values()):
-        return "the program called the CUDA driver, and queued no work"
-    if why := cuda.why_no_gpu():
-        return f"there is no GPU to use here ({why}); `cai-bridge doctor` looks at the driver"
-    return (
-        "the program did not call the CUDA driver, or it is linked statically, or it started its "
-        "work with LD_PRELOAD removed from the environment"
-    )
 
 
 def _alone(run: Run, program: Program) -> str:
@@ -248,10 +234,10 @@ def run(
             total = len(verdict.rows)
             reference = verdict.rows[0].run
             try:
-                verdict.race = racing.name(
+                verdict.race = naming.name(
                     program, reference, verdict.schedules, lambda label: step(label, total + 20)
                 )
-            except racing.UnnamedError as why:
+            except naming.UnnamedError as why:
                 verdict.conclusion += f"; the two operations could not be named: {why}"
     if as_json:
         text = output.as_json(verdict.to_dict(), to_file=path is not None)

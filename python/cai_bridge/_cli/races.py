@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from . import output, perturbed, recorded, showing
+from . import finding, output, perturbed, showing, unseen
 from .exits import FAILED, OK, USAGE
 from .pair import Pair
 from .perturbed import Program, Run
 from .progress import Progress
 from .text import escaped, line
-
-_MOST = 500
-"""So many launches are compared in the second run."""
-_CRASHES = 3
-"""So often the second run is made again, if what it makes again ends it."""
 
 
 @dataclass
@@ -92,34 +85,13 @@ def judge(
     host : bool
         Whether the host's own accesses to page-locked memory are looked at.
     """
-    with tempfile.TemporaryDirectory(prefix="cai-bridge-races-") as folder:
-        step("recorded", 2)
-        first = recorded.run(program, host=host, keep=_folder(folder, 0))
-        seconds = [first.seconds]
-        if reason := _unjudged(first):
-            return Verdict(USAGE, reason, seconds=seconds)
-        pairs = _merged(first.looked, match)
-        runs = [first]
-        if wanted := _wanted([one for one in pairs if one.verdict == "suspect"]):
-            limited = replace(program, timeout=perturbed.limit(program, first))
-            looked = [*first.looked]
-            for again in range(1, _CRASHES + 1):
-                step("serial, with bytes compared" + (", again" if again > 1 else ""), 2)
-                kept = _folder(folder, again)
-                second = recorded.run(limited, compared=wanted, keep=kept)
-                seconds.append(second.seconds)
-                runs.append(second)
-                looked += [*second.looked, *recorded.together(Path(folder, "0"), kept)]
-                ended = {one["trying"] for one in second.looked if one["trying"]}
-                if not ended:
-                    break
-                # A launch that was made again with other bytes has ended the process.
-                wanted = [
-                    one for one in wanted if not any(one.startswith(f"{by} ") for by in ended)
-                ]
-            pairs = _merged(looked, match)
+    findings = finding.find(program, lambda label: step(label, 2), match=match, host=host)
+    first, pairs = findings.runs[0], findings.pairs
+    seconds = [one.seconds for one in findings.runs]
+    if reason := _unjudged(first):
+        return Verdict(USAGE, reason, seconds=seconds)
     functions = {name: count for name, count in first.functions.items() if count}
-    verdict = Verdict(OK, "", pairs, _seen(runs), seconds, functions)
+    verdict = Verdict(OK, "", pairs, findings.seen(), seconds, functions)
     reason = ""
     if confirm and verdict.suspects:
         total = len(seconds) + 2 + min(showing.MOST, len(verdict.suspects))
@@ -131,61 +103,14 @@ def judge(
 
 def _unjudged(run: Run) -> str:
     """Say why nothing can be said of a run."""
-    from .perturb import nothing_seen
-
     if run.status is None:
         return "the program was ended for its time: raise --timeout"
     if not run.counts["seen"]:
         end = f"; it ended with {perturbed.end_of(run)}" if run.status else ""
-        return f"0 operations seen: {nothing_seen(run)}{end}"
+        return f"0 operations seen: {unseen.why(run)}{end}"
     if not run.looked or not any(one.get("calls") for one in run.looked):
         return "no record was written: the program ended in a way that runs no handlers"
     return ""
-
-
-def _folder(parent: str, number: int) -> Path:
-    """Make the folder for the records of a run."""
-    found = Path(parent, str(number))
-    found.mkdir()
-    return found
-
-
-def _merged(looked: Sequence[dict[str, Any]], match: str) -> list[Pair]:
-    """Put the pairs that several checks found together, by their lines."""
-    found: dict[Any, Pair] = {}
-    for process in looked:
-        for one in process["pairs"]:
-            pair = Pair.of(one)
-            if match and not pair.has(match):
-                continue
-            known = found.get(pair.key)
-            found[pair.key] = known.joined(pair) if known else pair
-    order = {"proven": 0, "race": 1, "suspect": 2}
-    return sorted(found.values(), key=lambda one: (order[one.verdict], not one.writes, -one.count))
-
-
-def _wanted(suspects: Sequence[Pair]) -> list[str]:
-    """List the launches whose bytes are to be compared, those of likely pairs first."""
-    launches: dict[str, None] = {}
-    lines: dict[str, None] = {}
-    for pair in suspects:
-        for one in pair.wanted:
-            launch = " ".join(one.split()[:2]) + " "
-            if launch in launches or len(launches) < _MOST:
-                launches[launch] = None
-                lines[one if one.count(" ") > 1 else launch] = None
-    return list(lines)
-
-
-def _seen(runs: Sequence[Run]) -> dict[str, int]:
-    """Count what was seen in the first run, and what was not in any."""
-    first = runs[0].looked
-    seen = {name: sum(one[name] for one in first) for name in ("calls", "operations", "addresses")}
-    unseen = {name: sum(one["unseen"][name] for one in first) for name in first[0]["unseen"]}
-    for run in runs[1:]:
-        for name in ("varying", "lost"):
-            unseen[name] = max(unseen[name], sum(one["unseen"][name] for one in run.looked))
-    return seen | unseen
 
 
 _UNSEEN = {

@@ -210,8 +210,8 @@ def _search(search: _Search) -> Race | None:
             return None
     if any(_lines(run, one) != _lines(again, one) for one in asked):
         return None
-    early_side = None if early is None else _side(run, early, late=False)
-    return Race(_side(run, late, late=True), early_side, search.runs, len(run.processes))
+    early_side = None if early is None else side(run, early, late=False)
+    return Race(side(run, late, late=True), early_side, search.runs, len(run.processes))
 
 
 def _shortest(search: _Search, begin: int, end: int) -> _Window:
@@ -277,7 +277,7 @@ def _lines(run: Run, operation: int) -> set[tuple[tuple[object, ...], ...]]:
     return {tuple(tuple(frame[:3]) for frame in stack) for stack in stacks}
 
 
-def _side(run: Run, operation: int, *, late: bool) -> Side:
+def side(run: Run, operation: int, *, late: bool) -> Side:
     """Tell what an operation is, in each process that has it; of the late one, has it late."""
     having = [one for one in run.processes if operation in one.traced]
     if late:

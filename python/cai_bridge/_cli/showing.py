@@ -7,11 +7,15 @@ from dataclasses import replace
 
 from . import perturbed
 from .pair import Pair
-from .perturbed import Program
+from .perturbed import Program, Run
 from .schedule import ranges
 
 _RUNS = 2
 """In so many runs the program must differ."""
+_DELAYS = 10
+"""So many delays are shared by what is late."""
+_LONGER = 1.0
+"""No delay is made longer than that, in seconds."""
 MOST = 20
 """So many suspects are run: those of which one side writes for certain come first."""
 
@@ -41,25 +45,45 @@ def show(program: Program, pairs: list[Pair], step: Callable[[str], None]) -> st
         streams = {told.stream for told in reference.told(first)}
         step(f"pair {place + 1} the other way round")
         tried += 1
-        if len(streams) == 1 and _shows(limited, reference, order[begin : end + 1], *streams):
+        free = order[begin : end + 1]
+        if len(streams) == 1 and shows(limited, reference, free, streams.pop(), lambda: None):
             pairs[place] = replace(pair, verdict="race")
     pairs.sort(key=lambda one: ("proven", "race", "suspect").index(one.verdict))
     return ""
 
 
-def _shows(program: Program, reference: perturbed.Run, free: list[int], stream: int) -> bool:
-    """Whether the program differs, and never without either of the two at the ends."""
-    return all(_differs(program, reference, free, stream) for _ in range(_RUNS)) and not any(
-        _differs(program, reference, shorter, stream)
-        for shorter in (free[1:], free[:-1])
-        if shorter
-    )
+def shows(
+    program: Program, reference: Run, free: list[int], stream: int, step: Callable[[], None]
+) -> bool:
+    """Whether the program differs, and never without either of the two at the ends.
 
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    reference : Run
+        A serial run, of which each operation was written down.
+    free : list of int
+        The operations from the one to the other. The host waits around each other one.
+    stream : int
+        The index of the one stream that is late.
+    step : callable
+        Is called before each run.
+    """
+    late = sum(any(told.stream == stream for told in reference.told(one)) for one in free)
+    # The fewer are late, the longer: the host may be slow between the two.
+    delay = max(program.delay, min(program.delay * _DELAYS / max(late, 1), _LONGER))
+    longer = replace(program, delay=delay)
 
-def _differs(program: Program, reference: perturbed.Run, free: list[int], stream: int) -> bool:
-    run = perturbed.run(
-        program, "late", patient=1, free=ranges(free), stream=stream, settled=free[-1]
-    )
-    return run.status is not None and (
-        perturbed.difference(reference, run, program.tolerance) is not None
+    def differs(free: list[int]) -> bool:
+        step()
+        run = perturbed.run(
+            longer, "late", patient=1, free=ranges(free), stream=stream, settled=free[-1]
+        )
+        return run.status is not None and (
+            perturbed.difference(reference, run, program.tolerance) is not None
+        )
+
+    return all(differs(free) for _ in range(_RUNS)) and not any(
+        differs(shorter) for shorter in (free[1:], free[:-1]) if shorter
     )
