@@ -128,10 +128,17 @@ fn stream(place: usize, row: Row, per_thread: bool, arguments: &[u64]) -> Option
     Some(driver::handle(given, per_thread))
 }
 
-/// Whether the call needs its stack: it touches memory.
+/// Whether the call needs its stack: it touches memory, or makes a stream.
 fn has_stack(place: usize, row: Row) -> bool {
     ENTRIES.get(place).is_some_and(|entry| entry.kind.is_operation())
-        || matches!(row, Row::cuMemAllocAsync | Row::cuMemAllocFromPoolAsync | Row::cuMemFree_v2)
+        || matches!(
+            row,
+            Row::cuMemAllocAsync
+                | Row::cuMemAllocFromPoolAsync
+                | Row::cuMemFree_v2
+                | Row::cuStreamCreate
+                | Row::cuStreamCreateWithPriority
+        )
 }
 
 /// Runs after the driver's function.

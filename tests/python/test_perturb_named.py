@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -300,6 +301,27 @@ def test_a_thread_that_runs_no_python_is_not_asked_while_who_waits_for_it_has_py
     assert found["race"], found
     assert found["race"]["late"]["kernel"] == "fill"
     assert sides(found) == [None, 'launch("copy", b, y, x)'], found["race"]
+
+
+def test_a_stream_is_named_by_its_kind_its_handle_and_the_line_that_made_it(run: Perturb) -> None:
+    _, found = run(
+        """
+        x, y = word(), word()
+        a = c_uint64()
+        assert cuda.cuStreamCreate(byref(a), c_uint(0)) == 0
+        a, c = a.value, stream()
+        for i in range(1, 4):
+            launch("fill", c, x, i)
+            launch("copy", a, y, x)
+            print(read(y, a))
+            call("cuCtxSynchronize")
+        """,
+        named=True,
+    )
+    race = found["race"]
+    made = r"blocking stream 0x[0-9a-f]+, made at \S+/{}:\d+"
+    assert re.fullmatch("non-" + made.format(r"soft\.py"), race["late"]["stream_name"]), race
+    assert re.fullmatch(made.format(r"program\.py"), race["early"]["stream_name"]), race
 
 
 def test_no_name_of_the_programs_own_is_touched(run: Perturb) -> None:

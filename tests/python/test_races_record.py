@@ -97,7 +97,7 @@ def test_a_pair_is_said_with_its_streams_bytes_and_launches(record: Record) -> N
     (pair,) = found["pairs"]
     assert (pair["verdict"], pair["writes"], pair["count"]) == ("suspect", True, 1)
     assert (pair["low"], pair["high"]) == (MEMORY + 32, MEMORY + 64)
-    assert pair["first"]["stream"] == [1, "non-blocking stream 0x65"]
+    assert pair["first"]["stream"] == [1, "non-blocking stream 0x65", []]
     assert pair["second"]["name"] == "k102"
     (wanted,) = pair["wanted"]
     assert wanted.split()[1:] == ["0", "0", "32"]

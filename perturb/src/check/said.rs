@@ -158,7 +158,9 @@ fn stream(to: &mut String, reader: &Reader<'_>, by: &Operation) {
     if matches!(one.form, Form::Blocking | Form::NonBlocking) {
         let _ = write!(to, " {:#x}", one.handle);
     }
-    to.push_str("\"]");
+    to.push_str("\", [");
+    frames(to, reader, one.made);
+    to.push_str("]]");
 }
 
 /// Writes a stack's frames, the outermost first: file, line, function.

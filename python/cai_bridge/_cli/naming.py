@@ -60,6 +60,8 @@ def name(
         first, second = pair.first.operation, pair.second.operation
         if first is not None and second is not None:
             late, early = (racing.side(traced, one, late=False) for one in (first, second))
+            late = replace(late, stream_name=pair.first.stream)
+            early = replace(early, stream_name=pair.second.stream)
             return Race(late, early, runs, len(traced.processes))
     race = racing.name(program, reference, schedules, step)
     return replace(race, runs=race.runs + runs)

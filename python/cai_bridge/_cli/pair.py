@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,6 +14,13 @@ from .race import FRAMES, WAIT, between, own
 
 _LONGEST = 120
 """So many characters of a kernel's name are shown."""
+
+
+def _stream(data: Sequence[Any]) -> str:
+    """Name a stream by its kind, its handle, and the line of the program that made it."""
+    _, name, made = data
+    frames = own(made)
+    return f"{name}, made at {frames[0][0]}:{frames[0][1]}" if frames else name
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Side:
     kernels: tuple[str, ...]
     """The kernels of a graph."""
     stream: str
-    """The kind of its stream, and the handle."""
+    """The kind of its stream, the handle, and the line of the program that made it."""
     stack: tuple[tuple[str, int, str], ...]
     """The Python frames, outermost first: file, line, function."""
 
@@ -46,7 +54,7 @@ class Side:
             function=data["function"],
             name=data["name"],
             kernels=tuple(data["kernels"]),
-            stream=data["stream"][1],
+            stream=_stream(data["stream"]),
             stack=tuple((file, line, name) for file, line, name in data["stack"]),
         )
 

@@ -48,7 +48,10 @@ impl Reader<'_> {
             Row::cuStreamCreate | Row::cuStreamCreateWithPriority => {
                 let form =
                     if call.argument(1) & 1 == 0 { Form::Blocking } else { Form::NonBlocking };
-                self.checker.make(call.extra(0), 0, form);
+                let stream = self.checker.make(call.extra(0), 0, form);
+                if let Some(one) = self.checker.streams.get_mut(stream) {
+                    one.made = call.stack;
+                }
             }
             Row::cuStreamDestroy_v2 => self.checker.destroy(call.argument(0)),
             Row::cuEventCreate => self.checker.event(call.extra(0)),

@@ -39,6 +39,8 @@ pub(crate) enum Form {
 pub(crate) struct Stream {
     pub(crate) handle: u64,
     pub(crate) form: Form,
+    /// The stack of the call that made the stream; 0 if unknown.
+    pub(crate) made: u64,
     clock: Clock,
     count: u32,
 }
@@ -139,8 +141,13 @@ pub(crate) struct Checker {
 
 impl Checker {
     pub(crate) fn new(bounds: Vec<u64>, every: bool) -> Self {
-        let legacy =
-            Stream { handle: LEGACY, form: Form::Legacy, clock: Clock::default(), count: 0 };
+        let legacy = Stream {
+            handle: LEGACY,
+            form: Form::Legacy,
+            made: 0,
+            clock: Clock::default(),
+            count: 0,
+        };
         Self {
             without: None,
             every,
@@ -179,7 +186,7 @@ impl Checker {
 
     pub(crate) fn make(&mut self, handle: u64, thread: u64, form: Form) -> usize {
         let new = self.streams.len();
-        self.streams.push(Stream { handle, form, clock: Clock::default(), count: 0 });
+        self.streams.push(Stream { handle, form, made: 0, clock: Clock::default(), count: 0 });
         self.handles.insert((handle, thread), new);
         new
     }
