@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from perturbing import DRIVER, Perturb, driver, needs, run, seeds
+from perturbing import CC, DRIVER, Perturb, driver, needs, run, seeds
 
 from cai_bridge._cli import perturb, perturbed
 
@@ -43,7 +44,36 @@ def test_the_output_is_as_on_the_page(
 def test_a_program_without_cuda_cannot_be_judged(run: Perturb) -> None:
     status, found = run("print(1)")
     assert (status, len(found["runs"])) == (2, 1)
-    assert found["conclusion"].startswith("0 operations seen")
+    assert found["conclusion"] == "0 operations seen: the program did not call the CUDA driver"
+
+
+def test_work_without_the_environment_is_said_to_be_so(run: Perturb) -> None:
+    _, found = run(
+        """
+        import os, sys
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(1)"], {})
+        """
+    )
+    real = os.path.realpath(sys.executable)
+    assert f"{real} ran without LD_PRELOAD" in found["conclusion"]
+
+
+def test_a_static_program_is_said_to_be_so(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, made = tmp_path / "program.c", tmp_path / "program"
+    source.write_text("#include <unistd.h>\nint main(void) { return usleep(200000); }")
+    command = [str(CC), "-static", str(source), "-o", str(made)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no static C library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    for words in ([str(made)], ["sh", "-c", f"{made}; true"]):
+        for name in ("perturb", "races"):
+            told = [sys.executable, "-m", "cai_bridge", name, "--", *words]
+            done = subprocess.run(told, capture_output=True, text=True, check=False)
+            assert done.returncode == 2, done
+            assert f"{made}" in done.stdout, done
+            assert "is linked statically" in done.stdout, done
 
 
 def test_a_program_that_differs_from_itself_cannot_be_judged(run: Perturb) -> None:

@@ -134,7 +134,7 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
         end = line(run.errors.strip()[-300:]) or "nothing on stderr"
         return f"the serial run {_ended(run)}, {_alone(run, program)}: {end}"
     if not run.counts["seen"]:
-        return f"0 operations seen: {unseen.why(run)}"
+        return f"0 operations seen: {unseen.why(run, program)}"
     if not run.lines:
         return f"there is nothing to compare: it wrote no {_compared(program)}"
     if what := perturbed.difference(first, run, program.tolerance):

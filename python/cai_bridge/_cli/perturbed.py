@@ -177,7 +177,12 @@ def run(program: Program, mode: str, **asked: object) -> Run:
 
 
 def run_and_look(
-    program: Program, mode: str, asked: dict[str, object], look: Callable[[Path], list[Any]]
+    program: Program,
+    mode: str,
+    asked: dict[str, object],
+    look: Callable[[Path], list[Any]],
+    *,
+    started: Callable[[int], None] = lambda _: None,
 ) -> Run:
     """Run the program once, and read what is asked for in the folder of the run's files.
 
@@ -191,6 +196,8 @@ def run_and_look(
         What the library reads of the environment.
     look : callable
         Reads what it needs, before the files are removed.
+    started : callable
+        Is told the number of the program's process, and of its session.
     """
     with _Ends() as ends, tempfile.TemporaryDirectory(prefix="cai-bridge-perturb-") as name:
         folder = Path(name)
@@ -208,6 +215,7 @@ def run_and_look(
                 )
             except OSError as error:
                 raise UsageError(f"{program.command[0]}: {error.strerror or error}") from error
+            started(child.pid)
             status = ends.wait(child, program.timeout, folder)
         seconds = time.monotonic() - began
         logs = [one for path in folder.glob("*.counts") if (one := _log(path.read_bytes()))]

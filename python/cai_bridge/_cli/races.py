@@ -88,7 +88,7 @@ def judge(
     findings = finding.find(program, lambda label: step(label, 2), match=match, host=host)
     first, pairs = findings.runs[0], findings.pairs
     seconds = [one.seconds for one in findings.runs]
-    if reason := _unjudged(first):
+    if reason := _unjudged(first, program):
         return Verdict(USAGE, reason, seconds=seconds)
     functions = {name: count for name, count in first.functions.items() if count}
     verdict = Verdict(OK, "", pairs, findings.seen(), seconds, functions)
@@ -101,13 +101,13 @@ def judge(
     return verdict
 
 
-def _unjudged(run: Run) -> str:
+def _unjudged(run: Run, program: Program) -> str:
     """Say why nothing can be said of a run."""
     if run.status is None:
         return "the program was ended for its time: raise --timeout"
     if not run.counts["seen"]:
         end = f"; it ended with {perturbed.end_of(run)}" if run.status else ""
-        return f"0 operations seen: {unseen.why(run)}{end}"
+        return f"0 operations seen: {unseen.why(run, program)}{end}"
     if not run.looked or not any(one.get("calls") for one in run.looked):
         return "no record was written: the program ended in a way that runs no handlers"
     return ""
