@@ -353,6 +353,58 @@ def test_a_write_of_what_is_there_anyway_is_a_suspect(run: Races) -> None:
     assert (status, {one["verdict"] for one in found["pairs"]}) == (0, {"suspect"}), found
 
 
+# As PyTorch's allocator: from one allocation, or by the driver's pool.
+BLOCKS = """
+    import os, sys
+    by_driver = "backend:cudaMallocAsync" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    a, b, y, whole, x = stream(), stream(), word(), word(), c_uint64()
+    if by_driver: assert cuda.cuMemAllocAsync(byref(x), c_uint64(64), c_uint64(a)) == 0
+    else: x.value = whole
+    launch("fill", a, x.value, 1)
+    order(a, b)
+    launch("copy", b, y, x.value)
+    if {right}: order(b, a)
+    if by_driver: assert cuda.cuMemFreeAsync(x, c_uint64(a)) == 0
+    """
+
+
+def test_with_blocks_in_the_order_of_streams_a_free_that_comes_too_early_is_seen(
+    run: Races,
+) -> None:
+    racy, right = (BLOCKS.format(right=right) for right in (0, 1))
+    assert run(racy)[0] == 0
+    status, found = run(racy, "--stream-ordered")
+    (pair,) = found["pairs"]
+    assert (status, pair["verdict"], pair["second"]["kernel"]) == (1, "proven", "cuMemFreeAsync")
+    assert run(right, "--stream-ordered")[0] == 0
+
+
+def test_in_the_order_of_streams_cupy_gets_its_allocator_and_a_sitecustomize_runs(
+    run: Races, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both modules stand in for the real ones."""
+    (tmp_path / "sitecustomize.py").write_text("import os; os.environ['ITS_OWN'] = '1'")
+    (tmp_path / "cupy.py").write_text(
+        "class cuda:\n"
+        "    class MemoryAsyncPool: malloc = 'by the driver'\n"
+        "    def set_allocator(one): cuda.allocator = one\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{DRIVER}:{tmp_path}")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    status, found = run(
+        """
+        import cupy, os, sys
+        launch("fill", stream(), word(), 1)
+        assert cupy.cuda.allocator == "by the driver" and os.environ["ITS_OWN"] == "1"
+        conf = os.environ["PYTORCH_CUDA_ALLOC_CONF"]
+        assert conf == "max_split_size_mb:64,backend:cudaMallocAsync", conf
+        assert os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] == "cuda_async"
+        """,
+        "--stream-ordered",
+    )
+    assert (status, "the program ended" in found["conclusion"]) == (0, False), found
+
+
 def test_only_pairs_with_the_line_are_told(run: Races) -> None:
     text = RACY["a write and a read on two streams"].format(**NO_WAITS)
     assert run(text, "--match", r"program\.py:5\b")[0] == 1

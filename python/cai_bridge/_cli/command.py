@@ -258,6 +258,12 @@ def _add_races(made: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also look at what the host reads and writes in page-locked memory that copies use",
     )
+    made.add_argument(
+        "--stream-ordered",
+        action="store_true",
+        help="have PyTorch, JAX and CuPy free each block in the order of a stream, so that a free "
+        "that comes too early is seen",
+    )
     made.add_argument("--timeout", type=float, metavar="s", help="end a run after so many seconds")
     _add_output(made)
 

@@ -82,6 +82,8 @@ class Program:
     """By how many seconds late work is late."""
     timeout: float | None = None
     """After how many seconds a run is ended."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that are set beside those of this process."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ def _environment(
     program: Program, folder: Path, mode: str, asked: dict[str, object]
 ) -> dict[str, str]:
     if mode == "off":
-        return dict(os.environ)
+        return {**os.environ, **program.environment}
     if not LIBRARY.exists():
         raise UsageError(f"{LIBRARY}: got no file; allowed: the library, built by `make perturb`")
     library = LIBRARY
@@ -267,6 +269,7 @@ def _environment(
         **QUEUES,
         **defaults,
         **os.environ,
+        **program.environment,
         "LD_PRELOAD": f"{library}:{preloaded}" if preloaded else str(library),
         **{PREFIX + name.upper(): str(value) for name, value in said.items()},
     }

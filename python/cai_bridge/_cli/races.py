@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from . import finding, output, perturbed, showing, unseen
@@ -148,6 +150,7 @@ def run(
     suspects: bool,
     confirm: bool,
     host: bool,
+    stream_ordered: bool,
     timeout: float | None,
     as_json: bool,
     path: str | None,
@@ -157,7 +160,9 @@ def run(
     words = perturbed.command_of(command, "races")
     perturbed.check_match(match)
     perturbed.check_timeout(timeout)
-    program = Program(words, timeout=timeout)
+    program = Program(
+        words, timeout=timeout, environment=_stream_ordered() if stream_ordered else {}
+    )
     with Progress(None) as progress:
         done = -1
 
@@ -173,6 +178,24 @@ def run(
         text = shown(verdict, suspects=suspects)
     output.give(text, path)
     return verdict.status
+
+
+def _stream_ordered() -> dict[str, str]:
+    """Give the variables that have PyTorch, JAX and CuPy take memory in the order of streams."""
+    torch = (
+        "PYTORCH_ALLOC_CONF" if "PYTORCH_ALLOC_CONF" in os.environ else "PYTORCH_CUDA_ALLOC_CONF"
+    )
+
+    def beside(name: str, *, own: str, by: str, first: bool = False) -> str:
+        parts = [os.environ[name]] if os.environ.get(name) else []
+        return by.join([own, *parts] if first else [*parts, own])
+
+    folder = str(Path(__file__).parent / "stream_ordered")
+    return {
+        torch: beside(torch, own="backend:cudaMallocAsync", by=","),
+        "XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async",
+        "PYTHONPATH": beside("PYTHONPATH", own=folder, by=os.pathsep, first=True),
+    }
 
 
 def shown(verdict: Verdict, *, suspects: bool) -> str:
