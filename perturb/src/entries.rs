@@ -319,6 +319,9 @@ hooks! {
     cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent", Kind::Noted, (a b c);
     cuGraphExecEventWaitNodeSetEvent = "cuGraphExecEventWaitNodeSetEvent", Kind::Noted, (a b c);
     cuGraphExecNodeSetParams = "cuGraphExecNodeSetParams", Kind::Noted, (a b c);
+    cuTensorMapEncodeTiled = "cuTensorMapEncodeTiled", Kind::Noted, (a b c d e f g h i j k l);
+    cuTensorMapEncodeIm2col = "cuTensorMapEncodeIm2col", Kind::Noted, (a b c d e f g h i j k l m n o);
+    cuTensorMapReplaceAddress = "cuTensorMapReplaceAddress", Kind::Noted, (a b);
     cuLibraryUnload = "cuLibraryUnload", Kind::Noted, (a);
     cuGraphExecDestroy = "cuGraphExecDestroy", Kind::Noted, (a);
 }

@@ -45,6 +45,8 @@ pub(crate) enum Kind {
 
 /// The offset of the words. The line before them is shorter.
 pub(crate) const AT: usize = 8192;
+/// The size of a `CUtensorMap` in bytes. Its address is a multiple of half of that.
+const DESCRIPTOR: usize = 128;
 /// The words to collect before they are written to the file.
 const ROOM: usize = 1 << 16;
 /// The head of a call: its row, whether it is the per-thread form, whether its stream is being captured, and
@@ -74,6 +76,8 @@ pub(crate) struct Log {
     pub(crate) kernels: BTreeMap<u64, Kernel>,
     pub(crate) graphs: BTreeMap<u64, Graph>,
     pub(crate) memory: Memory,
+    /// The address of the array that a descriptor describes (`CUtensorMap`), by the hash of its bytes.
+    descriptors: BTreeMap<u64, u64>,
     pub(crate) captures: u64,
     /// The number of launches of each kernel, by its name's hash.
     pub(crate) launches: BTreeMap<u64, u64>,
@@ -88,6 +92,7 @@ impl Log {
         kernels: BTreeMap::new(),
         graphs: BTreeMap::new(),
         memory: Memory::NEW,
+        descriptors: BTreeMap::new(),
         captures: 0,
         launches: BTreeMap::new(),
     };
@@ -138,8 +143,18 @@ impl Log {
         kernel
     }
 
+    /// Keeps the address in a descriptor of an array.
+    ///
+    /// # Safety
+    /// The driver has just written the descriptor.
+    pub(crate) unsafe fn described(&mut self, descriptor: u64, address: u64) {
+        // SAFETY: the caller guarantees it.
+        let hash = unsafe { hash_of(descriptor as *const u8) };
+        self.descriptors.insert(hash, address);
+    }
+
     /// Passes each word of a kernel's arguments that may be an address to `take`, with its place: the
-    /// parameter, and the byte in it.
+    /// parameter, and the byte in it. For a descriptor of an array it passes the array's address.
     ///
     /// # Safety
     /// The driver accepts these arguments for this kernel.
@@ -165,6 +180,14 @@ impl Log {
             };
             if from.is_null() {
                 continue;
+            }
+            let most = if self.descriptors.is_empty() { 0 } else { *size };
+            for at in (0..most.saturating_sub(DESCRIPTOR - 1)).step_by(DESCRIPTOR / 2) {
+                // SAFETY: the driver gave the parameter's size.
+                let hash = unsafe { hash_of(from.add(at)) };
+                if let Some(address) = self.descriptors.get(&hash) {
+                    take((index as u64) << 32 | at as u64, *address);
+                }
             }
             for at in (0..size.saturating_sub(7)).step_by(8) {
                 // SAFETY: the driver gave the parameter's size.
@@ -241,6 +264,15 @@ pub(crate) fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     })
+}
+
+/// The hash of a descriptor's bytes.
+///
+/// # Safety
+/// The pointer is to as many bytes as a descriptor has.
+unsafe fn hash_of(descriptor: *const u8) -> u64 {
+    // SAFETY: the caller guarantees it.
+    hash(unsafe { core::slice::from_raw_parts(descriptor, DESCRIPTOR) })
 }
 
 /// Whether kernels of this name wait for other kernels, possibly in other processes.

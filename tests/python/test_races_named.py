@@ -245,6 +245,30 @@ def test_a_word_that_a_kernel_does_not_use_hides_nothing(run: Races) -> None:
     assert (status, found["pairs"]) == (0, []), found
 
 
+@pytest.mark.parametrize("right", [0, 1])
+def test_an_array_is_seen_behind_its_descriptor(right: int, run: Races) -> None:
+    """Hopper's copy engine is given 128 bytes that describe an array."""
+    status, found = run(
+        f"""
+        a, b, x, y, z = stream(), stream(), word(), word(), word()
+        kernel = made("cuModuleGetFunction", 0, b"gather")
+        descriptor = (c_uint64 * 16)()
+        rest = [c_uint64(0)] * 8
+        encode = cuda.cuTensorMapEncodeTiled
+        assert encode(descriptor, c_uint64(1), c_uint64(1), c_uint64(z), *rest) == 0
+        assert cuda.cuTensorMapReplaceAddress(descriptor, c_uint64(x)) == 0
+        to = c_uint64(y)
+        addresses = (c_void_p * 2)(ctypes.addressof(to), ctypes.addressof(descriptor))
+        launch("fill", a, x, 7)
+        if {right}: order(a, b)
+        call("cuLaunchKernel", kernel, *[1] * 6, 0, b, ctypes.addressof(addresses), None)
+        """
+    )
+    read = 'call("cuLaunchKernel", kernel, *[1] * 6, 0, b, ctypes.addressof(addresses), None)'
+    proven = set() if right else {('launch("fill", a, x, 7)', read)}
+    assert (status, named(found, "proven")) == (not right, proven), found
+
+
 def test_a_kernel_that_may_write_to_the_hosts_memory_is_not_repeated(run: Races) -> None:
     status, found = run(
         """

@@ -10,7 +10,8 @@
  * joined; a graph runs in the order in which it was captured. What cuGetProcAddress gives lies elsewhere
  * than what is exported.
  * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add,
- * spin, noise, put, get, seldom, follow and largest, which are the programs' own. soft_count says what was seen. Of structures the words that say
+ * spin, noise, put, get, seldom, follow, largest and gather, which are the programs' own. gather is given the
+ * descriptor of an array, whose address no word of it is. soft_count says what was seen. Of structures the words that say
  * from where, to where and how much are read; of a 3D batch each operation is these three. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -25,7 +26,7 @@ typedef uint64_t u64;
 typedef unsigned R;
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600 };
 enum { UNSUPPORTED = 900, INVALIDATED, MERGE, UNMATCHED, UNJOINED, ISOLATION, IMPLICIT, CAPTURED_EVENT };
-enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, NOISE, PUT, GET, SELDOM, FOLLOW, LARGEST, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE, UNTIL };
+enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, NOISE, PUT, GET, SELDOM, FOLLOW, LARGEST, GATHER, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE, UNTIL };
 enum { RELAXED = 2, CONTEXT = 0x100000, SLOTS = 1 << 14, MOST = 256, EXTENTS = 4096 };
 
 struct stream;
@@ -85,6 +86,7 @@ static void run(struct job *j) {
     case SELDOM: if (*(volatile u64 *)j->a[1] % 4 == 0) *to = j->a[2]; break;
     case FOLLOW: *to = **(volatile u64 **)j->a[1]; break;
     case LARGEST: { u64 n = 0; for (u64 i = 0; i < j->a[3]; i++) if (((volatile u64 *)j->a[1])[i] > n) n = ((volatile u64 *)j->a[1])[i]; *to = n; break; } /* its third argument is not used */
+    case GATHER: *to = *(volatile u64 *)j->a[1]; break;
     case NOISE: *to = globaltimer(); break; /* another value each time; its second argument is not read */
     case BYTES: memmove((void *)j->a[0], (void *)j->a[1], j->a[2]); break;
     case WAIT: upto(j->on, j->upto); break;
@@ -274,7 +276,7 @@ R cuGraphGetNodes(u64 graph, u64 *to, u64 *count) {
 }
 R cuGraphNodeGetType(u64 node, int *to) {
   int kind = ((struct job *)node)->kind;
-  *to = kind <= LARGEST ? 0 : kind == BYTES ? 1 : kind == SET ? 2 : kind == CALL || kind == BACK ? 3 : 5;
+  *to = kind <= GATHER ? 0 : kind == BYTES ? 1 : kind == SET ? 2 : kind == CALL || kind == BACK ? 3 : 5;
   return SUCCESS;
 }
 R cuGraphKernelNodeGetParams_v2(u64 node, u64 *to) {
@@ -309,6 +311,16 @@ R cuGraphExecNodeSetParams(u64 graph, u64 node, u64 by) { return cuGraphExecKern
 R cuGraphExecEventRecordNodeSetEvent(u64 graph, u64 node, u64 event) { (void)graph; (void)node; (void)event; return SUCCESS; }
 R cuGraphExecEventWaitNodeSetEvent(u64 graph, u64 node, u64 event) { (void)graph; (void)node; (void)event; return SUCCESS; }
 R cuGraphExecDestroy(u64 graph) { (void)graph; return SUCCESS; }
+R cuTensorMapReplaceAddress(u64 *map, u64 address) { map[3] = ~address; return SUCCESS; }
+R cuTensorMapEncodeTiled(u64 *map, int type, unsigned rank, u64 address, u64 *dims, u64 *strides, unsigned *box, unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
+  (void)type; (void)dims; (void)strides; (void)box; (void)steps; (void)interleave; (void)swizzle; (void)promotion; (void)fill;
+  memset(map, 0, 128); map[0] = rank;
+  return cuTensorMapReplaceAddress(map, address);
+}
+R cuTensorMapEncodeIm2col(u64 *map, int type, unsigned rank, u64 address, u64 *dims, u64 *strides, int *lower, int *upper, unsigned channels, unsigned pixels, unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
+  (void)lower; (void)upper; (void)channels; (void)pixels;
+  return cuTensorMapEncodeTiled(map, type, rank, address, dims, strides, NULL, steps, interleave, swizzle, promotion, fill);
+}
 R cuLibraryUnload(u64 library) { (void)library; return SUCCESS; }
 R cuStreamCreateWithPriority(u64 *to, u64 flags, u64 priority) { (void)priority; return cuStreamCreate(to, (unsigned)flags); }
 R cuMemMap(u64 p, u64 size, u64 offset, u64 memory, u64 flags) { (void)p; (void)size; (void)offset; (void)memory; (void)flags; return SUCCESS; }
@@ -319,19 +331,20 @@ R cuMemAlloc_v2(u64 *to, u64 size) { R r = is_unsafe(NULL, 0); if (r) return r; 
 R cuMemHostAlloc(void **to, u64 size, unsigned flags) { (void)flags; R r = is_unsafe(NULL, 0); if (r) return r; *to = (void *)taken(size, 1); return *to ? SUCCESS : OUT_OF_MEMORY; }
 R cuPointerGetAttribute(unsigned *to, int attribute, u64 p) { if (attribute != 2 || !kind_of(p)) return INVALID_VALUE; *to = kind_of(p); return SUCCESS; }
 R cuModuleLoadData(u64 *to, const void *image) { (void)image; *to = 5; R r = is_unsafe(NULL, 0); return r ? r : failing ? INVALID_VALUE : SUCCESS; }
-static const struct { const char *name; int count; } KERNELS[] = { { "", 0 }, { "gate", 4 }, { "tick", 1 }, { "fill", 2 }, { "copy", 2 }, { "add", 2 }, { "spin", 1 }, { "noise", 2 }, { "put", 3 }, { "get", 3 }, { "seldom", 3 }, { "follow", 2 }, { "largest", 4 } };
+static const struct { const char *name; int count; } KERNELS[] = { { "", 0 }, { "gate", 4 }, { "tick", 1 }, { "fill", 2 }, { "copy", 2 }, { "add", 2 }, { "spin", 1 }, { "noise", 2 }, { "put", 3 }, { "get", 3 }, { "seldom", 3 }, { "follow", 2 }, { "largest", 4 }, { "gather", 2 } };
 R cuModuleGetFunction(u64 *to, u64 module, const char *name) {
   (void)module;
-  for (int i = 1; i <= LARGEST; i++) if (!strcmp(name, KERNELS[i].name)) { *to = i; return SUCCESS; }
+  for (int i = 1; i <= GATHER; i++) if (!strcmp(name, KERNELS[i].name)) { *to = i; return SUCCESS; }
   return NOT_FOUND;
 }
-R cuFuncGetName(const char **to, u64 f) { if (f < GATE || f > LARGEST) return INVALID_VALUE; *to = KERNELS[f].name; return SUCCESS; }
-R cuFuncGetParamInfo(u64 f, u64 i, u64 *offset, u64 *size) { if (f < GATE || f > LARGEST || i >= (u64)KERNELS[f].count) return INVALID_VALUE; *offset = 8 * i; *size = 8; return SUCCESS; }
+R cuFuncGetName(const char **to, u64 f) { if (f < GATE || f > GATHER) return INVALID_VALUE; *to = KERNELS[f].name; return SUCCESS; }
+static int descriptor(u64 f, u64 i) { return f == GATHER && i == 1; }
+R cuFuncGetParamInfo(u64 f, u64 i, u64 *offset, u64 *size) { if (f < GATE || f > GATHER || i >= (u64)KERNELS[f].count) return INVALID_VALUE; *offset = descriptor(f, i) ? 64 : 8 * i; *size = descriptor(f, i) ? 128 : 8; return SUCCESS; }
 R cuLaunchKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p, void *extra) {
   (void)x; (void)y; (void)z; (void)bx; (void)by; (void)bz; (void)shared; (void)extra;
-  if (f < GATE || f > LARGEST) return INVALID_VALUE;
+  if (f < GATE || f > GATHER) return INVALID_VALUE;
   struct job j = { (int)f, { 0 }, NULL, 0 };
-  for (int i = 0; i < KERNELS[f].count; i++) j.a[i] = *p[i];
+  for (int i = 0; i < KERNELS[f].count; i++) j.a[i] = descriptor(f, i) ? ~p[i][3] : *p[i];
   return push(s, j);
 }
 R cuLaunchCooperativeKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p) { return cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, p, NULL); }

@@ -205,6 +205,9 @@ NOTED: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
     ("cuGraphExecEventRecordNodeSetEvent", 11010): lambda: (graph(), node(), event()),
     ("cuGraphExecEventWaitNodeSetEvent", 11010): lambda: (graph(), node(), event()),
     ("cuGraphExecNodeSetParams", 12020): lambda: (graph(), node(), node()),
+    ("cuTensorMapEncodeTiled", 12000): lambda: (words(*[0] * 16), 1, 1, x, *[0] * 8),
+    ("cuTensorMapEncodeIm2col", 12000): lambda: (words(*[0] * 16), 1, 1, x, *[0] * 11),
+    ("cuTensorMapReplaceAddress", 12000): lambda: (words(*[0] * 16), x),
     ("cuGraphExecDestroy", 10000): lambda: (graph(),),
     ("cuLibraryUnload", 12000): lambda: (1,),
 }

@@ -11,6 +11,8 @@
 #define P9 (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i)
 #define P10 (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j)
 #define P11 (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j, u64 k)
+#define P12 (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j, u64 k, u64 l)
+#define P15 (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j, u64 k, u64 l, u64 m, u64 n, u64 o)
 #define A0 ()
 #define A1 (a)
 #define A2 (a, b)
@@ -22,6 +24,8 @@
 #define A9 (a, b, c, d, e, f, g, h, i)
 #define A10 (a, b, c, d, e, f, g, h, i, j)
 #define A11 (a, b, c, d, e, f, g, h, i, j, k)
+#define A12 (a, b, c, d, e, f, g, h, i, j, k, l)
+#define A15 (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o)
 #define TABLE(O, T) \
   T(cuLaunchKernel, 7000, cuLaunchKernel, _ptsz, 11) T(cuLaunchKernelEx, 11060, cuLaunchKernelEx, _ptsz, 4) \
   T(cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel, _ptsz, 10) T(cuGraphLaunch, 10000, cuGraphLaunch, _ptsz, 2) \
@@ -74,6 +78,9 @@
   O(cuGraphExecEventRecordNodeSetEvent, 11010, cuGraphExecEventRecordNodeSetEvent, 3) \
   O(cuGraphExecEventWaitNodeSetEvent, 11010, cuGraphExecEventWaitNodeSetEvent, 3) \
   O(cuGraphExecNodeSetParams, 12020, cuGraphExecNodeSetParams, 3) O(cuLibraryUnload, 12000, cuLibraryUnload, 1) \
+  O(cuTensorMapEncodeTiled, 12000, cuTensorMapEncodeTiled, 12) \
+  O(cuTensorMapEncodeIm2col, 12000, cuTensorMapEncodeIm2col, 15) \
+  O(cuTensorMapReplaceAddress, 12000, cuTensorMapReplaceAddress, 2) \
   O(cuGraphExecDestroy, 10000, cuGraphExecDestroy, 1)
 /* All arguments are words to the caller. */
 #define WORDS(symbol, n) ((R (*)P##n)opaque((void *)symbol))
