@@ -69,6 +69,9 @@ driver! {
     fn cuPointerGetAttribute(to: *mut c_void, attribute: u32, pointer: u64);
     fn cuStreamCreate(to: *mut u64, flags: u32);
     fn cuStreamDestroy_v2(stream: u64);
+    fn cuStreamGetCaptureInfo_v2(
+        stream: u64, status: *mut u32, id: *mut u64, graph: *mut u64, before: *mut *const u64, count: *mut usize
+    );
     fn cuStreamGetCtx(stream: u64, to: *mut u64);
     fn cuStreamGetFlags(stream: u64, to: *mut u32);
     fn cuStreamIsCapturing(stream: u64, to: *mut u32);
@@ -97,6 +100,20 @@ pub(crate) fn is_capturing(stream: u64) -> bool {
     let mut state = 0;
     // SAFETY: the program is about to use this stream, so it is alive; the result is a local.
     unsafe { cuStreamIsCapturing(stream, &raw mut state) != 0 || state != 0 }
+}
+
+/// The node that the last call on a captured stream added to the graph; None if the driver cannot tell.
+pub(crate) fn last_node(stream: u64) -> Option<u64> {
+    let (mut status, mut id, mut graph, mut count) = (0, 0, 0, 0);
+    let mut before = core::ptr::null();
+    // SAFETY: the program has just used this stream, so it is alive; the results are locals. The driver's array
+    // has as many nodes as it says, and lives until the next call on the stream.
+    unsafe {
+        let to = (&raw mut status, &raw mut id, &raw mut graph);
+        let code =
+            cuStreamGetCaptureInfo_v2(stream, to.0, to.1, to.2, &raw mut before, &raw mut count);
+        (code == 0 && count == 1 && !before.is_null()).then(|| before.read())
+    }
 }
 
 /// Whether the stream is blocking: the legacy default stream orders it.

@@ -48,9 +48,11 @@ pub(crate) struct Graph {
 struct Reading {
     graph: Graph,
     flags: u64,
-    /// For each node: its kind, its kernel, and its touches. A touch has how, from, and either to or the
-    /// parameter's place.
+    /// For each node: its kind, its kernel, the stack of the call that made it or 0, and its touches. A touch
+    /// has how, from, and either to or the parameter's place.
     nodes: Vec<u64>,
+    /// The stack of the node that is being read.
+    stack: u64,
     count: u64,
     /// The events that the graph records.
     events: Vec<u64>,
@@ -62,6 +64,7 @@ pub(crate) fn write(log: &mut Log, executable: u64, graph: u64) {
         graph: Graph { addresses: Vec::new(), plain: true },
         flags: 0,
         nodes: Vec::new(),
+        stack: 0,
         count: 0,
         events: Vec::new(),
     };
@@ -103,6 +106,8 @@ impl Reading {
                 self.unread();
                 continue;
             }
+            // Another node may get this handle.
+            self.stack = log.nodes.remove(&node).unwrap_or(0);
             self.node(log, node, kind, depth);
         }
     }
@@ -155,7 +160,8 @@ impl Reading {
     }
 
     fn push(&mut self, kind: i32, function: u64, touches: &[[u64; 3]]) {
-        self.nodes.extend([u64::from(kind.unsigned_abs()), function, touches.len() as u64]);
+        let kind = u64::from(kind.unsigned_abs());
+        self.nodes.extend([kind, function, self.stack, touches.len() as u64]);
         self.nodes.extend(touches.iter().flatten());
         self.graph.addresses.extend(touches.iter().map(|one| one[1]));
         self.count += 1;

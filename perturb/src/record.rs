@@ -75,6 +75,8 @@ pub(crate) struct Log {
     codes: BTreeMap<usize, u64>,
     pub(crate) kernels: BTreeMap<u64, Kernel>,
     pub(crate) graphs: BTreeMap<u64, Graph>,
+    /// The stacks of captured calls, by the nodes that they made.
+    pub(crate) nodes: BTreeMap<u64, u64>,
     pub(crate) memory: Memory,
     /// The address of the array that a descriptor describes (`CUtensorMap`), by the hash of its bytes.
     descriptors: BTreeMap<u64, u64>,
@@ -91,6 +93,7 @@ impl Log {
         codes: BTreeMap::new(),
         kernels: BTreeMap::new(),
         graphs: BTreeMap::new(),
+        nodes: BTreeMap::new(),
         memory: Memory::NEW,
         descriptors: BTreeMap::new(),
         captures: 0,

@@ -154,6 +154,13 @@ pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32
     let stream = stream(place, row, per_thread, arguments).filter(|_| log.captures > 0);
     let captured = stream.is_some_and(driver::is_capturing);
     let stack = if has_stack(place, row) { log.stack() } else { 0 };
+    if captured
+        && code == 0
+        && stack > 0
+        && let Some(node) = stream.and_then(driver::last_node)
+    {
+        log.nodes.insert(node, stack);
+    }
     let is_operation = entry.kind.is_operation();
     let operation = if is_operation { number(thread, count.saturating_sub(1)) + 1 } else { 0 };
     let mut words = Vec::with_capacity(32);

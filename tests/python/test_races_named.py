@@ -283,6 +283,24 @@ def test_a_kernel_that_may_write_to_the_hosts_memory_is_not_repeated(run: Races)
     assert "the host's" in pair["second"]["why"], found
 
 
+def test_of_a_graph_the_line_is_said_in_which_the_node_was_captured(run: Races) -> None:
+    _, found = run(
+        f"""
+        {TWO}
+        v, w = word(), word()
+        call("cuStreamBeginCapture_v2", b, 0)
+        launch("copy", b, w, v)
+        launch("copy", b, y, x)  # the node
+        graph = made("cuGraphInstantiateWithFlags", ended(b), 0)
+        launch("fill", a, x, 1)
+        call("cuGraphLaunch", graph, b)
+        """
+    )
+    (pair,) = found["pairs"]
+    lines = [[one[1] for one in node if "program.py" in one[0]] for node in pair["second"]["nodes"]]
+    assert (pair["verdict"], lines, pair["first"]["nodes"]) == ("proven", [[7]], []), found
+
+
 # In each the host finds out that the work is done, by luck: on a GPU that is slower it would not.
 LUCK = {
     "it asks an event once": """

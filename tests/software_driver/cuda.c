@@ -224,8 +224,10 @@ R cuStreamGetCaptureInfo_v2(u64 h, unsigned *status, u64 *id, u64 *graph, u64 **
   *status = s->capture != NULL;
   if (id) *id = (u64)s->capture;
   if (graph) *graph = (u64)s->capture;
-  if (before) *before = NULL;
-  if (count) *count = 0;
+  static __thread u64 last;
+  if (s->capture && s->capture->count) last = (u64)&s->capture->jobs[s->capture->count - 1];
+  if (before) *before = s->capture && s->capture->count ? &last : NULL;
+  if (count) *count = s->capture && s->capture->count;
   return SUCCESS;
 }
 R cuInit(unsigned flags) { (void)flags; return SUCCESS; }

@@ -14,6 +14,9 @@ use crate::entries::ENTRIES;
 /// The most pairs of lines to write.
 const PAIRS: usize = 2000;
 
+/// The most nodes of a graph to write.
+const NODES: usize = 3;
+
 /// The findings as JSON.
 pub(crate) fn said(reader: &Reader<'_>) -> String {
     let checker = &reader.checker;
@@ -69,9 +72,9 @@ fn one(to: &mut String, reader: &Reader<'_>, pair: &Pair) {
          \"high\": {}, \"first\": ",
         pair.count, pair.proven, hit.low, hit.high
     );
-    side(to, reader, hit.first, hit.how.0);
+    side(to, reader, hit.first, hit.how.0, hit.low);
     to.push_str(", \"second\": ");
-    side(to, reader, pair.second, hit.how.1);
+    side(to, reader, pair.second, hit.how.1, hit.low);
     to.push_str(", \"wanted\": [");
     let mut count = 0;
     for (first, second, memory, offset) in &pair.looked {
@@ -86,7 +89,7 @@ fn one(to: &mut String, reader: &Reader<'_>, pair: &Pair) {
     to.push_str("]}");
 }
 
-fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How) {
+fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How, low: u64) {
     let Some(by) = reader.checker.operations.get(index as usize) else {
         to.push_str("null");
         return;
@@ -114,6 +117,13 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How) {
     for (at, one) in inner.iter().enumerate() {
         comma(to, at);
         quoted(to, reader.names.get(*one as usize).map_or("?", |one| one.0.as_str()));
+    }
+    to.push_str("], \"nodes\": [");
+    for (at, stack) in reader.made(index, low).into_iter().take(NODES).enumerate() {
+        comma(to, at);
+        to.push('[');
+        frames(to, reader, stack);
+        to.push(']');
     }
     to.push_str("], \"stream\": ");
     stream(to, reader, by);

@@ -23,6 +23,14 @@ def _stream(data: Sequence[Any]) -> str:
     return f"{name}, made at {frames[0][0]}:{frames[0][1]}" if frames else name
 
 
+def _lines(stack: Sequence[tuple[str, int, str]]) -> list[str]:
+    """Show the frames of the program's own files, innermost first, with their source."""
+    return [
+        f"{file}:{number} in {function}: {linecache.getline(file, number).strip()}"
+        for file, number, function in own(stack)[:FRAMES]
+    ]
+
+
 @dataclass(frozen=True)
 class Side:
     """One of the two."""
@@ -39,6 +47,8 @@ class Side:
     """The kernel, or the function once more."""
     kernels: tuple[str, ...]
     """The kernels of a graph."""
+    nodes: tuple[tuple[tuple[str, int, str], ...], ...]
+    """The Python frames of the captured calls that made the graph's nodes that touch the bytes."""
     stream: str
     """The kind of its stream, the handle, and the line of the program that made it."""
     stack: tuple[tuple[str, int, str], ...]
@@ -54,6 +64,7 @@ class Side:
             function=data["function"],
             name=data["name"],
             kernels=tuple(data["kernels"]),
+            nodes=tuple(tuple(tuple(frame) for frame in one) for one in data["nodes"]),
             stream=_stream(data["stream"]),
             stack=tuple((file, line, name) for file, line, name in data["stack"]),
         )
@@ -73,6 +84,7 @@ class Side:
             "function": self.function,
             "kernel": self.name,
             "kernels": list(self.kernels),
+            "nodes": [[list(frame) for frame in one] for one in self.nodes],
             "stream": self.stream,
             "stack": stack,
         }
@@ -84,9 +96,9 @@ class Side:
         lines = [f"{self.name[:_LONGEST]} on {self.stream}, {does}"]
         if self.kernels:
             lines.append(f"    with {', '.join(one[:_LONGEST] for one in self.kernels[:3])}")
-        for file, number, function in own(self.stack)[:FRAMES]:
-            source = linecache.getline(file, number).strip()
-            lines.append(f"    {file}:{number} in {function}: {source}")
+        lines += [f"    {one}" for one in _lines(self.stack)]
+        for node in self.nodes:
+            lines += [f"    captured at {one}" for one in _lines(node)]
         if not self.stack:
             lines.append("    no Python frame: a library's own thread queued it")
         return "\n    ".join(lines)

@@ -161,6 +161,8 @@ pub(super) struct Graph {
     pub(super) flags: u64,
     pub(super) events: Vec<u64>,
     pub(super) touches: Vec<Touch>,
+    /// For each touch, the stack of the call that made its node, or 0.
+    pub(super) made: Vec<u64>,
     /// The handles of the graph's kernels.
     pub(super) kernels: Vec<u64>,
 }
@@ -221,12 +223,13 @@ pub(super) fn graph(words: &[u64]) -> Graph {
         found.events.push(next());
     }
     for _ in 0..next() {
-        let (_, kernel, count) = (next(), next(), next());
+        let (_, kernel, stack, count) = (next(), next(), next(), next());
         if kernel != 0 {
             found.kernels.push(kernel);
         }
         for _ in 0..count {
             let (how, low, high) = (next(), next(), next());
+            found.made.push(stack);
             found.touches.push(match how {
                 GIVEN => Touch { low, high: low, how: How::Given, place: high },
                 WRITES => Touch::exact(low, high, How::Write),

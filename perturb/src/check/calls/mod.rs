@@ -5,6 +5,7 @@ mod evidence;
 mod other;
 
 use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -37,6 +38,9 @@ pub(crate) struct Reader<'a> {
     graphs: BTreeMap<u64, Graph>,
     /// The kernels of each graph launch, by its operation.
     pub(crate) inner: BTreeMap<u32, Vec<u32>>,
+    /// The touches of each graph launch's nodes, with the stacks of the calls that made the nodes.
+    nodes: BTreeMap<u32, Rc<Vec<(u64, Touch)>>>,
+    made: BTreeMap<u64, Rc<Vec<(u64, Touch)>>>,
     bytes: BTreeMap<u64, Bytes>,
     pub(crate) codes: BTreeMap<u64, (String, String)>,
     pub(crate) stacks: BTreeMap<u64, &'a [u64]>,
@@ -59,6 +63,8 @@ impl<'a> Reader<'a> {
             places: BTreeMap::new(),
             graphs: BTreeMap::new(),
             inner: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            made: BTreeMap::new(),
             bytes: BTreeMap::new(),
             codes: BTreeMap::new(),
             stacks: BTreeMap::new(),
@@ -109,7 +115,10 @@ impl<'a> Reader<'a> {
                 }
             }
             _ if kind == Kind::Graph as u64 => {
-                self.graphs.insert(first, graph(body));
+                let graph = graph(body);
+                let nodes = graph.made.iter().copied().zip(graph.touches.iter().copied());
+                self.made.insert(first, Rc::new(nodes.filter(|one| one.0 > 0).collect()));
+                self.graphs.insert(first, graph);
             }
             _ if kind == Kind::Bytes as u64 => {
                 self.bytes.insert(first, bytes(body));
@@ -131,6 +140,21 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
+    }
+
+    /// The stacks of the calls that made those nodes of a graph launch that touch an address. Of the nodes that
+    /// were given addresses, the ones with the nearest address below.
+    pub(crate) fn made(&self, index: u32, address: u64) -> Vec<u64> {
+        let Some(nodes) = self.nodes.get(&index) else { return Vec::new() };
+        let below = |one: &Touch| one.how == How::Given && one.low <= address;
+        let nearest = nodes.iter().filter(|one| below(&one.1)).map(|one| one.1.low).max();
+        let has = |one: &Touch| match one.how {
+            How::Given => Some(one.low) == nearest,
+            _ => one.low <= address && address < one.high,
+        };
+        let mut found: Vec<u64> = nodes.iter().filter(|one| has(&one.1)).map(|one| one.0).collect();
+        found.dedup();
+        found
     }
 
     fn name(&mut self, name: &str) -> u32 {
@@ -331,6 +355,9 @@ impl<'a> Reader<'a> {
             kernels.iter().filter_map(|one| self.kernels.get(one).copied()).collect();
         inner.dedup();
         self.inner.insert(index, inner);
+        if let Some(made) = self.made.get(&executable) {
+            self.nodes.insert(index, Rc::clone(made));
+        }
         // The same parameter of two nodes is told apart by the node's place in the graph.
         let given: Vec<Given> = (0..)
             .zip(&touches)
