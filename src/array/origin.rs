@@ -54,8 +54,8 @@ pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) ->
 fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
-        // Only after it has entered: a scope that ends meanwhile then finds this one, or has already told the
-        // producer.
+        // Order it only after `scope` has entered: a scope that ends meanwhile then finds this one, or has already made
+        // the producer wait.
         origin.order_for("scope", scope.alive())?;
         origin.users().caught_up(scope);
     }

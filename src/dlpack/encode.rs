@@ -1,7 +1,7 @@
 //! Makes managed tensors from descriptors. A managed tensor keeps the owner of its memory.
 //!
-//! Strides are always explicit. `byte_offset` is 0 in every tensor that the bridge hands out. Lanes go back as they
-//! came.
+//! Strides are always explicit. `byte_offset` is 0 in every tensor that the bridge hands out. The bridge exports lanes
+//! as it imported them.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;

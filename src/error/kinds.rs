@@ -108,7 +108,7 @@ kinds! {
 
     /// A typestr that does not parse.
     Typestr: Value, "typestr", "a NumPy typestr such as '<f4'";
-    /// The fields, or the type, are not those of the typestr.
+    /// The fields do not add up to the typestr's bytes, or name another type.
     Descr: Value, "descr", "None, [('', typestr)], or a list of fields that have the typestr's bytes";
     /// A type in the other byte order, for DLPack.
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
@@ -220,7 +220,7 @@ kinds! {
     Copied: Buffer, "flags", "the producer's own memory; if you asked for a copy, pass the capsule that holds it";
     /// `copy=False` was given, but the consumer cannot share the array's memory.
     CopyNeeded: Buffer, "copy", "None or True: the consumer cannot share the array's memory";
-    /// The GPU has not enough memory for a copy.
+    /// The GPU does not have enough memory for a copy.
     DeviceMemory: Driver, "memory", "what the GPU has left";
     /// The host has not enough memory for a copy.
     HostMemory: Buffer, "copy", "a copy that fits in host memory";

@@ -79,12 +79,12 @@ impl PartialEq for Dims {
 
 impl Eq for Dims {}
 
-/// The extents and the strides, equally many.
+/// The extents, and as many strides.
 #[derive(Debug, Clone)]
 pub(super) enum Lists {
-    /// Up to four of each.
+    /// Up to four extents and four strides.
     Inline(u8, [i64; INLINE], [i64; INLINE]),
-    /// More: all extents, then all strides.
+    /// Longer lists: all extents, then all strides.
     Heap(Box<[i64]>),
 }
 

@@ -32,7 +32,7 @@ const A_WHILE: Duration = Duration::from_millis(1);
 /// Whether unloading a module waits, once it has been checked.
 static WAITS: OnceLock<bool> = OnceLock::new();
 
-/// The contexts that the host has waited for, in each of their lives.
+/// The spare modules of the contexts for which the host has waited, one for each life of a context.
 static SPARE: Mutex<Vec<Arc<Spare>>> = Mutex::new(Vec::new());
 
 /// The module that the next wait for a context will unload.

@@ -225,10 +225,10 @@ class Lab(ABC):
 
     @contextlib.contextmanager
     def watched(self, hold: Hold | None = None) -> Iterator[Watch]:
-        """Watch whether the host waits for the device meanwhile; by default by the time.
+        """Watch whether the host waits for the device within the block; by default by the time.
 
-        A busy machine can take as long without a wait. So who knows the `hold` passes it: if it
-        still holds afterwards, the host did not wait for it.
+        On a busy machine a block can take as long without a wait. So pass the `hold` of the work:
+        if it still holds afterwards, the host did not wait for this work.
         """
         watch, start = Watch(), time.perf_counter()
         try:
