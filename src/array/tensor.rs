@@ -149,7 +149,7 @@ impl Array {
     /// # Safety
     ///
     /// The memory is ready for work queued on `stream`. Until the tensor is deleted, all other uses of the memory are
-    /// in the order of `stream`, unless nobody writes. A tensor states none of this.
+    /// in the order of `stream`, unless all of them only read. A tensor states none of this.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! DLPack capsules: recognised by name, read without being consumed, then consumed.
 //!
 //! A refused capsule stays as it was: the bridge reads and checks it first, and renames it when nothing in the bridge
-//! can fail any more. If somebody consumes it in between, [`take`] refuses it. A build without the global lock holds
-//! the capsule's own lock for each of the two, since both take several steps.
+//! can fail any more. If other code consumes the capsule in between, [`take`] refuses it. A build without the global
+//! lock holds the capsule's own lock for each of the two, since both take several steps.
 //!
 //! A consumed capsule loses its destructor, because some exporters' destructors delete the tensor under either name.
 //! The destructor of a capsule from [`new`] deletes the tensor only under its original name. A consumer that renames
@@ -141,7 +141,7 @@ where
     Ok(capsule)
 }
 
-/// The destructor of capsules from [`new`]. Under any other name, or none, the tensor belongs to somebody else.
+/// The destructor of capsules from [`new`]. Under any other name, or none, the tensor belongs to other code.
 unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
     // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` compares names and sets no
     // exception. `PyCapsule_GetPointer` sets none for a valid capsule of that name, even while an exception is

@@ -1,7 +1,7 @@
 //! Detects a forked child.
 //!
 //! A driver does not survive `fork`: the child cannot use what the parent has initialised. Only the forking thread
-//! goes on in the child, and any lock may stay locked. So everything that belongs to a driver notes the [`Process`]
+//! continues in the child, and any lock may stay locked. So everything that belongs to a driver notes the [`Process`]
 //! that made it, and every other process refuses it. A child whose parent used no driver works like any process. The
 //! note is a number that a fork increases in the child, so a comparison costs one load.
 //!

@@ -17,10 +17,10 @@ pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 pub struct Parties<'a> {
     /// The streams that consumers worked on.
     pub users: Streams<'a>,
-    /// The producer's streams, and those upstream. Never empty.
+    /// The producer's streams and the upstream streams. Never empty.
     pub producers: Streams<'a>,
-    /// Whether the first of `producers` is the producer's own stream. If it only stands in for that
-    /// stream, the producer may go on working on a stream that does not follow it.
+    /// Whether the first of `producers` is the producer's own stream. If it only stands in for that stream, the
+    /// producer's later work may be on a stream that does not follow it.
     pub known: bool,
 }
 

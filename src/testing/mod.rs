@@ -17,8 +17,8 @@ use crate::stream::{Stream, Thread};
 ///
 /// Arrays and streams belong to the machine that they were made on. They cannot be used on another machine.
 ///
-/// A test that forgets [`check`](SimulatedCuda::check) fails all the same. When the last clone of the machine is
-/// dropped, it checks, and panics with what it finds unless the test panics already.
+/// A test that forgets [`check`](SimulatedCuda::check) fails as well. When the last clone of the machine is dropped, it
+/// checks, and panics with what it finds unless the test panics already.
 ///
 /// ```should_panic
 /// # use cai_bridge::Array;

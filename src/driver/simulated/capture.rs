@@ -1,9 +1,9 @@
 //! Graph capture: what is allowed during a capture, and what spoils it.
 //!
 //! Work launched on a stream under capture is kept, not queued. A record on that stream and a wait on another stream
-//! fork the capture to the other stream. Each fork must be joined again by the stream that the capture began on.
-//! Inside a capture a stream has a clock over the capture's own lanes. A launch of the graph orders those lanes after
-//! the stream of the launch, and this stream after the lanes.
+//! fork the capture to the other stream. Each fork must be joined again by the stream that the capture began on. Inside
+//! a capture a stream has a clock over the capture's own lanes. A launch of the graph orders those lanes after the
+//! stream of the launch, and later work on that stream after the lanes.
 //!
 //! A call that a capture does not allow returns an error of CUDA's and spoils the capture, so that its end fails as
 //! well. Such calls are: waits for work outside the capture, host waits and event queries, events of another capture,

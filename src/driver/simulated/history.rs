@@ -72,8 +72,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Adds an access whose clock is `clock`, and returns the racing pairs. Earlier operations in `named` are
-    /// skipped, and the returned ones are added to it, so that two operations are paired once.
+    /// Adds an access whose clock is `clock`, and returns the racing pairs. Skips earlier operations in `named`, and
+    /// adds the earlier operation of each returned pair to it, so that two operations are paired once.
     pub(super) fn admit(
         &mut self,
         access: Access,

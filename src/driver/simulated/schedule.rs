@@ -88,7 +88,7 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// Whether `target` follows work that other processes hold up. Asks those processes to go on.
+    /// Whether `target` follows work that other processes hold up. Asks those processes to continue.
     pub(super) fn awaits(&self, target: &Clock) -> bool {
         let heads = target.entries().filter_map(|(lane, time)| {
             self.lanes[lane.index()].front().filter(|work| work.time <= time)
