@@ -140,9 +140,8 @@ def adapt(
     TypeError, ValueError
         `function` cannot be adapted, `stream` is not a stream, `readonly` not a bool, or `op` not a
         schema. The returned function raises what `convert` raises, with the name of the argument.
-        With `op` or `like` it raises ValueError for results that are not as `like` says,
-        BufferError for results in an argument's memory, and RuntimeError for a gradient that would
-        be lost.
+        With `op` or `like` it raises ValueError for results that differ from `like`, BufferError
+        for results in an argument's memory, and RuntimeError for a gradient that would be lost.
 
     Examples
     --------

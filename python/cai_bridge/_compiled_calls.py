@@ -86,7 +86,7 @@ def _of_numpy(
             x = inputs[at]
             if not x.is_cpu:
                 return general(*inputs)
-            # The same as `adapt` does for memory on a GPU and NumPy.
+            # `adapt` does the same for memory on a GPU if the library is NumPy.
             args[at] = convert(x.detach() if x.requires_grad else x, "numpy", readonly=readonly)
         return _tensors(function(*args))
 

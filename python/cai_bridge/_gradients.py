@@ -103,7 +103,7 @@ def of_tensors(function: Tensors, to: Any, adapt: Tensors, written: Sequence[boo
             return x
         x = x.detach()
         if x.device.type == "cpu":
-            # The same as `adapt` does with memory on a GPU for NumPy.
+            # `adapt` does the same for memory on a GPU if the library is NumPy.
             return convert(x, to, readonly=not is_written if is_numpy else None)
         if is_written and is_numpy:
             raise ValueError(

@@ -216,7 +216,6 @@ class SimulatedCuda(Queues, Findings):
             The values. Without `data` and `fill` the memory is not initialized.
         dtype : str, optional
             The name of the element type: ``"float32"``, ``"bfloat16"``, ...; by default that of a
-            The name of the element type: ``"float32"``, ``"bfloat16"``, ...; by default that of a
             NumPy array, else ``"float32"``. Values are Python's bool, int, float and complex; 8-bit
             floats are given as their bits.
         shape : int or sequence of int, optional

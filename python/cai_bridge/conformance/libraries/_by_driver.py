@@ -23,7 +23,7 @@ class StreamByCall:
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:
-        """Make a stream the one that the adapter passes to calls."""
+        """Set the stream that the adapter passes to calls."""
         before, self.current = self.current, self.default if stream is None else stream
         try:
             yield

@@ -66,7 +66,7 @@ class _Current:
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:
-        """Make a stream the one that the adapter passes to calls."""
+        """Set the stream that the adapter passes to calls."""
         before, self.current = self.current, 0 if stream is None else stream
         try:
             yield

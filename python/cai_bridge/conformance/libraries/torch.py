@@ -28,7 +28,7 @@ class Producer(ProducerAdapter):
         self.full((8,), "float32", 0.0)
 
     def stream(self) -> Any:
-        """Take a side stream of PyTorch's pool, all of which are non-blocking."""
+        """Take a side stream of PyTorch's pool, whose streams are all non-blocking."""
         return torch.cuda.Stream()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
@@ -60,7 +60,7 @@ class Consumer(ConsumerAdapter):
         self.copy(torch.zeros(8, device="cuda"))
 
     def stream(self) -> Any:
-        """Take a side stream of PyTorch's pool, all of which are non-blocking."""
+        """Take a side stream of PyTorch's pool, whose streams are all non-blocking."""
         return torch.cuda.Stream()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
