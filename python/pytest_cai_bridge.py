@@ -1,8 +1,8 @@
 """The options of ``pytest --pyargs cai_bridge.conformance``.
 
 Pytest imports this module in every run of an environment that has `cai_bridge`. A module of the
-package would import the package first. So the options stand here, all of them begin with
-``--cai-``, unlike those of other suites, and `cai_bridge` is imported where one names a subject.
+package would import the package first. So the options stand here, and `cai_bridge` is imported only
+if an option names a subject. All options begin with ``--cai-``, so they differ from other suites'.
 """
 
 from __future__ import annotations
