@@ -30,11 +30,16 @@ impl Holder for Retry {
     }
 }
 
-static RETRIES: LazyLock<Queue<Ending<Retry>>> = LazyLock::new(Queue::default);
+/// The waits to be tried again.
+struct Retries {
+    queue: LazyLock<Queue<Ending<Retry>>>,
+    /// The process that owns the queue. A forked child makes none of its parent's waits and must not touch the queue,
+    /// which a thread of the parent may have been changing.
+    process: OnceLock<Process>,
+}
 
-/// The process that owns the queue. A forked child makes none of its parent's waits and must not touch the queue,
-/// which a thread of the parent may have been changing.
-static PROCESS: OnceLock<Process> = OnceLock::new();
+static RETRIES: Retries =
+    Retries { queue: LazyLock::new(Queue::default), process: OnceLock::new() };
 
 /// How many waits one call tries again.
 const AT_A_CALL: usize = 4;
@@ -47,8 +52,8 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
         if ending.is_over() {
             return;
         }
-        if PROCESS.get_or_init(Process::current).is_current() {
-            RETRIES.push(ending);
+        if RETRIES.process.get_or_init(Process::current).is_current() {
+            RETRIES.queue.push(ending);
         } else {
             std::mem::forget(ending);
         }
@@ -57,8 +62,8 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
 
 /// Tries the waits again that have waited longest.
 pub(crate) fn look() {
-    if PROCESS.get().is_some_and(|by| by.is_current()) && !RETRIES.is_empty() {
-        drop(RETRIES.ask(AT_A_CALL, |ending| {
+    if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
+        drop(RETRIES.queue.ask(AT_A_CALL, |ending| {
             let Ok(()) = ending.advance(());
             ending.is_over()
         }));

@@ -81,28 +81,42 @@ impl Handle {
     }
 }
 
-/// 0, or one more than the number of the process that installed a simulated driver. A forked child of that process is
-/// refused by this number alone, since its locks may stay locked forever.
-static SIMULATING: AtomicU64 = AtomicU64::new(0);
-static SIMULATED: Mutex<Option<Arc<Simulated>>> = Mutex::new(None);
+/// The drivers that stand in for CUDA's.
+struct StandIns {
+    /// 0, or one more than the number of the process that installed a simulated driver. A forked child of that process
+    /// is refused by this number alone, since its locks may stay locked forever.
+    simulating: AtomicU64,
+    simulated: Mutex<Option<Arc<Simulated>>>,
+    /// Whether `borrowed` holds a driver.
+    borrowing: AtomicBool,
+    borrowed: Mutex<Option<Arc<Borrowed>>>,
+}
 
-/// Whether [`BORROWED`] holds a driver.
-static BORROWING: AtomicBool = AtomicBool::new(false);
-static BORROWED: Mutex<Option<Arc<Borrowed>>> = Mutex::new(None);
+static STAND_INS: StandIns = StandIns {
+    simulating: AtomicU64::new(0),
+    simulated: Mutex::new(None),
+    borrowing: AtomicBool::new(false),
+    borrowed: Mutex::new(None),
+};
 
 /// The driver for new views: a simulated one while it is installed, else CUDA's.
 ///
 /// Fails in a forked child of the process that used the driver.
 pub fn current() -> Result<Handle> {
-    match SIMULATING.load(Ordering::Acquire).checked_sub(1).and_then(|by| u32::try_from(by).ok()) {
-        None if BORROWING.load(Ordering::Acquire) => {
-            let borrowed = BORROWED.lock().unwrap_or_else(PoisonError::into_inner);
+    match STAND_INS
+        .simulating
+        .load(Ordering::Acquire)
+        .checked_sub(1)
+        .and_then(|by| u32::try_from(by).ok())
+    {
+        None if STAND_INS.borrowing.load(Ordering::Acquire) => {
+            let borrowed = STAND_INS.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(borrowed.as_ref().map_or(Handle::Cuda, |it| Handle::Borrowed(Arc::clone(it))))
         }
         None => Cuda::check_process().map(|()| Handle::Cuda),
         Some(by) => {
             Process::numbered(by).check()?;
-            let installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+            let installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(installed
                 .as_ref()
                 .map_or(Handle::Cuda, |simulated| Handle::Simulated(Arc::clone(simulated))))
@@ -121,24 +135,24 @@ pub fn prepared(detach: impl FnOnce(Call<'_>)) -> Result<Handle> {
 
 /// Makes `simulated` this process's driver, or restores CUDA's. Returns the previous one.
 pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
-    let mut installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut installed = STAND_INS.simulated.lock().unwrap_or_else(PoisonError::into_inner);
     let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
-    SIMULATING.store(by, Ordering::Release);
+    STAND_INS.simulating.store(by, Ordering::Release);
     std::mem::replace(&mut *installed, simulated)
 }
 
 /// Uses another library's simulated device for new arrays in this library, or stops using it. A device already in use
 /// stays.
 pub fn borrow(borrowed: Option<Borrowed>) {
-    if borrowed.is_none() && !BORROWING.load(Ordering::Acquire) {
+    if borrowed.is_none() && !STAND_INS.borrowing.load(Ordering::Acquire) {
         return;
     }
-    let mut place = BORROWED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut place = STAND_INS.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
     match (&*place, &borrowed) {
         (Some(known), Some(found)) if known.is(found) => return,
         _ => {}
     }
-    BORROWING.store(borrowed.is_some(), Ordering::Release);
+    STAND_INS.borrowing.store(borrowed.is_some(), Ordering::Release);
     let before = std::mem::replace(&mut *place, borrowed.map(Arc::new));
     drop(place);
     drop(before);

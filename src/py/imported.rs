@@ -11,9 +11,21 @@ use pyo3::types::{PyDict, PyString};
 
 use super::interpreter::{Answer, answered, entry};
 
-/// The addresses of modules whose import has finished. [`HELD`] keeps the modules, so that no address is reused.
-static WHOLE: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
-static HELD: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
+/// Modules, as far as they are known.
+struct Modules {
+    /// `sys.modules`.
+    all: PyOnceLock<Py<PyDict>>,
+    /// The addresses of modules whose import has finished.
+    whole: [AtomicUsize; 16],
+    /// Keeps these modules, so that no address is reused.
+    held: Mutex<Vec<Py<PyAny>>>,
+}
+
+static MODULES: Modules = Modules {
+    all: PyOnceLock::new(),
+    whole: [const { AtomicUsize::new(0) }; 16],
+    held: Mutex::new(Vec::new()),
+};
 
 /// The module `name`, if its import has finished.
 #[inline]
@@ -21,15 +33,14 @@ pub(super) fn imported<'py>(
     py: Python<'py>,
     name: &Bound<'py, PyString>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
+    let modules = MODULES.all.get_or_try_init(py, || -> PyResult<_> {
         let modules = py.import("sys")?.getattr("modules")?;
         Ok(modules.cast_into::<PyDict>()?.unbind())
     });
     let found = modules.and_then(|modules| modules.bind(py).get_item(name));
     let Some(module) = answered(py, found)?.flatten() else { return Ok(None) };
     let address = module.as_ptr().addr();
-    let mut known = WHOLE.iter().map(|known| known.load(Ordering::Acquire));
+    let mut known = MODULES.whole.iter().map(|known| known.load(Ordering::Acquire));
     let is_known = known.by_ref().take_while(|known| *known != 0).any(|known| known == address);
     Ok((is_known || is_whole(&module)?).then_some(module))
 }
@@ -51,8 +62,8 @@ fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     if answered(py, says())? == Some(true) {
         return Ok(false);
     }
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(place) = WHOLE.get(held.len()) {
+    let mut held = MODULES.held.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(place) = MODULES.whole.get(held.len()) {
         held.push(module.clone().unbind());
         place.store(module.as_ptr().addr(), Ordering::Release);
     }

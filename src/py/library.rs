@@ -236,7 +236,20 @@ struct Known {
     pools: Vec<&'static dyn Pool>,
 }
 
-static KNOWN: OnceLock<Known> = OnceLock::new();
+/// What the bridge knows of libraries.
+struct Libraries {
+    known: OnceLock<Known>,
+    /// Whether programs registered libraries. This is asked at each call.
+    are_registered: AtomicBool,
+    /// Whether the bridge acts as if it knew no library.
+    forgotten: AtomicBool,
+}
+
+static LIBRARIES: Libraries = Libraries {
+    known: OnceLock::new(),
+    are_registered: AtomicBool::new(false),
+    forgotten: AtomicBool::new(false),
+};
 
 /// Registers the libraries. Only the first call counts.
 pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
@@ -244,7 +257,7 @@ pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
         let name = functions.module().map(|name| PyString::intern(py, name).unbind());
         (name, functions)
     };
-    KNOWN.get_or_init(|| Known {
+    LIBRARIES.known.get_or_init(|| Known {
         all,
         current: all.iter().filter_map(|library| library.current()).collect(),
         functions: all.iter().filter_map(|library| library.functions()).map(with_module).collect(),
@@ -254,7 +267,7 @@ pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
 
 /// All libraries, in the order in which they are asked.
 pub(super) fn all() -> &'static [&'static dyn Library] {
-    KNOWN.get().map_or(&[], |known| known.all)
+    LIBRARIES.known.get().map_or(&[], |known| known.all)
 }
 
 /// The library that has a module of this name.
@@ -276,32 +289,29 @@ pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn
 /// The current streams of the libraries that have one.
 #[inline]
 pub(super) fn current() -> &'static [&'static dyn Current] {
-    KNOWN.get().map_or(&[], |known| &known.current)
+    LIBRARIES.known.get().map_or(&[], |known| &known.current)
 }
-
-/// Whether programs registered libraries. This is asked at each call.
-static ARE_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether registered libraries are asked.
 pub(super) fn set_registered(are: bool) {
-    ARE_REGISTERED.store(are, Ordering::Release);
+    LIBRARIES.are_registered.store(are, Ordering::Release);
 }
 
 /// Whether registered libraries must be asked.
 #[inline]
 pub(super) fn are_registered() -> bool {
-    ARE_REGISTERED.load(Ordering::Acquire)
+    LIBRARIES.are_registered.load(Ordering::Acquire)
 }
 
 /// The functions of the libraries that have any, each with the name of the module that a program imports.
 #[inline]
 pub(super) fn functions() -> &'static [(Option<Py<PyString>>, &'static dyn Functions)] {
-    KNOWN.get().map_or(&[], |known| &known.functions)
+    LIBRARIES.known.get().map_or(&[], |known| &known.functions)
 }
 
 /// The pools of the libraries that have one.
 pub(super) fn pools() -> &'static [&'static dyn Pool] {
-    KNOWN.get().map_or(&[], |known| &known.pools)
+    LIBRARIES.known.get().map_or(&[], |known| &known.pools)
 }
 
 /// All habits of all libraries.
@@ -309,14 +319,11 @@ pub(super) fn rows() -> impl Iterator<Item = &'static HabitRow> {
     all().iter().flat_map(|library| library.habits())
 }
 
-/// Whether the bridge acts as if it knew no library.
-static FORGOTTEN: AtomicBool = AtomicBool::new(false);
-
 /// Makes the bridge treat every library as unknown. Tests use it to show that the guarantees do not depend on
 /// habits. Types that were examined before stay known.
 #[pyfunction]
 pub(super) fn _forget_habits() {
-    FORGOTTEN.store(true, Ordering::Relaxed);
+    LIBRARIES.forgotten.store(true, Ordering::Relaxed);
 }
 
 /// All habits, for the test that checks that each row's test exists: library, habit, version, test.
@@ -332,7 +339,7 @@ pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
 pub(super) fn habits_of(
     are_of: impl Fn(About, &str) -> bool,
 ) -> (Habits, Option<&'static dyn Library>) {
-    if FORGOTTEN.load(Ordering::Relaxed) {
+    if LIBRARIES.forgotten.load(Ordering::Relaxed) {
         return (Habits::NONE, None);
     }
     let has = |row: &HabitRow| are_of(row.habit.about(), row.library);

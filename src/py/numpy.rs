@@ -29,7 +29,6 @@ use crate::dtype::Dtype;
 
 /// Imports NumPy and checks its C API. After a success this is not repeated.
 fn reach(py: Python<'_>) -> PyResult<()> {
-    static REACHED: PyOnceLock<()> = PyOnceLock::new();
     let check = || {
         let multiarray = get_array_module(py)?;
         multiarray.getattr("_ARRAY_API")?.cast_into::<PyCapsule>()?;
@@ -42,25 +41,35 @@ fn reach(py: Python<'_>) -> PyResult<()> {
         }
         Ok(())
     };
-    REACHED.get_or_try_init(py, check).copied()
+    NUMPY.reached.get_or_try_init(py, check).copied()
 }
 
-/// The cached `numpy.dtype` objects.
-static DTYPES: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
-    [const { PyOnceLock::new() }; Dtype::COUNT];
+/// What is kept of NumPy.
+struct Kept {
+    /// Set once NumPy's C API has been checked.
+    reached: PyOnceLock<()>,
+    /// The cached `numpy.dtype` objects.
+    dtypes: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT],
+    /// The element type found last. A program uses few.
+    last: AtomicUsize,
+}
+
+static NUMPY: Kept = Kept {
+    reached: PyOnceLock::new(),
+    dtypes: [const { PyOnceLock::new() }; Dtype::COUNT],
+    last: AtomicUsize::new(0),
+};
 
 /// The element type of a cached `numpy.dtype`; `None` for any other object.
 pub(crate) fn known(object: &Bound<'_, PyAny>) -> Option<Dtype> {
-    /// The element type found last. A program uses few.
-    static LAST: AtomicUsize = AtomicUsize::new(0);
     let is = |dtype: &Dtype| {
-        let known = DTYPES[dtype.index()].get(object.py());
+        let known = NUMPY.dtypes[dtype.index()].get(object.py());
         known.is_some_and(|known| known.as_ptr() == object.as_ptr())
     };
-    let last = Dtype::all().nth(LAST.load(Ordering::Relaxed)).filter(is);
+    let last = Dtype::all().nth(NUMPY.last.load(Ordering::Relaxed)).filter(is);
     last.or_else(|| {
         let found = Dtype::all().find(is)?;
-        LAST.store(found.index(), Ordering::Relaxed);
+        NUMPY.last.store(found.index(), Ordering::Relaxed);
         Some(found)
     })
 }
@@ -81,7 +90,7 @@ pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
 /// may provide it next time.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
     dtype.check_shared()?;
-    let known = &DTYPES[dtype.index()];
+    let known = &NUMPY.dtypes[dtype.index()];
     if let Some(dtype) = known.get(py) {
         return Ok(dtype.bind(py).clone());
     }

@@ -29,11 +29,16 @@ const EMPTY: &CStr =
 /// How long the test work takes that shows whether unloading waits.
 const A_WHILE: Duration = Duration::from_millis(1);
 
-/// Whether unloading a module waits, once it has been checked.
-static WAITS: OnceLock<bool> = OnceLock::new();
+/// How the host waits.
+struct HostWait {
+    /// Whether unloading a module waits, once it has been checked.
+    unloading_waits: OnceLock<bool>,
+    /// The spare modules of the contexts for which the host has waited, one for each life of a context.
+    spare: Mutex<Vec<Arc<Spare>>>,
+}
 
-/// The spare modules of the contexts for which the host has waited, one for each life of a context.
-static SPARE: Mutex<Vec<Arc<Spare>>> = Mutex::new(Vec::new());
+static HOST_WAIT: HostWait =
+    HostWait { unloading_waits: OnceLock::new(), spare: Mutex::new(Vec::new()) };
 
 /// The module that the next wait for a context will unload.
 #[derive(Debug)]
@@ -51,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The spare module of `context` in this life. Modules of earlier lives are forgotten, since the driver unloaded them.
 fn spare(context: Context, life: u64) -> Arc<Spare> {
-    let mut all = lock(&SPARE);
+    let mut all = lock(&HOST_WAIT.spare);
     all.retain(|spare| spare.context != context || spare.life == life);
     if let Some(known) = all.iter().find(|spare| spare.context == context) {
         return Arc::clone(known);
@@ -88,13 +93,13 @@ impl Cuda {
 impl ModuleCalls {
     /// Waits by unloading a module of `context`, which is current. Returns false if unloading does not wait.
     fn wait(&self, context: Context, life: u64) -> Result<bool> {
-        if WAITS.get() == Some(&false) {
+        if HOST_WAIT.unloading_waits.get() == Some(&false) {
             return Ok(false);
         }
         let spare = spare(context, life);
         let mut module = lock(&spare.module);
         let unloaded = module.take().map_or_else(|| self.load_empty(), Ok)?;
-        if WAITS.get().is_some() {
+        if HOST_WAIT.unloading_waits.get().is_some() {
             self.unload_empty(unloaded)?;
         } else if !self.is_seen_to_wait(unloaded)? {
             return Ok(false);
@@ -135,7 +140,7 @@ impl ModuleCalls {
         if waited {
             self.check(asked, code)?;
         }
-        Ok(*WAITS.get_or_init(|| waited))
+        Ok(*HOST_WAIT.unloading_waits.get_or_init(|| waited))
     }
 }
 

@@ -215,15 +215,21 @@ pub(super) fn taken<'py>(
     any(py)?.get().several(py, arrays, &How { stream: Some(&nothing), ..How::default() })
 }
 
+/// The converters of the bridge's own views.
+struct OfViews {
+    any: PyOnceLock<Py<Converter>>,
+    dlpack: PyOnceLock<Py<Converter>>,
+}
+
+static OF_VIEWS: OfViews = OfViews { any: PyOnceLock::new(), dlpack: PyOnceLock::new() };
+
 /// Makes views of any element type, for the bridge itself.
 pub(super) fn any(py: Python<'_>) -> PyResult<&Bound<'_, Converter>> {
-    static ANY: PyOnceLock<Py<Converter>> = PyOnceLock::new();
-    views(py, &ANY, "ANY")
+    views(py, &OF_VIEWS.any, "ANY")
 }
 
 fn views_of_capsules(py: Python<'_>) -> PyResult<&Bound<'_, Converter>> {
-    static DLPACK: PyOnceLock<Py<Converter>> = PyOnceLock::new();
-    views(py, &DLPACK, "DLPACK")
+    views(py, &OF_VIEWS.dlpack, "DLPACK")
 }
 
 fn views<'py>(

@@ -14,15 +14,21 @@ use pyo3::prelude::*;
 use crate::driver::fork::Process;
 use crate::stream::Thread;
 
-/// The thread that ends the interpreter, or 0. While it is set, no other thread may enter.
-static ENDED_BY: AtomicU64 = AtomicU64::new(0);
+/// The state of the interpreter's end.
+struct State {
+    /// The thread that ends the interpreter, or 0. While it is set, no other thread may enter.
+    ended_by: AtomicU64,
+    /// Whether [`end`] has stopped waiting for other threads.
+    over: AtomicBool,
+    /// The calls inside, counted per process. A fork starts at zero: its parent's threads do not exist there.
+    calls: [Calls; 64],
+}
 
-/// Whether [`end`] has stopped waiting for other threads.
-static OVER: AtomicBool = AtomicBool::new(false);
-
-/// The calls inside, counted per process. A fork starts at zero: its parent's threads do not exist there.
-static CALLS: [Calls; 64] =
-    [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64];
+static STATE: State = State {
+    ended_by: AtomicU64::new(0),
+    over: AtomicBool::new(false),
+    calls: [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64],
+};
 
 /// How long [`end`] waits in all.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -35,12 +41,12 @@ struct Calls {
 
 fn calls() -> &'static Calls {
     let number = usize::try_from(Process::current().number()).unwrap_or(usize::MAX);
-    &CALLS[number.min(CALLS.len() - 1)]
+    &STATE.calls[number.min(STATE.calls.len() - 1)]
 }
 
 /// Whether another thread is ending the interpreter.
 pub(super) fn is_ending() -> bool {
-    let by = ENDED_BY.load(Ordering::Relaxed);
+    let by = STATE.ended_by.load(Ordering::Relaxed);
     by != 0 && by != Thread::current().number()
 }
 
@@ -54,26 +60,26 @@ pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     while !is_done() && began.elapsed() < PATIENCE / 2 {
         pause();
     }
-    ENDED_BY.store(Thread::current().number(), Ordering::SeqCst);
+    STATE.ended_by.store(Thread::current().number(), Ordering::SeqCst);
     let is_quiet = || {
         let inside = calls.inside.load(Ordering::SeqCst) + calls.coming.load(Ordering::SeqCst);
         inside == 0 && is_done()
     };
     while began.elapsed() < PATIENCE {
         if is_quiet() {
-            OVER.store(true, Ordering::SeqCst);
+            STATE.over.store(true, Ordering::SeqCst);
             if is_quiet() {
                 return;
             }
         }
         pause();
     }
-    OVER.store(true, Ordering::SeqCst);
+    STATE.over.store(true, Ordering::SeqCst);
 }
 
 /// Whether the interpreter has ended for every thread but the one that ends it.
 pub(crate) fn is_over() -> bool {
-    OVER.load(Ordering::Relaxed)
+    STATE.over.load(Ordering::Relaxed)
 }
 
 /// Counts a call as inside, until dropped.
@@ -129,7 +135,7 @@ impl EntryGuard {
         let calls = calls();
         calls.coming.fetch_add(1, Ordering::SeqCst);
         let coming = Self(calls);
-        (!OVER.load(Ordering::SeqCst) || !is_ending()).then_some(coming)
+        (!STATE.over.load(Ordering::SeqCst) || !is_ending()).then_some(coming)
     }
 }
 

@@ -46,23 +46,27 @@ pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>)
 where
     R: IntoPyObjectExt<'py>,
 {
-    let left = LEFT.load(Ordering::Relaxed);
+    let left = PUT_OFF.left.load(Ordering::Relaxed);
     inside(|| {
         // Raise here, under `inside`: a PyO3 error may still need memory to become an object.
         let answer = call().and_then(|answer| answer.into_bound_py_any(py));
         let answer = answer.map_err(|error| raised(py, error));
-        if LEFT.load(Ordering::Relaxed) != left {
+        if PUT_OFF.left.load(Ordering::Relaxed) != left {
             finish_left(py);
         }
         answer
     })
 }
 
-/// How many ends have been put off so far.
-static LEFT: AtomicUsize = AtomicUsize::new(0);
+/// The ends that were put off.
+struct PutOff {
+    /// How many there have been so far.
+    left: AtomicUsize,
+    /// The function that runs them.
+    finish: OnceLock<fn(Python<'_>)>,
+}
 
-/// The function that runs the ends that were put off.
-static FINISH: OnceLock<fn(Python<'_>)> = OnceLock::new();
+static PUT_OFF: PutOff = PutOff { left: AtomicUsize::new(0), finish: OnceLock::new() };
 
 /// Counts an end of a lease that was put off. `finish`, which runs the ends that were put off, must be the same
 /// function each time.
@@ -70,13 +74,13 @@ static FINISH: OnceLock<fn(Python<'_>)> = OnceLock::new();
 /// If an end was put off during a call, [`entry`] calls `finish` once, after the call, and not after each piece of
 /// foreign code that the call runs.
 pub(crate) fn left_for_later(finish: fn(Python<'_>)) {
-    FINISH.get_or_init(|| finish);
-    LEFT.fetch_add(1, Ordering::Relaxed);
+    PUT_OFF.finish.get_or_init(|| finish);
+    PUT_OFF.left.fetch_add(1, Ordering::Relaxed);
 }
 
 #[cold]
 fn finish_left(py: Python<'_>) {
-    if let Some(finish) = FINISH.get() {
+    if let Some(finish) = PUT_OFF.finish.get() {
         finish(py);
     }
 }

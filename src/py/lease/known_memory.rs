@@ -139,15 +139,23 @@ impl Same {
 /// The entries by address.
 type Entries = ByWord<u64, Same>;
 
-static ENTRIES: Mutex<Entries> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+/// The memory that the bridge has handed out.
+struct HandedOut {
+    entries: Mutex<Entries>,
+    /// How often further work was noted. Most entries end before that changes.
+    noted: AtomicUsize,
+}
+
+static HANDED_OUT: HandedOut = HandedOut {
+    entries: Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())),
+    noted: AtomicUsize::new(0),
+};
+
 /// The capacity that a shrink leaves, at least.
 const ROOM: usize = 256;
 
-/// How often further work was noted. Most entries end before that changes.
-static NOTED: AtomicUsize = AtomicUsize::new(0);
-
 fn entries() -> MutexGuard<'static, Entries> {
-    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+    HANDED_OUT.entries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A lease's hold on its entry, which is removed on drop.
@@ -155,7 +163,7 @@ fn entries() -> MutexGuard<'static, Entries> {
 pub(super) struct Known {
     start: u64,
     holder: usize,
-    /// The value of [`NOTED`] when the entry was made.
+    /// The count of further work when the entry was made.
     since: usize,
 }
 
@@ -187,13 +195,13 @@ impl Known {
             Slot::Vacant(place) => drop(place.insert(Same { first: Some(entry), more: None })),
             Slot::Occupied(mut there) => there.get_mut().push(py, entry),
         }
-        Self { start, holder, since: NOTED.load(Ordering::Acquire) }
+        Self { start, holder, since: HANDED_OUT.noted.load(Ordering::Acquire) }
     }
 
     /// Whether work on the memory may go on elsewhere.
     #[inline]
     pub(super) fn may_have_later(&self) -> bool {
-        NOTED.load(Ordering::Acquire) != self.since
+        HANDED_OUT.noted.load(Ordering::Acquire) != self.since
     }
 
     /// Takes the streams on which others went on with the memory.
@@ -284,7 +292,7 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     };
     let again: Vec<_> =
         each.filter(is_of).map(|(_, entry)| entry.later.add(kept.clone_ref(py))).collect();
-    NOTED.fetch_add(1, Ordering::Release);
+    HANDED_OUT.noted.fetch_add(1, Ordering::Release);
     // Dropping a stream can run any code, so it happens unlocked.
     drop(entries);
     drop(again);

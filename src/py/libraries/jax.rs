@@ -89,8 +89,7 @@ impl Pool for Jax {
     }
 
     fn computes_on(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-        static STREAMS: Mutex<Vec<(i32, Option<u64>)>> = Mutex::new(Vec::new());
-        let known = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || JAX.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, stream)) = known().iter().find(|(of, _)| *of == ordinal) {
             return Ok(*stream);
         }
@@ -104,8 +103,24 @@ impl Pool for Jax {
     }
 }
 
-/// jaxlib's entry; `None` if its capsules differed from those of `__dlpack__`.
-static ENTRY: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+/// What was found out about JAX.
+struct Jaxs {
+    /// The streams that it computes on, by the GPUs' ordinals.
+    streams: Mutex<Vec<(i32, Option<u64>)>>,
+    /// jaxlib's entry; `None` if its capsules differed from those of `__dlpack__`.
+    entry: PyOnceLock<Option<Py<PyAny>>>,
+    /// The type of shardings over one device.
+    of_one_device: PyOnceLock<Py<PyType>>,
+    /// The stream of XLA's last call; 0 if there was none.
+    said: AtomicU64,
+}
+
+static JAX: Jaxs = Jaxs {
+    streams: Mutex::new(Vec::new()),
+    entry: PyOnceLock::new(),
+    of_one_device: PyOnceLock::new(),
+    said: AtomicU64::new(0),
+};
 
 /// jaxlib's own entry below the `__dlpack__` of JAX's arrays. `__dlpack__` is written in Python, and takes
 /// fifteen times as long (JAX 0.10.2: 5.9 µs and 0.4 µs).
@@ -122,7 +137,7 @@ impl Capsules for Jax {
         x: &Bound<'py, PyAny>,
         stream: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if !matches!(ENTRY.get(x.py()), Some(Some(_))) {
+        if !matches!(JAX.entry.get(x.py()), Some(Some(_))) {
             return Ok(None);
         }
         match quick(x, stream) {
@@ -137,7 +152,7 @@ impl Capsules for Jax {
         stream: u64,
         public: &dyn Fn() -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if ENTRY.get(x.py()).is_some() {
+        if JAX.entry.get(x.py()).is_some() {
             return public();
         }
         let quick = match quick(x, stream) {
@@ -160,13 +175,13 @@ fn quick<'py>(
     let py = x.py();
     // The value behind `sharding`, a property in Python: reading it is twice as fast.
     let sharding = x.getattr(intern!(py, "_sharding"))?;
-    if ENTRY.get(py).is_none() && !x.getattr(intern!(py, "sharding"))?.is(&sharding) {
+    if JAX.entry.get(py).is_none() && !x.getattr(intern!(py, "sharding"))?.is(&sharding) {
         return Err(PyTypeError::new_err("_sharding: another than sharding"));
     }
     if !is_of_one_device(&sharding.get_type())? {
         return Ok(None);
     }
-    let entry = match ENTRY.get(py) {
+    let entry = match JAX.entry.get(py) {
         Some(Some(entry)) => entry.bind(py).clone(),
         _ => py
             .import(intern!(py, "jaxlib._jax"))?
@@ -178,13 +193,12 @@ fn quick<'py>(
 
 /// Whether `kind` is the type of a sharding over one device.
 fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    if let Some(known) = TYPE.get(kind.py()) {
+    if let Some(known) = JAX.of_one_device.get(kind.py()) {
         return Ok(kind.is(known));
     }
     let found = kind.qualname()? == "SingleDeviceSharding" && kind.module()? == "jax.sharding";
     if found {
-        TYPE.get_or_init(kind.py(), || kind.clone().unbind());
+        JAX.of_one_device.get_or_init(kind.py(), || kind.clone().unbind());
     }
     Ok(found)
 }
@@ -202,7 +216,7 @@ fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bou
         return;
     }
     let same = quick.filter(|(_, capsule)| read(capsule).as_ref() == Some(&expected));
-    let _ = ENTRY.set(public.py(), same.map(|(entry, _)| entry.unbind()));
+    let _ = JAX.entry.set(public.py(), same.map(|(entry, _)| entry.unbind()));
 }
 
 #[repr(C)]
@@ -271,9 +285,6 @@ struct Metadata {
 const METADATA: c_int = 1;
 const EXECUTE: c_int = 3;
 
-/// The stream of the last call; 0 if there was none.
-static SAID: AtomicU64 = AtomicU64::new(0);
-
 /// The function that XLA calls. It stores the stream that XLA runs on.
 unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
     // SAFETY: XLA passes a call frame, which begins with these fields. All that they point to lives during
@@ -300,7 +311,7 @@ unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
             let mut asked = GetStream { size, extension, context, stream };
             let error = get_stream(&raw mut asked);
             if error.is_null() {
-                SAID.store(asked.stream.addr() as u64, Ordering::Release);
+                JAX.said.store(asked.stream.addr() as u64, Ordering::Release);
             } else {
                 let mut failed = DestroyError { size: size_of::<DestroyError>(), extension, error };
                 destroy_error(&raw mut failed);
@@ -325,5 +336,5 @@ pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
 /// The stream that XLA passed to the last call, as the driver names it; 0 without one. Reading it resets it.
 #[pyfunction]
 pub(crate) fn _xla_said() -> u64 {
-    SAID.swap(0, Ordering::AcqRel)
+    JAX.said.swap(0, Ordering::AcqRel)
 }

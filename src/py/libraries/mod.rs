@@ -23,7 +23,7 @@ use super::library::{self, Current, Library};
 use crate::stream::{Stream, Thread};
 
 /// All libraries, in the order in which they are asked.
-static ALL: &[&dyn Library] = &[
+const ALL: &[&dyn Library] = &[
     &torch::Torch,
     &jax::Jax,
     &cupy::Cupy,

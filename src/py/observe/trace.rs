@@ -21,13 +21,25 @@ use crate::py::interpreter::enter;
 use crate::py::this_thread::DOING;
 use crate::stream::Thread;
 
-/// The number of the process whose trace is open, plus one; 0 if none is open. Each event reads
-/// this without the lock.
-static OPEN: AtomicU64 = AtomicU64::new(0);
-static SESSION: Mutex<Option<Session>> = Mutex::new(None);
-/// How many traces have been opened. A thread compares it with its own to introduce itself once
-/// per trace.
-static NUMBER: AtomicU64 = AtomicU64::new(0);
+/// The traces of this process.
+struct Traces {
+    /// The number of the process whose trace is open, plus one; 0 if none is open. Each event reads
+    /// this without the lock.
+    open: AtomicU64,
+    session: Mutex<Option<Session>>,
+    /// How many traces have been opened. A thread compares it with its own to introduce itself once
+    /// per trace.
+    number: AtomicU64,
+    /// When the traces' clock began.
+    began: OnceLock<Instant>,
+}
+
+static TRACES: Traces = Traces {
+    open: AtomicU64::new(0),
+    session: Mutex::new(None),
+    number: AtomicU64::new(0),
+    began: OnceLock::new(),
+};
 
 /// The recorded events of a trace.
 struct Session {
@@ -47,7 +59,7 @@ struct EventRecord {
 }
 
 fn session() -> MutexGuard<'static, Option<Session>> {
-    SESSION.lock().unwrap_or_else(PoisonError::into_inner)
+    TRACES.session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn this_process() -> u64 {
@@ -56,14 +68,13 @@ fn this_process() -> u64 {
 
 /// Converts `at` to nanoseconds on the traces' clock, which starts at its first use.
 pub(crate) fn clock(at: Instant) -> u64 {
-    static BEGAN: OnceLock<Instant> = OnceLock::new();
-    let began = *BEGAN.get_or_init(Instant::now);
+    let began = *TRACES.began.get_or_init(Instant::now);
     u64::try_from(at.saturating_duration_since(began).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether a trace is open.
 pub(crate) fn is_open() -> bool {
-    OPEN.load(Ordering::Relaxed) == this_process()
+    TRACES.open.load(Ordering::Relaxed) == this_process()
 }
 
 /// Records `event`, if a trace is open.
@@ -94,7 +105,7 @@ pub(crate) fn keep(event: &Event<'_>) {
 
 /// Records the calling thread's name, once per trace.
 fn introduce() {
-    let number = NUMBER.load(Ordering::Relaxed);
+    let number = TRACES.number.load(Ordering::Relaxed);
     // Set the number first: asking for the name may bring further events.
     if DOING.with(|doing| doing.trace.replace(number)).is_some_and(|before| before != number) {
         let name = enter(name_of_thread).unwrap_or_default();
@@ -117,7 +128,7 @@ fn name_of_thread(py: Python<'_>) -> String {
 /// Opens a trace of at most `limit` events.
 #[pyfunction]
 pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
-    let by = OPEN.compare_exchange(0, this_process(), Ordering::Relaxed, Ordering::Relaxed);
+    let by = TRACES.open.compare_exchange(0, this_process(), Ordering::Relaxed, Ordering::Relaxed);
     if let Err(by) = by {
         let what = if by == this_process() {
             ""
@@ -136,7 +147,7 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
         records: VecDeque::new(),
         threads: Vec::new(),
     });
-    NUMBER.fetch_add(1, Ordering::Relaxed);
+    TRACES.number.fetch_add(1, Ordering::Relaxed);
     introduce();
     rebuild_interest_cache();
     Ok(())
@@ -150,7 +161,7 @@ pub(crate) fn _stop_trace() -> Option<Recording> {
     }
     let mut session = session().take()?;
     session.ended = clock(Instant::now());
-    OPEN.store(0, Ordering::Relaxed);
+    TRACES.open.store(0, Ordering::Relaxed);
     rebuild_interest_cache();
     Some(Recording(Mutex::new(session)))
 }

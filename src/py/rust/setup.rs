@@ -17,13 +17,24 @@ use crate::py::lease::{_end, _settle};
 use crate::py::libraries;
 use crate::py::views::{ArrayView, DLPackView, View};
 
+/// What is done once in this library.
+struct Prepared {
+    once: PyOnceLock<()>,
+    /// `sys.modules`.
+    modules: PyOnceLock<Py<PyDict>>,
+    /// Set once the package's simulated device was told of this library.
+    told: PyOnceLock<()>,
+}
+
+static PREPARED: Prepared =
+    Prepared { once: PyOnceLock::new(), modules: PyOnceLock::new(), told: PyOnceLock::new() };
+
 /// Prepares this library for a call. In the wheel the module's import has done so.
 pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
-    static ONCE: PyOnceLock<()> = PyOnceLock::new();
     if cfg!(feature = "wheel") {
         return Ok(());
     }
-    ONCE.get_or_try_init(py, || once(py))?;
+    PREPARED.once.get_or_try_init(py, || once(py))?;
     borrow(py)
 }
 
@@ -39,9 +50,7 @@ fn once(py: Python<'_>) -> PyResult<()> {
 
 /// Uses the Python package's simulated device, if the package is imported and the device is active.
 fn borrow(py: Python<'_>) -> PyResult<()> {
-    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    static TOLD: PyOnceLock<()> = PyOnceLock::new();
-    let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
+    let modules = PREPARED.modules.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
     })?;
     let Some(package) = modules.bind(py).get_item(intern!(py, "cai_bridge._core"))? else {
@@ -62,5 +71,5 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
         Some(all) => all.call_method1("append", (wrap_pyfunction!(_settle, py)?,)).map(drop),
         None => Ok(()),
     };
-    TOLD.get_or_try_init(py, tell).copied()
+    PREPARED.told.get_or_try_init(py, tell).copied()
 }

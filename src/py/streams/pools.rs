@@ -22,9 +22,14 @@ struct Listed {
     handles: Vec<u64>,
 }
 
-static LISTED: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
-/// Whether a listed stream is of a library that computes on other streams.
-static HAS_APART: AtomicBool = AtomicBool::new(false);
+/// The pools that libraries listed.
+struct Pools {
+    listed: Mutex<Vec<Listed>>,
+    /// Whether a listed stream is of a library that computes on other streams.
+    has_apart: AtomicBool,
+}
+
+static POOLS: Pools = Pools { listed: Mutex::new(Vec::new()), has_apart: AtomicBool::new(false) };
 
 /// More streams than any library hands out in turn.
 const MOST: usize = 256;
@@ -56,8 +61,8 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
         let Some(mut handles) = answered(py, pool.list(py, ordinal))?.flatten() else { continue };
         handles.sort_unstable();
         let has = handles.binary_search(&handle).is_ok();
-        HAS_APART.fetch_or(pool.is_apart(), Ordering::Relaxed);
-        LISTED.lock().unwrap_or_else(PoisonError::into_inner).push(Listed {
+        POOLS.has_apart.fetch_or(pool.is_apart(), Ordering::Relaxed);
+        POOLS.listed.lock().unwrap_or_else(PoisonError::into_inner).push(Listed {
             pool: at,
             ordinal,
             handles,
@@ -71,7 +76,7 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
 
 /// Whether any listed stream is of a library that computes on other streams.
 pub(super) fn has_apart() -> bool {
-    HAS_APART.load(Ordering::Relaxed)
+    POOLS.has_apart.load(Ordering::Relaxed)
 }
 
 /// The stream's pool, if its library computes on other streams. Only for a stream that [`has`] was asked about.
@@ -85,7 +90,7 @@ pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn Pool> {
 
 /// Whether the pool has the handle; `None` if the pool is not listed yet.
 fn known(pool: usize, ordinal: i32, handle: u64) -> Option<bool> {
-    let listed = LISTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let listed = POOLS.listed.lock().unwrap_or_else(PoisonError::into_inner);
     let listed = listed.iter().find(|listed| listed.pool == pool && listed.ordinal == ordinal)?;
     Some(listed.handles.binary_search(&handle).is_ok())
 }
