@@ -51,12 +51,12 @@ pub(crate) fn hand_over<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
     source: &mut HeldMemory,
-    to: Recipient<'a, 'py>,
+    to: &Recipient<'a, 'py>,
 ) -> PyResult<()> {
-    if stays(door, py, source, &to, Elided::SameStream)? {
+    if stays(door, py, source, to, Elided::SameStream)? {
         return Ok(());
     }
-    hand_over_by_order(door, py, source, &to)
+    hand_over_by_order(door, py, source, to)
 }
 
 #[inline(never)]

@@ -125,6 +125,6 @@ pub(super) fn from_dict(
     };
     look(x.py());
     let mut source = cai::import(x, facts, &options)?;
-    hand_over(door, x.py(), &mut source, Recipient::of(argument))?;
+    hand_over(door, x.py(), &mut source, &Recipient::of(argument))?;
     Ok(source)
 }

@@ -128,7 +128,7 @@ impl Converter {
         let explained = |error| asked.explain(library, error);
         // A stream object is asked once.
         let argument = if stream.is_some() { said } else { asked.argument().map_err(explained)? };
-        let handed_over = hand_over(DOOR, py, source, Recipient::of(&argument));
+        let handed_over = hand_over(DOOR, py, source, &Recipient::of(&argument));
         handed_over.map_err(|error| about(0)(explained(error)))?;
         traits.limits.name_device(source);
         Ok(asked)

@@ -225,6 +225,6 @@ fn unwrap_view(
 ) -> PyResult<Box<HeldMemory>> {
     look(py);
     let mut source = view.unwrap(py)?;
-    hand_over(door, py, &mut source, Recipient::of(argument))?;
+    hand_over(door, py, &mut source, &Recipient::of(argument))?;
     Ok(source)
 }

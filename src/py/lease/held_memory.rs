@@ -222,22 +222,29 @@ impl HeldMemory {
     /// Another holder between the same streams, for `consumer`.
     #[inline]
     fn sharing(&mut self, py: Python<'_>, consumer: Consumer) -> Result<Box<Self>> {
-        let shared = Self {
-            array: Descriptor::EMPTY,
-            ready: self.ready,
-            by: By::View,
-            is_read: false,
-            owner: self.share_owner(py)?,
-            driver: self.driver.clone(),
-            process: self.process,
-            producer_side: self.producer_side.clone_ref(py),
-            consumer_side: ConsumerSide { consumer, ..ConsumerSide::nobody(self.consumer_side.at) },
-            conversion: None,
-            tag: EndTag { by: EndedBy::Call, ..self.tag },
-            generation: generation::now(),
-            known: None,
-        };
-        Ok(Box::write(Box::new_uninit(), shared))
+        let owner = self.share_owner(py)?;
+        // Written in place: it is large.
+        Ok(Box::write(
+            Box::new_uninit(),
+            Self {
+                array: Descriptor::EMPTY,
+                ready: self.ready,
+                by: By::View,
+                is_read: false,
+                owner,
+                driver: self.driver.clone(),
+                process: self.process,
+                producer_side: self.producer_side.clone_ref(py),
+                consumer_side: ConsumerSide {
+                    consumer,
+                    ..ConsumerSide::nobody(self.consumer_side.at)
+                },
+                conversion: None,
+                tag: EndTag { by: EndedBy::Call, ..self.tag },
+                generation: generation::now(),
+                known: None,
+            },
+        ))
     }
 
     /// Sets what consumers are told, and the streams of the producer's side.

@@ -76,7 +76,7 @@ pub(crate) fn exchange(
         door,
         py,
         &mut source,
-        Recipient { ready_on: Some(work), dict_stream, ..Recipient::of(argument) },
+        &Recipient { ready_on: Some(work), dict_stream, ..Recipient::of(argument) },
     )?;
     Ok(source)
 }
@@ -169,7 +169,7 @@ pub(crate) fn protocol(
         door,
         py,
         &mut source,
-        Recipient { ready_on: ready, dict_stream, ..Recipient::of(argument) },
+        &Recipient { ready_on: ready, dict_stream, ..Recipient::of(argument) },
     )?;
     // Last: a failure before this leaves the capsule unconsumed.
     source.take(capsule::take(capsule)?);
@@ -246,7 +246,7 @@ pub(crate) fn capsule(
         door,
         py,
         &mut source,
-        Recipient { ready_on: Some(from), ..Recipient::of(argument) },
+        &Recipient { ready_on: Some(from), ..Recipient::of(argument) },
     )?;
     Ok(source)
 }

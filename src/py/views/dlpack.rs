@@ -194,7 +194,7 @@ fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersio
     if let Some(held) = guard.memory_mut() {
         look(py);
         let to = Recipient { array: Some(&view.array), ..Recipient::of(&Argument::LEGACY) };
-        hand_over(EXCHANGE, py, held, to)?;
+        hand_over(EXCHANGE, py, held, &to)?;
         held.tag.by = EndedBy::Deleter;
         held.register(py, &view.array);
     }

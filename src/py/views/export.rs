@@ -87,7 +87,7 @@ pub(super) fn share<'py>(
     if let Some(held) = guard.memory_mut() {
         place(view, consumers_place(array, view.place).ordinal)?;
         look(py);
-        hand_over(DOOR, py, held, Recipient { array: Some(array), ..Recipient::of(argument) })?;
+        hand_over(DOOR, py, held, &Recipient { array: Some(array), ..Recipient::of(argument) })?;
         held.tag.by = EndedBy::Deleter;
         held.register_in_capsule(py, array);
     }
