@@ -229,7 +229,7 @@ pub(super) enum Names<'py> {
 }
 
 /// The known libraries, by what they provide.
-struct Known {
+struct LibraryLists {
     all: &'static [&'static dyn Library],
     current: Vec<&'static dyn Current>,
     functions: Vec<(Option<Py<PyString>>, &'static dyn Functions)>,
@@ -238,7 +238,7 @@ struct Known {
 
 /// What the bridge knows of libraries.
 struct Libraries {
-    known: OnceLock<Known>,
+    known: OnceLock<LibraryLists>,
     /// Whether programs registered libraries. This is asked at each call.
     are_registered: AtomicBool,
     /// Whether the bridge acts as if it knew no library.
@@ -257,7 +257,7 @@ pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
         let name = functions.module().map(|name| PyString::intern(py, name).unbind());
         (name, functions)
     };
-    LIBRARIES.known.get_or_init(|| Known {
+    LIBRARIES.known.get_or_init(|| LibraryLists {
         all,
         current: all.iter().filter_map(|library| library.current()).collect(),
         functions: all.iter().filter_map(|library| library.functions()).map(with_module).collect(),

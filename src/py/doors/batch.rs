@@ -10,7 +10,7 @@ use super::call_argument::{CallArgument, Lent};
 use super::consumer_stream::ConsumerStream;
 use super::converter::Converter;
 use super::library_traits::{DOOR, LibraryTraits};
-use super::tree::How;
+use super::tree::ConvertOptions;
 use crate::error::{Error, Kind};
 use crate::py::hand_over::{Recipient, hand_over, hand_over_all};
 use crate::py::interpreter::Signals;
@@ -46,11 +46,11 @@ impl Converter {
         &self,
         py: Python<'py>,
         xs: &[Bound<'py, PyAny>],
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
         let (traits, stream) = (self.traits(py)?, how.stream);
         let readonly = how.readonly.or(traits.limits.readonly);
-        let said = Argument::parse(stream)?;
+        let named = Argument::parse(stream)?;
         let mut batch = Batch::default();
         // A single array needs no room here: it is handed over at once.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
@@ -60,12 +60,12 @@ impl Converter {
         let mut signals = Signals::default();
         for (item, x) in xs.iter().enumerate() {
             signals.look(py)?;
-            let mut source = traits.take(x, readonly, &said).map_err(about(item))?;
+            let mut source = traits.take(x, readonly, &named).map_err(about(item))?;
             if source.by == By::Capsule {
                 capsules.push(item);
             } else if xs.len() == 1 {
-                let asked = self.hand_over(py, traits, &mut source, said, stream)?;
-                let how = How { stream: asked.answer.as_ref(), readonly, ..*how };
+                let asked = self.hand_over(py, traits, &mut source, named, stream)?;
+                let how = ConvertOptions { stream: asked.answer.as_ref(), readonly, ..*how };
                 let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
                 batch.made.push(array.map_err(about(0))?);
                 return Ok(batch);
@@ -89,7 +89,7 @@ impl Converter {
             .iter()
             .map(|asked| asked.argument().map_err(|error| asked.explain(library, error)))
             .collect::<PyResult<Vec<_>>>()?;
-        let to = |item: usize| Recipient::of(arguments.get(numbers[item]).unwrap_or(&said));
+        let to = |item: usize| Recipient::of(arguments.get(numbers[item]).unwrap_or(&named));
         hand_over_all(DOOR, py, &mut sources, to).map_err(|wrong| {
             let of = wrong.item.map_or(0, |item| numbers[item]);
             wrong.map(|error| streams[of].explain(library, error))
@@ -101,7 +101,7 @@ impl Converter {
             signals.look(py)?;
             traits.limits.name_device(&mut source);
             let answer = streams[numbers[item]].answer.as_ref();
-            let how = How { stream: answer, readonly, ..*how };
+            let how = ConvertOptions { stream: answer, readonly, ..*how };
             let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
             batch.made.push(array.map_err(about(item))?);
         }
@@ -112,14 +112,14 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Makes `source` usable on the caller's stream (`said`), or on the library's current stream. Returns the
+    /// Makes `source` usable on the caller's stream (`named`), or on the library's current stream. Returns the
     /// consumer's stream. An error about an array, rather than about the call, names the first array.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
         traits: &LibraryTraits,
         source: &mut HeldMemory,
-        said: Argument<'_, 'py>,
+        named: Argument<'_, 'py>,
         stream: Optional<'_, 'py>,
     ) -> Result<ConsumerStream<'py>, ItemError> {
         let at = consumers_place(&source.array, source.producer_side.place);
@@ -127,7 +127,8 @@ impl Converter {
         let asked = ConsumerStream::of(library, traits, at.ordinal, stream)?;
         let explained = |error| asked.explain(library, error);
         // A stream object is asked once.
-        let argument = if stream.is_some() { said } else { asked.argument().map_err(explained)? };
+        let argument =
+            if stream.is_some() { named } else { asked.argument().map_err(explained)? };
         let handed_over = hand_over(DOOR, py, source, &Recipient::of(&argument));
         handed_over.map_err(|error| about(0)(explained(error)))?;
         traits.limits.name_device(source);
@@ -140,7 +141,7 @@ impl Converter {
         py: Python<'py>,
         traits: &LibraryTraits,
         mut source: Box<HeldMemory>,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
         lent: &mut Lent<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !how.for_call {

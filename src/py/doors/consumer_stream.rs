@@ -16,7 +16,7 @@ use crate::stream::{Stream, Thread};
 pub(super) struct ConsumerStream<'py> {
     pub(super) answer: Option<Bound<'py, PyAny>>,
     native: Option<u64>,
-    said: bool,
+    is_named: bool,
     is_default: bool,
 }
 
@@ -32,11 +32,11 @@ impl<'py> ConsumerStream<'py> {
         let mut asked = Self {
             answer: stream.cloned(),
             native: None,
-            said: stream.is_some(),
+            is_named: stream.is_some(),
             is_default: matches!(traits.current, CurrentStream::Default),
         };
         match traits.method {
-            _ if asked.said => {}
+            _ if asked.is_named => {}
             Method::View(_) => {}
             Method::Table(table) => {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
@@ -67,7 +67,7 @@ impl<'py> ConsumerStream<'py> {
     pub(super) fn explain(&self, library: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = library.py();
         // An error with a traceback was raised by Python code.
-        if self.said || error.traceback(py).is_some() {
+        if self.is_named || error.traceback(py).is_some() {
             return error;
         }
         let explain = || -> PyResult<()> {
@@ -89,6 +89,6 @@ impl<'py> ConsumerStream<'py> {
             Some(handle) => Argument::native(handle),
             None => Argument::parse(self.answer.as_ref())?,
         };
-        Ok(if self.said { argument } else { argument.by_library(self.is_default) })
+        Ok(if self.is_named { argument } else { argument.by_library(self.is_default) })
     }
 }

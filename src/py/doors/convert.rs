@@ -7,7 +7,7 @@ use pyo3::types::PyDict;
 use super::Optional;
 use super::converter::Converter;
 use super::library_traits::DOOR;
-use super::tree::{How, Root};
+use super::tree::{ConvertOptions, Root};
 use super::walk::is_container;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, answered, entry};
@@ -103,7 +103,7 @@ fn converted<'py>(
     let detach = flag::parse("detach", detach)?;
     let converter = known(to)?.map_or_else(|| found(to), Ok)?;
     let readonly = flag::parse("readonly", readonly)?;
-    let how = How { stream, readonly, copy, detach, ..How::default() };
+    let how = ConvertOptions { stream, readonly, copy, detach, ..ConvertOptions::default() };
     let is_plain = copy.is_none() && detach.is_none();
     if is_plain
         && !is_container(x)

@@ -17,7 +17,7 @@ use super::Optional;
 use super::consumer_stream::ConsumerStream;
 use super::library_traits::{Class, CurrentStream, DOOR, LibraryTraits, Method, give};
 use super::to_dlpack::is_on_host;
-use super::tree::{Converted, How, Root};
+use super::tree::{ConvertOptions, Converted, Root};
 use crate::lease::WordHasher;
 use crate::py::by_type::KEPT;
 use crate::py::flag;
@@ -82,7 +82,8 @@ impl Converter {
         let xs: Vec<_> = xs.iter().collect();
         entry(py, || {
             let readonly = flag::parse("readonly", readonly)?;
-            let how = How { stream, readonly, for_call: true, ..How::default() };
+            let how =
+                ConvertOptions { stream, readonly, for_call: true, ..ConvertOptions::default() };
             let mut batch = slf.get().several(py, &xs, &how)?;
             batch.consume(py)?;
             (batch.made, PyList::new(py, batch.lent)?).into_pyobject(py)
@@ -103,7 +104,13 @@ impl Converter {
         let py = slf.py();
         entry(py, || {
             let readonly = flag::parse("readonly", readonly)?;
-            let how = How { stream, readonly, for_call: true, binds, ..How::default() };
+            let how = ConvertOptions {
+                stream,
+                readonly,
+                for_call: true,
+                binds,
+                ..ConvertOptions::default()
+            };
             let converted = slf.get().tree(all, &Root::Call(names), &how)?;
             let Some(Converted { tree, arrays, mut made, lent }) = converted else {
                 return Ok(py.None().into_bound(py));
@@ -125,7 +132,7 @@ impl Converter {
         made_on: Optional<'_, 'py>,
     ) -> Answer<'py> {
         entry(slf.py(), || {
-            let how = How { made_on, ..How::default() };
+            let how = ConvertOptions { made_on, ..ConvertOptions::default() };
             let converted = slf.get().tree(x, &Root::Result, &how)?;
             Ok(converted.map(|converted| converted.tree))
         })
@@ -179,7 +186,7 @@ impl Converter {
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = x.py();
         let traits = self.traits(py)?;
@@ -194,8 +201,8 @@ impl Converter {
             return Ok(Some(x.clone()));
         }
         let readonly = how.readonly.or(traits.limits.readonly);
-        let said = Argument::parse(how.stream)?;
-        let mut source = match traits.take(x, readonly, &said) {
+        let named = Argument::parse(how.stream)?;
+        let mut source = match traits.take(x, readonly, &named) {
             Err(error)
                 if traits.from_host.is_some()
                     && error.is_instance_of::<PyBufferError>(py)
@@ -205,7 +212,7 @@ impl Converter {
             }
             taken => taken?,
         };
-        let asked = self.hand_over(py, traits, &mut source, said, how.stream)?;
+        let asked = self.hand_over(py, traits, &mut source, named, how.stream)?;
         self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 

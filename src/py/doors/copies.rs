@@ -12,7 +12,7 @@ use super::converter::Converter;
 use super::from_cai::ready_on;
 use super::library_traits::LibraryTraits;
 use super::to_dlpack::{is_on_host, to_dlpack};
-use super::tree::{How, Tree};
+use super::tree::{ConvertOptions, Tree};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, entry};
 use crate::py::item_error::{ItemError, about};
@@ -24,7 +24,11 @@ pub(super) type Arrays<'py> = Vec<Bound<'py, PyAny>>;
 
 impl Converter {
     /// The array of `x`, if `x` is no tree and [`Self::single`] has no quick way to it.
-    pub(super) fn other<'py>(&self, x: &Bound<'py, PyAny>, how: &How<'_, 'py>) -> Answer<'py> {
+    pub(super) fn other<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        how: &ConvertOptions<'_, 'py>,
+    ) -> Answer<'py> {
         let (py, traits) = (x.py(), self.traits(x.py())?);
         let is_own = traits.has(x)?;
         let x = if how.detach == Some(true) { detached(x)? } else { x.clone() };
@@ -46,7 +50,7 @@ impl Converter {
         &self,
         py: Python<'py>,
         tree: &Tree<'py>,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
         let arrays = if how.detach == Some(true) {
             tree.arrays.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?
@@ -87,7 +91,7 @@ impl Converter {
         &self,
         py: Python<'py>,
         mut given: Arrays<'py>,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
         let mut unconsumed = Vec::new();
         if let Some(copy) = how.copy {
@@ -102,7 +106,7 @@ impl Converter {
                 given[item] = ready_on(view, made_on).map_err(about(item))?;
             }
         }
-        let how = How { stream: waited_for(how.stream, how.copy), ..*how };
+        let how = ConvertOptions { stream: waited_for(how.stream, how.copy), ..*how };
         let mut batch = self.several(py, &given, &how)?;
         unconsumed.append(&mut batch.unconsumed);
         batch.unconsumed = unconsumed;
@@ -115,7 +119,7 @@ impl Converter {
         py: Python<'py>,
         arrays: Arrays<'py>,
         copy: bool,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
         Argument::parse(how.stream)?;
         let traits = self.traits(py)?;
@@ -138,7 +142,8 @@ impl Converter {
             for (capsule, item) in given.iter().zip(&capsules) {
                 dlpack::check_capsule(capsule, &argument).map_err(about(*item))?;
             }
-            let taken = views_of_capsules(py)?.get().several(py, &given, &How::default());
+            let taken =
+                views_of_capsules(py)?.get().several(py, &given, &ConvertOptions::default());
             let taken = taken.map_err(|wrong| wrong.among(&capsules))?;
             batch.unconsumed = taken.unconsumed;
             for ((number, _), item) in batch.unconsumed.iter_mut().zip(&capsules) {
@@ -212,7 +217,11 @@ pub(super) fn taken<'py>(
     arrays: &[Bound<'py, PyAny>],
 ) -> Result<Batch<'py>, ItemError> {
     let nothing = (-1_i32).into_pyobject(py).map_err(PyErr::from)?.into_any();
-    any(py)?.get().several(py, arrays, &How { stream: Some(&nothing), ..How::default() })
+    any(py)?.get().several(
+        py,
+        arrays,
+        &ConvertOptions { stream: Some(&nothing), ..ConvertOptions::default() },
+    )
 }
 
 /// The converters of the bridge's own views.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use super::consumer_stream::ConsumerStream;
 use super::converter::Converter;
 use super::library_traits::LibraryTraits;
-use super::tree::How;
+use super::tree::ConvertOptions;
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
@@ -37,7 +37,7 @@ impl Converter {
     pub(super) fn of_host<'py>(
         &self,
         x: &Bound<'py, PyAny>,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, asked, copy) = (x.py(), how.readonly, how.copy == Some(true));
         let traits = self.traits(py)?;
@@ -75,7 +75,7 @@ impl Converter {
         py: Python<'py>,
         traits: &LibraryTraits,
         tensor: &HostTensor,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let said = Argument::parse(how.stream)?;
         // With -1 the copy is ordered all the same.
@@ -90,7 +90,8 @@ impl Converter {
         let memory = tensor.compact()?;
         let (array, memory, at) = (&tensor.array, memory.as_ref(), Place::gpu(ordinal));
         let capsule = uploaded(py, &driver, array, memory, &argument, at)?;
-        let how = How { stream: named, readonly: how.readonly, ..How::default() };
+        let how =
+            ConvertOptions { stream: named, readonly: how.readonly, ..ConvertOptions::default() };
         let mut batch = self.several(py, &[capsule], &how)?;
         batch.consume(py)?;
         batch.made.pop().ok_or_else(|| Error::new(Kind::Released, "no array").into())

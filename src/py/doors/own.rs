@@ -12,7 +12,7 @@ use super::copies::{Arrays, any, detached, device_of, taken, waited_for};
 use super::from_cai::ready_on;
 use super::library_traits::{LibraryTraits, Method};
 use super::to_dlpack::is_on_host;
-use super::tree::How;
+use super::tree::ConvertOptions;
 use crate::error::{Error, Kind};
 use crate::py::item_error::{ItemError, about};
 use crate::py::producers::dlpack;
@@ -27,7 +27,7 @@ impl Converter {
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],
-        how: &How<'_, '_>,
+        how: &ConvertOptions<'_, '_>,
     ) -> Result<(), ItemError> {
         let Some(first) = own.first() else { return Ok(()) };
         let traits = self.traits(first.py())?;
@@ -66,7 +66,12 @@ impl Converter {
         let ready = views.iter().map(|view| ready_on(view, made_on));
         let ready = ready.collect::<PyResult<Arrays<'_>>>()?;
         // These arrays of the same memory are made for their order alone.
-        self.several(py, &ready, &How { readonly: Some(false), ..How::default() }).map(drop)
+        self.several(
+            py,
+            &ready,
+            &ConvertOptions { readonly: Some(false), ..ConvertOptions::default() },
+        )
+        .map(drop)
     }
 
     /// The library's own arrays as they are, ordered if the caller named a stream, or copied.
@@ -74,7 +79,7 @@ impl Converter {
         &self,
         py: Python<'py>,
         own: &[Bound<'py, PyAny>],
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> Result<Batch<'py>, ItemError> {
         let traits = self.traits(py)?;
         if let Some(made_on) = how.made_on {
@@ -101,7 +106,11 @@ impl Converter {
             let copies = others.iter().map(copy).collect::<Result<Arrays<'_>, _>>()?;
             if !copies.is_empty() {
                 let on = waited_for(how.stream, how.copy);
-                let how = How { stream: on, readonly: how.readonly, ..How::default() };
+                let how = ConvertOptions {
+                    stream: on,
+                    readonly: how.readonly,
+                    ..ConvertOptions::default()
+                };
                 let made = self.several(py, &copies, &how);
                 let mut made = made.map_err(|wrong| wrong.among(&others))?;
                 made.consume(py).map_err(|wrong| wrong.among(&others))?;
@@ -113,7 +122,7 @@ impl Converter {
             return self.several(py, own, how);
         } else if let Some(stream) = how.stream {
             let ordered = own.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?;
-            let ordered_on = How { stream: Some(stream), ..How::default() };
+            let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
             // The arrays stay with their library. Only the end of a call gives memory back.

@@ -37,7 +37,7 @@ impl<'py> Root<'_, 'py> {
 
 /// How the arrays of a tree are converted.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct How<'a, 'py> {
+pub(super) struct ConvertOptions<'a, 'py> {
     pub(super) stream: Optional<'a, 'py>,
     pub(super) readonly: Option<bool>,
     pub(super) copy: Option<bool>,
@@ -50,7 +50,7 @@ pub(super) struct How<'a, 'py> {
     pub(super) binds: Optional<'a, 'py>,
 }
 
-impl How<'_, '_> {
+impl ConvertOptions<'_, '_> {
     /// Whether the plain import of each array does all that is asked.
     pub(super) fn is_plain(&self) -> bool {
         self.copy.is_none() && self.detach != Some(true) && self.made_on.is_none()
@@ -107,7 +107,7 @@ pub(super) enum Kind<'py> {
 }
 
 /// A step on the way to a part: the function that shows the key (`None` for an item), and the key.
-pub(super) type Step<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
+pub(super) type PathStep<'py> = (Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
 
 /// A converted tree.
 pub(super) struct Converted<'py> {
@@ -225,7 +225,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
     }
 
     #[cold]
-    fn way(&self, py: Python<'py>) -> PyResult<Vec<Step<'py>>> {
+    fn way(&self, py: Python<'py>) -> PyResult<Vec<PathStep<'py>>> {
         let open = self.around.iter().chain(&self.inner);
         open.map(|open| open.kind.step(py, open.behind)).collect()
     }
@@ -233,7 +233,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
 
 impl<'py> Kind<'py> {
     /// The step from the container to a part.
-    pub(super) fn step(&self, py: Python<'py>, at: usize) -> PyResult<Step<'py>> {
+    pub(super) fn step(&self, py: Python<'py>, at: usize) -> PyResult<PathStep<'py>> {
         let number = || PyResult::Ok(at.into_pyobject(py)?.into_any());
         Ok(match self {
             Self::List | Self::Tuple => (None, number()?),
@@ -276,7 +276,7 @@ pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 pub(super) fn said_at<'py>(
     error: PyErr,
     root: &Bound<'py, PyAny>,
-    way: PyResult<Vec<Step<'py>>>,
+    way: PyResult<Vec<PathStep<'py>>>,
 ) -> PyResult<PyErr> {
     let py = root.py();
     if error.is_instance_of::<PyException>(py) {

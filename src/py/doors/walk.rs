@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyCapsule, PyDict, PyList, PyTuple};
 use super::converter::Converter;
 use super::library_traits::{LibraryTraits, Method};
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, is_on_host, says_as_taken};
-use super::tree::{How, Kind, Part, Root, Step, Tree, containers, said_at};
+use super::tree::{ConvertOptions, Kind, Part, PathStep, Root, Tree, containers, said_at};
 use crate::error::Error;
 use crate::error::Kind::CpuMemory;
 use crate::lease::WordHasher;
@@ -25,7 +25,7 @@ use crate::py::producers::host;
 struct Walk<'a, 'py> {
     converter: &'a Converter,
     traits: &'a LibraryTraits,
-    how: &'a How<'a, 'py>,
+    how: &'a ConvertOptions<'a, 'py>,
     root: &'a Root<'a, 'py>,
     /// Whether each array is asked where it is, even if its import would tell.
     asks: bool,
@@ -65,7 +65,7 @@ struct Open<'py> {
     /// Whether others refer to it, so its own parts may contain it.
     is_shared: bool,
     /// The place where it was met again among its own parts.
-    again_at: Option<Vec<Step<'py>>>,
+    again_at: Option<Vec<PathStep<'py>>>,
 }
 
 /// Takes a tree apart into the empty `tree`. Returns whether `x` is a tree: the argument of `convert` may be none.
@@ -74,7 +74,7 @@ pub(super) fn apart<'py>(
     traits: &LibraryTraits,
     x: &Bound<'py, PyAny>,
     root: &Root<'_, 'py>,
-    how: &How<'_, 'py>,
+    how: &ConvertOptions<'_, 'py>,
     asks: bool,
     tree: &mut Tree<'py>,
 ) -> PyResult<bool> {
@@ -406,7 +406,7 @@ impl<'py> Walk<'_, 'py> {
 
     /// The way to the current part.
     #[cold]
-    fn way(&self) -> PyResult<Vec<Step<'py>>> {
+    fn way(&self) -> PyResult<Vec<PathStep<'py>>> {
         let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
             Part::Container(kind, ..) => Some(kind.step(open.container.py(), open.next - 1)),
             _ => None,

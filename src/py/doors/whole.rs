@@ -11,7 +11,7 @@ use super::call_argument::Lent;
 use super::converter::Converter;
 use super::library_traits::LibraryTraits;
 use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};
-use super::tree::{Converted, How, Root, Tree, said_at};
+use super::tree::{ConvertOptions, Converted, Root, Tree, said_at};
 use super::walk::apart;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
@@ -25,7 +25,7 @@ impl Converter {
         &self,
         x: &Bound<'py, PyAny>,
         root: &Root<'_, 'py>,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Option<Converted<'py>>> {
         let (py, traits) = (x.py(), self.traits(x.py())?);
         let meets_hosts = self.meets_hosts.load(Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Converter {
         x: &Bound<'py, PyAny>,
         part: &Bound<'py, PyAny>,
         traits: &LibraryTraits,
-        how: &How<'_, 'py>,
+        how: &ConvertOptions<'_, 'py>,
         asks: &mut bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = x.py();

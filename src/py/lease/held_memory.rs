@@ -12,7 +12,7 @@ use pyo3::types::{PyCapsule, PyDict};
 use super::consumer_side::{Consumer, ConsumerSide};
 use super::conversion::Member;
 use super::generation;
-use super::known_memory::{self, Known};
+use super::known_memory::{self, KnownMemory};
 use super::producer_side::{ProducerSide, Readiness};
 use super::tensor::{Tensor, Unconsumed};
 use crate::buffer::Buffer;
@@ -53,7 +53,7 @@ pub(crate) struct HeldMemory {
     pub(crate) tag: EndTag,
     pub(super) generation: u32,
     /// Its entry among known memory, once the memory is handed out.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<KnownMemory>,
 }
 
 /// The owner of the memory.
@@ -377,9 +377,10 @@ impl HeldMemory {
         py: Python<'_>,
         array: &Descriptor,
         ready_on: Option<KnownStream>,
-    ) -> Option<Known> {
+    ) -> Option<KnownMemory> {
         let holder = std::ptr::from_ref(self).addr();
-        (array.ptr() != 0).then(|| Known::new(py, array, &self.producer_side, ready_on, holder))
+        (array.ptr() != 0)
+            .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
     /// Looks memory up that came in a managed tensor with this `manager_ctx` and no producer's stream. If a lease of

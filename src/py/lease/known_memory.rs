@@ -160,14 +160,14 @@ fn entries() -> MutexGuard<'static, Entries> {
 
 /// A lease's hold on its entry, which is removed on drop.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownMemory {
     start: u64,
     holder: usize,
     /// The count of further work when the entry was made.
     since: usize,
 }
 
-impl Known {
+impl KnownMemory {
     /// Enters the memory of `array`, its producer's side, and the address of its holder.
     pub(super) fn new(
         py: Python<'_>,
@@ -212,7 +212,7 @@ impl Known {
     }
 }
 
-impl Drop for Known {
+impl Drop for KnownMemory {
     fn drop(&mut self) {
         let mut entries = entries();
         let Slot::Occupied(mut there) = entries.entry(self.start) else { return };

@@ -83,7 +83,7 @@ impl Library for Cupy {
 }
 
 /// How to ask CuPy for its current stream.
-enum Asked {
+enum StreamRoute {
     /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
     Native(unsafe extern "C" fn(c_int) -> isize),
     /// CuPy before 14: by [`object`].
@@ -92,19 +92,19 @@ enum Asked {
 
 impl Current for Cupy {
     fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-        static ASKED: PyOnceLock<Asked> = PyOnceLock::new();
-        let asked = if let Some(asked) = ASKED.get(py) {
+        static ROUTE: PyOnceLock<StreamRoute> = PyOnceLock::new();
+        let asked = if let Some(asked) = ROUTE.get(py) {
             asked
         } else {
             let Some(module) = imported(py, intern!(py, "cupy"))? else { return Ok(None) };
             if let Some(function) = answered(py, entry_point(py))?.flatten() {
-                ASKED.get_or_init(py, || Asked::Native(function))
+                ROUTE.get_or_init(py, || StreamRoute::Native(function))
             } else {
-                ASKED.get_or_init(py, || Asked::Python(module.unbind()))
+                ROUTE.get_or_init(py, || StreamRoute::Python(module.unbind()))
             }
         };
         match asked {
-            Asked::Native(function) => {
+            StreamRoute::Native(function) => {
                 // SAFETY: the capsule's name says that the function has this type, and this thread holds the
                 // lock.
                 let native = unsafe { function(ordinal) };
@@ -115,7 +115,7 @@ impl Current for Cupy {
                 }
                 Ok(u64::try_from(native).ok())
             }
-            Asked::Python(module) => {
+            StreamRoute::Python(module) => {
                 let native = object(module.bind(py), ordinal)
                     .and_then(|stream| stream.getattr(intern!(py, "ptr"))?.extract::<u64>());
                 answered(py, native)

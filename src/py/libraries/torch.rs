@@ -60,14 +60,14 @@ impl Library for Torch {
 }
 
 /// How to ask PyTorch for its current stream.
-enum Asked {
+enum StreamRoute {
     /// PyTorch's exchange API.
     Table(Table),
     /// `torch._C._cuda_getCurrentRawStream(device)`: PyTorch before 2.10 has no exchange API.
     Python(Py<PyAny>),
 }
 
-impl Asked {
+impl StreamRoute {
     /// `None` if PyTorch was built without CUDA.
     fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = torch.py();
@@ -83,8 +83,8 @@ impl Asked {
 
 impl Current for Torch {
     fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-        static ASKED: PyOnceLock<Option<Asked>> = PyOnceLock::new();
-        let asked = if let Some(asked) = ASKED.get(py) {
+        static ROUTE: PyOnceLock<Option<StreamRoute>> = PyOnceLock::new();
+        let asked = if let Some(asked) = ROUTE.get(py) {
             asked
         } else {
             let Some(module) = imported(py, intern!(py, "torch"))? else { return Ok(None) };
@@ -92,15 +92,15 @@ impl Current for Torch {
             let Some(tensor) = tensor.and_then(|tensor| tensor.cast_into::<PyType>().ok()) else {
                 return Ok(None);
             };
-            let asked = Asked::of(&module, &tensor)?;
-            ASKED.get_or_init(py, || asked)
+            let asked = StreamRoute::of(&module, &tensor)?;
+            ROUTE.get_or_init(py, || asked)
         };
         match asked {
             None => Ok(None),
-            Some(Asked::Table(table)) => {
+            Some(StreamRoute::Table(table)) => {
                 answered(py, table.current_work_stream(py, Device::cuda(ordinal)))
             }
-            Some(Asked::Python(function)) => {
+            Some(StreamRoute::Python(function)) => {
                 let native = function.bind(py).call1((ordinal,));
                 answered(py, native.and_then(|native| native.extract::<u64>()))
             }

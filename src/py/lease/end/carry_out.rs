@@ -12,7 +12,7 @@ use crate::order::{self, Mark, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
 use crate::py::lease::consumer_side::{Consumer, ConsumerSide};
 use crate::py::lease::held_memory::{HeldMemory, Owner};
-use crate::py::lease::known_memory::Known;
+use crate::py::lease::known_memory::KnownMemory;
 use crate::py::lease::producer_side::ProducerSide;
 use crate::py::lease::warned;
 use crate::py::observe;
@@ -219,7 +219,7 @@ impl HeldMemory {
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.owner, Owner::Array(..)) && self.process.is_current();
-        if !is_plain || self.known.as_ref().is_some_and(Known::may_have_later) {
+        if !is_plain || self.known.as_ref().is_some_and(KnownMemory::may_have_later) {
             return false;
         }
         let (sides, mut answers) = (self.sides(), Answers::default());
