@@ -105,7 +105,8 @@ def reached(sites: list[Site], jobs: int) -> Reached:
         "CAI_BRIDGE_SITES_COUNT": str(len(sites) + 1),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.reached_sites"]
-    command += ["-p", "no:cacheprovider", "-n", str(jobs), "--dist", "loadfile", *core_tests()]
+    command += ["-p", "no:cacheprovider", "--every", "-n", str(jobs), "--dist", "loadfile"]
+    command += core_tests()
     with (COPY / "tests.txt").open("w") as said:
         subprocess.run(command, cwd=ROOT, env=env, check=False, stdout=said, stderr=said)
     tests: Reached = {}
@@ -265,7 +266,7 @@ def main() -> int:
     def judged(chosen: list[Site], tests: Reached, tell: Callable[[Verdict], None]) -> None:
         choose = chooser(tests, asked.cases, every=asked.all)
         zygote = Zygote(chosen, choose, tell, asked.jobs, asked.all)
-        options = ["-q", "-s", "-p", "no:cacheprovider", "--timeout", "60"]
+        options = ["-q", "-s", "-p", "no:cacheprovider", "--every", "--timeout", "60"]
         pytest.main([*options, *core_tests()], plugins=[zygote])
 
     if asked.without:

@@ -54,7 +54,8 @@ def test_a_view_of_an_array_that_keeps_all_keeps_all(door, families):
 def test_a_view_has_a_name_and_a_program(name):
     producer = producer_named(name)
     assert producer.name == producer.subject == name
-    assert not check_producer(producer).failed
+    only = ("cai-shape", "dlpack-shape")
+    assert not check_producer(producer, only=only).failed
 
 
 def test_a_name_within_a_name_has_to_be_known():

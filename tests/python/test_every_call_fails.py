@@ -64,6 +64,7 @@ def argument(scene: Scene, given: str | None) -> Any:
     return -1 if given == "-1" else given and scene.stream(given)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("given", [None, "-1", *STREAMS])
 @pytest.mark.parametrize("produced_on", STREAMS)
 @pytest.mark.parametrize("source", SOURCES)
@@ -140,6 +141,7 @@ VIEWS: dict[str, Callable[[Scene], Any]] = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("versioned", [False, True])
 @pytest.mark.parametrize("given", [None, "-1", *STREAMS])
 @pytest.mark.parametrize("produced_on", STREAMS)
@@ -285,6 +287,7 @@ PUT_OFF = frozenset(
 )
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("also", [None, *STREAMS])
 @pytest.mark.parametrize("given", STREAMS)
 @pytest.mark.parametrize("produced_on", STREAMS)
@@ -322,6 +325,7 @@ def dropped_elsewhere(holder: list[Any]) -> None:
 ENDS = {"dropped": dropped, "in another thread": dropped_elsewhere}
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("given", STREAMS)
 @pytest.mark.parametrize("produced_on", STREAMS)

@@ -74,6 +74,7 @@ LOGGED = """
 """
 
 
+@pytest.mark.some(4)
 @EVERY
 @pytest.mark.parametrize("logging", ["", LOGGED], ids=["quiet", "logged"])
 @pytest.mark.parametrize("form", ["(1, 3)", "None", "'exchange'", "'copy'"])
@@ -108,6 +109,7 @@ def test_a_deleter(state, form, logging):
     )
 
 
+@pytest.mark.some(4)
 @EVERY
 @pytest.mark.parametrize(
     "call",

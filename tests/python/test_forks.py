@@ -229,6 +229,7 @@ def test_a_fork_may_have_a_simulated_device_of_its_own():
     )
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "call",
     [

@@ -68,6 +68,7 @@ CALLS = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("call", CALLS)
 def test_ten_thousand_conversions_leave_nothing_behind(call, cuda):
     speaks, convert = CALLS[call]

@@ -119,6 +119,7 @@ EARLIER = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("turn", range(2))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_process_ends_cleanly_while_daemon_threads(program, turn):
