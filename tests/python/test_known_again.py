@@ -13,11 +13,29 @@ from scenes import done
 from stand_in import StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import adapt, convert, from_cai, to_cai, to_dlpack
+from cai_bridge._core import _settle
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import toy_library
 
 __all__ = ["library", "no_libraries", "producer"]
+
+
+class Both:
+    """A class of one's own: its dict names its stream, and its `__dlpack__` is the bridge's."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.array.__cuda_array_interface__
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return from_cai(self).__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
 
 
 class OnlyDlpack:
@@ -70,6 +88,25 @@ def test_the_producer_of_our_own_tensor_waits_for_whoever_took_it(
     assert (seen.value, after.value) == ([2.0] * 4, [3.0] * 4)
 
 
+@pytest.mark.parametrize("named", ["object", "handle"])
+@pytest.mark.parametrize("kind", [Both, OnlyDlpack])
+def test_a_class_whose_dlpack_is_the_bridges_gets_its_memory_back_in_order(
+    kind: Any, named: str, cuda: Any
+) -> None:
+    p, s, x = written(cuda)
+    cuda.clear_calls()
+    taken = to_cai(kind(x), stream=s if named == "object" else s.handle)
+    seen = s.read(taken)
+    s.fill(taken, 3.0)
+    taken.release(s)
+    del taken
+    gc.collect()
+    assert _settle() == 0, "nothing is kept until it is done"
+    after = p.read(x)
+    cuda.synchronize()
+    assert (seen.value, after.value) == ([2.0] * 4, [3.0] * 4)
+
+
 def test_a_stream_object_that_a_producer_is_told_by_its_handle_is_known_to_its_own_bridge(
     cuda: Any,
 ) -> None:
@@ -95,6 +132,21 @@ def test_the_toy_library_gets_its_memory_back_in_order(cuda: Any) -> None:
                 s.fill(taken, 3.0)
             seen = p.read(x)
             assert done(seen) == [3.0] * 4
+
+
+def test_copies_of_convert_are_freed_in_the_order_of_their_stream(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    x = made_on(cuda, producer, 7.0)
+    for _ in range(20):
+        copy = convert(x, "stand_in", copy=True)
+        del copy
+    gc.collect()
+    assert _settle() == 0
+    held = [a for a in cuda.calls if a.call == "cuMemAllocAsync"]
+    freed = [a for a in cuda.calls if a.call == "cuMemFreeAsync"]
+    assert (len(held), len(freed)) == (20, 20)
+    cuda.synchronize()
 
 
 def test_the_callers_stream_is_a_user_of_a_result_that_is_the_argument(
