@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contract import assert_refused, each
-from moving import moved
+from moving import BEFORE, moved, stream_before
 from stand_in import no_libraries
 from test_cuda_door import pytestmark as needs_the_driver_of_stubs
 from test_cuda_door import run
@@ -77,6 +77,17 @@ def test_afterwards_the_dict_says_that_nothing_is_pending(cuda):
     assert view.stream is None
     assert view.__cuda_array_interface__["stream"] is None
     assert "nothing pending" in repr(view)
+
+
+@BEFORE
+def test_the_streams_of_an_exporter_that_moved_are_waited_for(before, cuda):
+    first, then = stream_before(cuda, before), cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    with cuda.current_stream(first if before == "a library's" else cuda.legacy):
+        view = from_cai(array)
+    moved(array, first, then)
+    view.wait()
+    assert there(view) == [2.0] * 4
 
 
 def test_memory_of_no_bytes_and_memory_where_nothing_is_pending_take_no_call(cuda):
