@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 use core::ffi::c_void;
 
-use crate::compared::{COMPARED, FAILED, FOREIGN, VARIES};
 use crate::driver;
 use crate::entries::Row;
+use crate::launched::{COMPARED, FAILED, FOREIGN, VARIES};
 use crate::memory::Range;
 use crate::record::{Kind, LOG};
-use crate::run::PATIENCE;
+use crate::settings::PATIENCE;
 use crate::sys::{Locked, now};
 
 /// In each part of this many bytes, only the first `STRETCHES` changed stretches are recorded.

@@ -15,11 +15,11 @@ use crate::again::{Looked, Said};
 use crate::driver;
 use crate::entries::{ENTRIES, Row};
 use crate::launch::decimal;
+use crate::launched::{BESIDE, FAILED, FIXED, FOREIGN, LARGE, LOST, Launch, WAITS, launch};
 use crate::memory::{Place, Range};
 use crate::record::{self, LOG, Log};
-use crate::recording::{self, Launch};
-use crate::run::{PATIENCE, STATE};
-use crate::settings::Settings;
+use crate::settings::{PATIENCE, Settings};
+use crate::state::STATE;
 use crate::sys::{self, Locked, now};
 
 /// The number of bytes to compare from an address on.
@@ -28,25 +28,6 @@ const WINDOW: u64 = 1 << 16;
 const ADDRESSES: usize = 64;
 /// A launch with more memory, in bytes, is not repeated.
 const BUDGET: u64 = 256 << 20;
-
-/// Flags of a launch. This one: its memory was compared.
-pub(crate) const COMPARED: u64 = 1;
-/// The repeated launch left other bytes.
-pub(crate) const VARIES: u64 = 2;
-/// The host's patience ended: the launch may wait for other work.
-pub(crate) const LOST: u64 = 4;
-/// The launch was not compared: other work was running, or a capture was active.
-pub(crate) const BESIDE: u64 = 8;
-/// The kernel may wait for other kernels.
-pub(crate) const WAITS: u64 = 16;
-// Why the launch was not repeated. Its attributes, or the nodes of its graph, do not allow it.
-pub(crate) const FIXED: u64 = 32;
-/// It was given managed memory or memory of another process, or host memory in which bytes changed.
-pub(crate) const FOREIGN: u64 = 64;
-/// Its memory is larger than [`BUDGET`].
-pub(crate) const LARGE: u64 = 128;
-/// The driver refused something.
-pub(crate) const FAILED: u64 = 256;
 
 /// The launches to look at, by the hash of the kernel's name and the launch's number. Each may have further
 /// places to compare: memory and offset.
@@ -159,8 +140,7 @@ impl Asked {
                 again: graph.is_some_and(|one| one.plain),
             });
         }
-        let Launch { function, arguments: values, extra, stream } =
-            recording::launch(row, arguments)?;
+        let Launch { function, arguments: values, extra, stream } = launch(row, arguments)?;
         let kernel = log.kernel(function);
         let mut addresses = Vec::new();
         // SAFETY: the program is about to launch the kernel with these arguments.

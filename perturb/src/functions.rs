@@ -7,9 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::entries::Row;
-use crate::recording::Noted;
-use crate::run::PATIENCE;
-use crate::settings::{Mode, Settings};
+use crate::settings::{Mode, PATIENCE, Settings};
 use crate::sys::{self, Locked, now};
 use crate::{driver, record, told};
 
@@ -25,23 +23,23 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 /// The numbers of functions whose queuing call is not in the record yet.
 static QUEUED: Locked<Vec<u64>> = Locked::new(Vec::new());
 
-/// Replaces the program's function by this library's.
-pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64], noted: &mut Noted) {
+/// Replaces the program's function by this library's. Returns the function's number; None: the call queues none.
+pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64]) -> Option<u64> {
     let own = match Row::at(row) {
         Some(Row::cuLaunchHostFunc) => call as *const () as u64,
         Some(Row::cuStreamAddCallback) => call_back as *const () as u64,
-        _ => return,
+        _ => return None,
     };
-    let [stream, function, data, ..] = arguments else { return };
+    let [stream, function, data, ..] = arguments else { return None };
     // A graph would call it once for each launch.
     if record::captures() && driver::is_capturing(driver::handle(*stream, per_thread)) {
-        return;
+        return None;
     }
     let number = COUNT.fetch_add(1, Relaxed) + 1;
     let wrapped = Wrapped { function: *function, data: *data, number };
-    noted.function = number;
     QUEUED.lock().push(number);
     (*function, *data) = (own, Box::into_raw(Box::new(wrapped)) as u64);
+    Some(number)
 }
 
 /// The queuing call is in the record, or has failed.

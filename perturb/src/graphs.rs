@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ptr::null_mut;
 
 use crate::driver;
-use crate::record::{Kind, Log};
+use crate::record::{Graph, Kind, Log};
 
 /// The kinds of nodes (`CUgraphNodeType`).
 const KERNEL: i32 = 0;
@@ -34,15 +34,6 @@ pub(crate) const WAITS: u64 = 1;
 pub(crate) const UNREAD: u64 = 2;
 /// A node calls the host.
 pub(crate) const CALLS: u64 = 4;
-
-/// The facts of an executable graph that later calls need.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Graph {
-    /// The addresses that kernels were given, and the first addresses of copies and sets.
-    pub(crate) addresses: Vec<u64>,
-    /// Whether the graph may be repeated: no node waits, calls the host, or allocates memory.
-    pub(crate) plain: bool,
-}
 
 /// The state of reading a graph.
 struct Reading {

@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::entries::Row;
-use crate::recording;
+use crate::record;
 use crate::settings::{Mode, Settings};
 use crate::sys::{self, Locked};
 
@@ -121,7 +121,7 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     let is_own = sys::thread(|own| own.inside || own.calling).unwrap_or(true);
     if !is_own {
         sys::thread(|own| own.inside = true);
-        recording::touched(address, writes == Some(true));
+        record::touched(address, writes == Some(true));
         sys::thread(|own| own.inside = false);
     }
 }

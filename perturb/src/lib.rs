@@ -1,26 +1,26 @@
 //! The library that `cai-bridge perturb` and `cai-bridge races` preload into a program.
 //!
-//! It stands between the program and the CUDA driver (`symbols`, `entries`). Before work on a late stream it
-//! queues a gate (`gate`), so that the work runs later than all work that need not wait for it. The seeds
-//! choose the late streams (`design`). Streams and events tell which work stands behind which gate
-//! (`streams`). The library's own events tell whether work is done (`marks`). A program lacks a wait if its
-//! values change with the seed.
+//! It stands between the program and the CUDA driver (`ways`, `hooks`). `run` says what is done around a call.
+//! Before work on a late stream it queues a gate (`gate`), so that the work runs later than all work that need
+//! not wait for it. The seeds choose the late streams (`design`). Streams and events tell which work stands
+//! behind which gate (`streams`). The library's own events tell whether work is done (`marks`). A program lacks
+//! a wait if its values change with the seed.
 //!
 //! For `cai-bridge races` the library delays nothing. It records the calls (`record`, `recording`, `frames`,
 //! `graphs`), tells the program late that work is done (`told`), and records the bytes that some launches
-//! change and read (`compared`, `again`). `check` checks a record
-//! for the command.
+//! change and read (`compared`, `again`). `check` checks a record for the command.
 //!
 //! The library uses no standard library: it is loaded into every process of the program, and a process
 //! without CUDA must not notice. Nothing unwinds. A failure is counted, and the program goes on.
 //!
 //! These modules have `unsafe` code:
 //! - `sys`: the C library.
-//! - `symbols` and `entries`: functions by name.
+//! - `symbols`, `hooks` and `ways`: functions by name.
 //! - `driver` and `gate`: the CUDA driver.
 //! - `stack` and `frames`: Python's C API, and its frames.
 //! - `functions`: the program's functions.
-//! - Their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `graphs`, `compared`, `again`.
+//! - Their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `launched`, `graphs`, `compared`,
+//!   `again`.
 
 #![cfg_attr(not(test), no_std)]
 // The tests use the standard library, and hook nothing.
@@ -28,32 +28,40 @@
 
 extern crate alloc;
 
-mod again;
-mod check;
-mod compared;
-mod copies;
+// A module uses only those above it.
+mod launch;
 mod design;
+mod copies;
+mod streams;
+mod sys;
+mod symbols;
 mod driver;
 mod entries;
-mod frames;
-mod functions;
-mod gate;
-mod graphs;
-mod host;
-mod launch;
-mod log;
-mod marks;
 mod memory;
+mod settings;
+mod log;
+mod frames;
+mod stack;
+mod marks;
+mod gate;
+mod launched;
 mod record;
+mod graphs;
+mod told;
+mod functions;
+mod state;
+mod serial;
+mod host;
+mod again;
+mod compared;
+mod check;
 mod recording;
 mod run;
-mod serial;
-mod settings;
-mod stack;
-mod streams;
-mod symbols;
-mod sys;
-mod told;
+mod hooks;
+mod ways;
+
+#[cfg(test)]
+mod order;
 
 #[cfg(not(test))]
 #[global_allocator]

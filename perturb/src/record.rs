@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use crate::entries::ENTRIES;
-use crate::graphs::Graph;
 use crate::memory::Memory;
 use crate::settings::Settings;
 use crate::sys::{self, Locked};
@@ -64,6 +63,15 @@ pub(crate) struct Kernel {
     pub(crate) name: u64,
     /// Whether the kernel's library has kernels that wait for other kernels.
     pub(crate) waits: bool,
+}
+
+/// The facts of an executable graph that later calls need.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Graph {
+    /// The addresses that kernels were given, and the first addresses of copies and sets.
+    pub(crate) addresses: Vec<u64>,
+    /// Whether the graph may be repeated: no node waits, calls the host, or allocates memory.
+    pub(crate) plain: bool,
 }
 
 /// The process's state for the record, and the words that are not written yet.
@@ -318,6 +326,17 @@ fn parameters(function: u64) -> Option<Vec<(usize, usize)>> {
         }
     }
     Some(found)
+}
+
+/// Records that the host touches memory that a copy uses.
+pub(crate) fn touched(address: u64, writes: bool) {
+    let thread = sys::thread(|own| own.number).unwrap_or(0);
+    let mut log = LOG.lock();
+    let stack = log.stack();
+    // A thread without a Python frame may be the driver's own.
+    if stack > 0 {
+        log.put(Kind::Host, &[thread, stack, address, u64::from(writes)]);
+    }
 }
 
 /// Whether any stream is being captured.

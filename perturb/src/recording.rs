@@ -6,6 +6,7 @@ use crate::compared::{self, Comparing};
 use crate::entries::{ENTRIES, Row};
 use crate::graphs;
 use crate::launch::number;
+use crate::launched::{Launch, launch};
 use crate::memory::gives;
 use crate::record::{Kind, LOG, Log, head_of};
 use crate::settings::{Mode, Settings};
@@ -16,39 +17,6 @@ const WORDS_2D: usize = 16;
 const WORDS_3D: usize = 25;
 /// The most copies of a batch to record.
 const BATCH: u64 = 4096;
-
-/// A launch of a kernel: the function, its arguments, its stream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Launch {
-    pub(crate) function: u64,
-    pub(crate) arguments: u64,
-    pub(crate) extra: u64,
-    pub(crate) stream: u64,
-}
-
-pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
-    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
-    match row {
-        Row::cuLaunchKernel | Row::cuLaunchCooperativeKernel => Some(Launch {
-            function: argument(0),
-            arguments: argument(9),
-            extra: argument(10),
-            stream: argument(8),
-        }),
-        Row::cuLaunchKernelEx => {
-            let config = argument(0) as *const u64;
-            // SAFETY: the caller passes a `CUlaunchConfig`, as in `run`.
-            let stream = if config.is_null() { 0 } else { unsafe { config.add(4).read() } };
-            Some(Launch {
-                function: argument(1),
-                arguments: argument(2),
-                extra: argument(3),
-                stream,
-            })
-        }
-        _ => None,
-    }
-}
 
 /// The facts of a call before the driver runs it.
 #[derive(Debug, Default)]
@@ -189,17 +157,6 @@ pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32
     drop(log);
     if noted.function > 0 {
         functions::written(noted.function);
-    }
-}
-
-/// Records that the host touches memory that a copy uses.
-pub(crate) fn touched(address: u64, writes: bool) {
-    let thread = sys::thread(|own| own.number).unwrap_or(0);
-    let mut log = LOG.lock();
-    let stack = log.stack();
-    // A thread without a Python frame may be the driver's own.
-    if stack > 0 {
-        log.put(Kind::Host, &[thread, stack, address, u64::from(writes)]);
     }
 }
 

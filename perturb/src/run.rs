@@ -1,55 +1,50 @@
 //! Does what the library does around each driver call.
 
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::entries::{ENTRIES, Entry, Kind, Row};
 use crate::launch::number;
-use crate::log::{self, Count, Counts};
-use crate::marks::Marks;
+use crate::log::{self, Count};
 use crate::record;
 use crate::recording::{self, Noted};
-use crate::settings::{Mode, Settings};
-use crate::streams::{Behind, Key, Launch, PER_THREAD, Streams};
-use crate::sys::{self, Locked, now};
+use crate::settings::{Mode, PATIENCE, Settings};
+use crate::state::{STATE, State, key};
+use crate::streams::{Behind, Key, Launch};
+use crate::sys::{self, now};
 use crate::{design, driver, functions, gate, serial, stack, told};
 
 /// The driver makes the host wait for a copy of more bytes than this from pageable memory.
 const STAGED: u64 = 65_536;
 
-/// How long the host waits for the device on the library's behalf, in nanoseconds.
-pub(crate) const PATIENCE: u64 = 1_000_000_000;
-
-/// The library's state.
-pub(crate) struct State {
-    streams: Streams,
-    marks: Marks,
-    counts: Counts,
-    /// The number of active captures.
-    pub(crate) captures: u64,
-    /// Serial mode: one event for each context. `last` is the event behind the last operation, if the host
-    /// has not waited for that operation.
-    pub(crate) events: Vec<(u64, u64)>,
-    pub(crate) last: Option<(u64, u64)>,
-}
-
-impl State {
-    const NEW: Self = Self {
-        streams: Streams::new(),
-        marks: Marks::NEW,
-        counts: Counts::NONE,
-        captures: 0,
-        events: Vec::new(),
-        last: None,
-    };
-}
-
-pub(crate) static STATE: Locked<State> = Locked::new(State::NEW);
+/// Whether the process has called the driver.
+static STARTED: AtomicBool = AtomicBool::new(false);
 /// Whether the process is ending: the driver may be gone.
-pub(crate) static ENDED: AtomicBool = AtomicBool::new(false);
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Registers handlers for forks and for the end of the process. Called at the first driver call: handlers run
+/// in reverse order, and the driver ends after the program's own handlers.
+fn start(settings: &Settings) {
+    if settings.mode == Mode::Off || STARTED.swap(true, Relaxed) {
+        return;
+    }
+    // SAFETY: this library has both functions, and is never unloaded: it is preloaded.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+        libc::atexit(at_end);
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    renew();
+}
+
+extern "C" fn at_end() {
+    ENDED.store(true, Relaxed);
+    record::flush();
+}
 
 /// Runs in a fork's child, which starts with no state.
-pub(crate) fn renew() {
+fn renew() {
     STATE.renew();
     *STATE.lock() = State::NEW;
     gate::renew();
@@ -109,7 +104,7 @@ pub(crate) fn replace(
     called: &mut Option<Called>,
 ) {
     if let Some(noted) = called.as_mut().and_then(|one| one.noted.as_mut()) {
-        functions::wrap(row, per_thread, arguments, noted);
+        noted.function = functions::wrap(row, per_thread, arguments).unwrap_or(0);
         sys::thread(|own| own.calling = true);
     }
 }
@@ -144,6 +139,9 @@ pub(crate) fn after(
 impl<'a> Call<'a> {
     fn new(row: usize, per_thread: bool, arguments: &'a [u64]) -> Option<Self> {
         let settings = Settings::get();
+        if !STARTED.load(Relaxed) {
+            start(settings);
+        }
         let entry = ENTRIES.get(row).filter(|_| settings.mode != Mode::Off)?;
         Some(Self { row, kind: entry.kind, entry, per_thread, arguments, settings })
     }
@@ -365,18 +363,6 @@ impl<'a> Call<'a> {
             gate::open(ticket);
         }
     }
-}
-
-/// The stream that a handle means in this thread.
-pub(crate) fn key(handle: u64) -> Option<Key> {
-    let context = driver::context_of(handle)?;
-    let thread = if handle == PER_THREAD { this_thread()? } else { 0 };
-    Some(Key { context, handle, thread })
-}
-
-/// This thread's number in a key, from 1: there 0 means no thread.
-fn this_thread() -> Option<u64> {
-    sys::thread(|own| own.number + 1)
 }
 
 /// Queues the gate that a late operation needs. Returns false on failure: then the operation is not late.

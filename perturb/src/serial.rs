@@ -5,7 +5,8 @@
 //! need the host itself: a function that takes Python's lock, a kernel that polls a flag.
 
 use crate::driver;
-use crate::run::{PATIENCE, STATE, key};
+use crate::settings::PATIENCE;
+use crate::state::{STATE, key};
 use crate::streams::Key;
 use crate::sys::{self, now};
 

@@ -2,11 +2,14 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::launch::{Chosen, decimal, list};
 use crate::streams::Delay;
-use crate::{record, run, sys};
+use crate::sys;
+
+/// How long the host waits for the device on the library's behalf, in nanoseconds.
+pub(crate) const PATIENCE: u64 = 1_000_000_000;
 
 /// The mode of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +54,6 @@ pub(crate) struct Settings {
 }
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
-/// Whether the process has called the driver.
-static STARTED: AtomicBool = AtomicBool::new(false);
 
 impl Settings {
     /// Reads the environment. Called once, when the library is loaded. No other thread runs yet. Later the
@@ -70,11 +71,7 @@ impl Settings {
             return Self::get();
         }
         // SAFETY: the settings are never freed or changed.
-        let settings = unsafe { &*found };
-        if !STARTED.load(Ordering::Relaxed) && !STARTED.swap(true, Ordering::Relaxed) {
-            start(settings);
-        }
-        settings
+        unsafe { &*found }
     }
 
     /// Whether the program's calls are recorded.
@@ -117,26 +114,4 @@ impl Settings {
             stacks: list(text(c"CAI_BRIDGE_PERTURB_STACKS")),
         }
     }
-}
-
-/// Registers handlers for forks and for the end of the process. Called at the first driver call: handlers run
-/// in reverse order, and the driver ends after the program's own handlers.
-fn start(settings: &Settings) {
-    if settings.mode == Mode::Off {
-        return;
-    }
-    // SAFETY: this library has both functions, and is never unloaded: it is preloaded.
-    unsafe {
-        libc::pthread_atfork(None, None, Some(in_child));
-        libc::atexit(at_end);
-    }
-}
-
-unsafe extern "C" fn in_child() {
-    run::renew();
-}
-
-extern "C" fn at_end() {
-    run::ENDED.store(true, Ordering::Relaxed);
-    record::flush();
 }

@@ -8,8 +8,8 @@ use super::calls::Reader;
 use super::cells::How;
 use super::clocks::{Form, Operation};
 use super::found::Pair;
-use crate::compared;
 use crate::entries::ENTRIES;
+use crate::launched;
 
 /// The most pairs of lines to write.
 const PAIRS: usize = 2000;
@@ -135,14 +135,14 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How, low: u64) {
 /// Why the bytes of a launch that was looked at are not all known.
 fn why(flags: u64) -> &'static str {
     const WHY: [(u64, &str); 8] = [
-        (compared::LOST, "it took longer than a second"),
-        (compared::BESIDE, "other work ran beside it"),
-        (compared::WAITS, "it may wait for another kernel"),
-        (compared::FIXED, "its attributes or nodes do not allow to repeat it"),
-        (compared::FOREIGN, "it may write managed memory, the host's or another process's"),
-        (compared::LARGE, "it was given more than 256 MiB of memory"),
-        (compared::VARIES, "it leaves other bytes each time"),
-        (compared::FAILED, "repeating it failed"),
+        (launched::LOST, "it took longer than a second"),
+        (launched::BESIDE, "other work ran beside it"),
+        (launched::WAITS, "it may wait for another kernel"),
+        (launched::FIXED, "its attributes or nodes do not allow to repeat it"),
+        (launched::FOREIGN, "it may write managed memory, the host's or another process's"),
+        (launched::LARGE, "it was given more than 256 MiB of memory"),
+        (launched::VARIES, "it leaves other bytes each time"),
+        (launched::FAILED, "repeating it failed"),
     ];
     let found = WHY.iter().find(|one| flags & one.0 != 0).map(|one| one.1);
     found.unwrap_or(if flags == 0 {

@@ -15,10 +15,10 @@ pub(crate) use self::evidence::Evidence;
 use self::evidence::Given;
 use super::cells::{How, Touch};
 use super::clocks::{Checker, For, Operation};
-use crate::compared;
 use crate::driver::handle;
 use crate::entries::{ENTRIES, Kind as Does, Row};
 use crate::graphs::{CALLS, UNREAD, WAITS};
+use crate::launched;
 use crate::memory::Place;
 use crate::record::{Kind, hash};
 use crate::streams::PER_THREAD;
@@ -312,9 +312,9 @@ impl<'a> Reader<'a> {
             }
             _ => return,
         };
-        self.checker.unseen.varying += u64::from(bytes.flags & compared::VARIES != 0);
+        self.checker.unseen.varying += u64::from(bytes.flags & launched::VARIES != 0);
         operation.flags = bytes.flags;
-        self.checker.unseen.lost += u64::from(bytes.flags & compared::LOST != 0);
+        self.checker.unseen.lost += u64::from(bytes.flags & launched::LOST != 0);
         for one in bytes.touches {
             self.known(one);
         }

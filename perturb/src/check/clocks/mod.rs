@@ -15,7 +15,7 @@ use self::clock::Clock;
 pub(crate) use self::clock::Rule;
 use super::cells::{Access, Cells, How, Touch};
 use super::found::{Found, Hit};
-use crate::compared;
+use crate::launched;
 use crate::memory::{Memory, Place};
 use crate::streams::LEGACY;
 
@@ -73,7 +73,7 @@ pub(crate) struct Operation {
     pub(crate) place: u32,
     /// The number in `cai-bridge perturb`, plus 1; 0: it has none.
     pub(crate) numbered: u64,
-    /// The flags of a launch that was looked at ([`compared`]).
+    /// The flags of a launch that was looked at ([`launched`]).
     pub(crate) flags: u64,
 }
 
@@ -273,7 +273,7 @@ impl Checker {
             operation: index,
             stream: operation.stream,
             number: operation.number,
-            lost: operation.flags & compared::LOST != 0,
+            lost: operation.flags & launched::LOST != 0,
             site: super::found::site(operation),
             touch: *touch,
         };
