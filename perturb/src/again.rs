@@ -142,8 +142,15 @@ impl Looked {
         if let Some((address, first, count, flipped)) = other {
             let mut bytes = self.bytes(address)?;
             bytes.iter_mut().skip(first).take(count).for_each(|byte| *byte ^= flipped);
-            // SAFETY: the program's memory has these bytes.
-            if unsafe { driver::cuMemcpyHtoD_v2(address, bytes.as_ptr(), bytes.len()) } != 0 {
+            // SAFETY: the program's memory has these bytes. The driver returns before they are there, and
+            // no other stream waits for them. No capture is active, and no other work runs.
+            let code = unsafe {
+                match driver::cuMemcpyHtoD_v2(address, bytes.as_ptr(), bytes.len()) {
+                    0 => driver::cuCtxSynchronize(),
+                    other => other,
+                }
+            };
+            if code != 0 {
                 return None;
             }
         }

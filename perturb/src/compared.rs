@@ -224,10 +224,11 @@ fn joined(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     found
 }
 
-/// Whether a launch can be repeated: its attributes change neither when it runs nor beside which work.
+/// Whether a launch can be repeated while nothing else runs: no attribute tells others when it runs.
 fn is_plain(row: Row, arguments: &[u64]) -> bool {
-    // Ignored; access policy; priority; memory synchronization domain map and domain; shared memory carveout.
-    const HARMLESS: [u32; 6] = [0, 1, 8, 9, 10, 14];
+    // Ignored; access policy; synchronization policy; clusters (three); start before the end of the kernel
+    // before it; priority; memory synchronization domains (two); shared memory carveout.
+    const HARMLESS: [u32; 11] = [0, 1, 3, 4, 5, 6, 8, 9, 10, 11, 14];
     const WORDS: usize = 9;
     if row != Row::cuLaunchKernelEx {
         return row == Row::cuLaunchKernel;

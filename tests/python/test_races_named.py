@@ -269,6 +269,29 @@ def test_an_array_is_seen_behind_its_descriptor(right: int, run: Races) -> None:
     assert (status, named(found, "proven")) == (not right, proven), found
 
 
+@pytest.mark.parametrize(("attribute", "verdict"), [(4, "proven"), (6, "proven"), (12, "suspect")])
+def test_a_launch_in_clusters_is_repeated_and_one_that_records_an_event_is_not(
+    attribute: int, verdict: str, run: Races
+) -> None:
+    """XLA launches its kernels with attributes."""
+    status, found = run(
+        f"""
+        {TWO}
+        values = [c_uint64(y), c_uint64(x)]
+        addresses = (c_void_p * 2)(*[ctypes.addressof(one) for one in values])
+        attributes = (c_uint64 * 9)({attribute})
+        config = (c_uint64 * 7)(*[1 << 32 | 1] * 3, 1, b, ctypes.addressof(attributes), 1)
+        kernel = made("cuModuleGetFunction", 0, b"copy")
+        launch("fill", a, x, 7)
+        code = cuda.cuLaunchKernelEx(config, c_uint64(kernel), addresses, None)
+        assert code == 0
+        """
+    )
+    (pair,) = found["pairs"]
+    assert (status, pair["verdict"]) == (verdict == "proven", verdict), found
+    assert ("attributes" in pair["second"]["why"]) == (verdict == "suspect"), found
+
+
 def test_a_kernel_that_may_write_to_the_hosts_memory_is_not_repeated(run: Races) -> None:
     status, found = run(
         """

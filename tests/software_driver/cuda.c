@@ -448,7 +448,13 @@ R cuMemsetD16_v2(u64 p, u64 v, u64 n) { return set(p, 0, v, 2, n, 1, 0); }
 R cuMemsetD32_v2(u64 p, u64 v, u64 n) { return set(p, 0, v, 4, n, 1, 0); }
 R cuMemcpy(u64 to, u64 from, u64 size) { return now(to, from, size); }
 R cuMemcpyDtoH_v2(u64 to, u64 from, u64 size) { return now(to, from, size); }
-R cuMemcpyHtoD_v2(u64 to, u64 from, u64 size) { return now(to, from, size); }
+/* What is small is staged: the host goes on before it is there. */
+R cuMemcpyHtoD_v2(u64 to, u64 from, u64 size) {
+  if (size > 65536 || kind_of(from)) return now(to, from, size);
+  upto(of(0), of(0)->queued);
+  R r = push(0, (struct job){ SPIN, { 300 }, NULL, 0 });
+  return r ? r : push(0, (struct job){ BYTES, { to, (u64)memcpy(malloc(size), (void *)from, size), size }, NULL, 0 });
+}
 R cuMemcpy2D_v2(u64 *c) { return now(c[11], c[4], c[14] * c[15]); }
 R cuMemcpy2DUnaligned_v2(u64 *c) { return now(c[11], c[4], c[14] * c[15]); }
 R cuMemcpyAtoH_v2(u64 to, u64 array, u64 offset, u64 size) { (void)to; (void)array; (void)offset; (void)size; upto(of(0), of(0)->queued); return SUCCESS; }
