@@ -589,3 +589,27 @@ def test_a_copy_of_an_array_for_which_the_host_waits_orders_what_comes_behind(ru
     assert (status, len(named(found, "proven"))) == (1, 1), found
     status, found = run(text.format(waits=1))
     assert (status, found["pairs"]) == (0, []), found
+
+
+REPORTS = Path(__file__).parents[2] / "docs" / "reports"
+RACES = sorted((REPORTS / "races").glob("*.md"))
+
+
+def test_the_index_has_each_race() -> None:
+    index = (REPORTS / "README.md").read_text(encoding="utf-8")
+    assert len(RACES) >= 2
+    assert all(f"(races/{page.name})" in index for page in RACES)
+
+
+@pytest.mark.parametrize("page", RACES, ids=lambda page: page.stem)
+def test_a_reported_race_has_its_program_and_two_of_its_lines(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (printed,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    path = page.with_name(page.stem.replace("-", "_") + ".py")
+    assert program == path.read_text(encoding="utf-8")
+    named = re.findall(rf"(?m)^ +{path.name}:(\d+) in <module>: (.+)$", printed)
+    assert len(named) == 2
+    assert printed.startswith("proven: ")
+    for number, line in named:
+        assert program.splitlines()[int(number) - 1].strip() == line
