@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from found import kinds
 
-from cai_bridge import DriverError
+from cai_bridge import DriverError, to_cai
 from cai_bridge.testing import RaceError, SimulatedError
 
 pytestmark = pytest.mark.unchecked
@@ -244,6 +244,24 @@ def test_the_legacy_default_stream_waits_for_blocking_streams_only(cuda, ordered
     cuda.synchronize()
     assert seen.value == ([7.0] if ordered else [0.0])
     assert kinds(cuda) == ([] if ordered else ["race"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({}, "name it: convert(from_cai(x, stream=side), library)"), ({"stream": -1}, "no order")],
+)
+def test_a_race_names_the_bridges_own_call_where_there_is_no_other(cuda, options, said):
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([0.0, 0.0], speaks="exchange")
+    with cuda.current_stream(p):
+        p.fill(x, 7.0)
+    # One line after the block another stream is current.
+    y = to_cai(x, **options or {"stream": c})
+    c.read(y)
+    (report,) = cuda.reports
+    assert "between them: y = to_cai(x, " in str(report)
+    assert said in str(report)
+    cuda.clear_reports()
 
 
 def test_a_race_names_the_call_between_its_lines_that_hands_the_array_over(cuda):

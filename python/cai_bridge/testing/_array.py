@@ -26,7 +26,8 @@ class SimulatedArray:
 
     Its *pending stream* is the stream of its queued work. This is the stream given at creation, or
     that of the last `SimulatedStream.fill`, `SimulatedStream.copy` or launch that writes the array.
-    Its exports are ordered by this stream, as in a library that tracks its streams.
+    Its exports are ordered by this stream, as in a library that tracks its streams; those of
+    ``"exchange"`` by the current stream alone, as PyTorch's.
 
     The memory is freed when this object and all of its exports are gone. The host frees it at once
     (``cuMemFree``), so queued work that still uses it is reported. With ``memory="pool"`` it is
