@@ -1,5 +1,5 @@
-//! The end of a call that was given an array: the producer's stream waits for every user of the memory through the
-//! call.
+//! The end of a call with an array argument: the producer's stream waits for all work on the memory that the call
+//! started.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::lease::{Failure, Settlement};
 use crate::order;
 
-/// A call's hold on an array that it was given, until the call ends.
+/// A call's hold on an array argument, until the call ends.
 #[derive(Debug)]
 pub(crate) struct CallWatch {
     end: EndContext,
@@ -28,7 +28,7 @@ pub(crate) struct CallWatch {
 }
 
 impl CallWatch {
-    /// Makes the producer's stream wait for everybody who works on the memory now. If `read`, an array that cannot tell
+    /// Makes the producer's stream wait for all users that work on the memory now. If `read`, an array that cannot tell
     /// who reads it counts as read.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<ConsumerSide> = Vec::new();
@@ -52,7 +52,7 @@ impl CallWatch {
             {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
-                // The remaining users are ordered all the same.
+                // The orders for the remaining users are made nevertheless.
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
@@ -67,7 +67,7 @@ impl Drop for CallWatch {
 }
 
 impl HeldMemory {
-    /// Watches who works on the memory through this holder, and through holders made from it.
+    /// Watches the users that work on the memory through this holder, and through holders made from it.
     pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<CallWatch> {
         let watch = CallWatch {
             end: EndContext { in_call: true, ..self.end() },
@@ -87,7 +87,7 @@ impl HeldMemory {
         successors(self.conversion.as_deref(), |member| member.outer.as_deref())
     }
 
-    /// Notes in its conversions who works on the memory from here on.
+    /// Records in the holder's conversions the consumer that works on the memory from now on.
     #[inline]
     pub(super) fn note_use(&self, py: Python<'_>) {
         if self.conversion.is_some() {
@@ -103,7 +103,7 @@ impl HeldMemory {
         }
     }
 
-    /// Notes in its conversions where the consumers work.
+    /// Records in the holder's conversions where the consumers work.
     #[cold]
     pub(super) fn note_place(&self) {
         for member in self.members() {

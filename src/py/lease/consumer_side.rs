@@ -8,7 +8,7 @@ use crate::device::Place;
 use crate::lease::plan;
 use crate::py::streams::{KnownStream, KnownStreams};
 
-/// Who works on the memory through one holder, and where.
+/// The users that work on the memory through one holder, and the places of their streams.
 #[derive(Debug)]
 pub(super) struct ConsumerSide {
     /// The place of the consumer's streams.
@@ -18,14 +18,14 @@ pub(super) struct ConsumerSide {
     pub(super) consumer: Consumer,
     /// The program's line that named the consumer's stream, if nothing keeps that stream.
     pub(super) line: Option<Box<warned::Line>>,
-    /// Streams of further users that the memory was handed on to.
+    /// Streams of further users that got the memory.
     pub(super) further: KnownStreams,
 }
 
 pub(super) type Consumer = plan::Consumer<KnownStream>;
 
 impl ConsumerSide {
-    /// A use at `place` without a consumer.
+    /// The side of a holder at `place` that has no consumer.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
         Self { at, lent: None, consumer: Consumer::Nobody, line: None, further: KnownStreams::NONE }
@@ -41,7 +41,7 @@ impl ConsumerSide {
         }
     }
 
-    /// Merges `other` into this use if one order covers both; else returns it.
+    /// Merges `other` into this side if one order covers both; else returns it.
     pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
         if (self.at, self.lent) != (other.at, other.lent) || !other.further.is_empty() {
             return Some(other);

@@ -1,14 +1,14 @@
-//! A conversion: the holders of one array that a call was given, and who works on its memory through each.
+//! A conversion: the holders of an array argument, and the users that work on its memory through each holder.
 //!
 //! The array and everything made from it belong to its conversion; in nested calls also to the outer conversions. Each
-//! holder notes here who works on the memory through it. A holder that ends makes its own order and removes its note.
-//! At the call's end the producer's stream waits for the remaining users, and the conversion closes.
+//! holder notes here the users that work on the memory through it. A holder that ends makes its own order and removes
+//! its note. At the call's end the producer's stream waits for the remaining users, and the conversion closes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::consumer_side::ConsumerSide;
 
-/// The use that each holder noted, by the holder's number. The array itself is holder 0.
+/// The note of each holder, by the holder's number. The array itself is holder 0.
 #[derive(Debug, Default)]
 pub(super) struct Conversion(Mutex<Uses>);
 

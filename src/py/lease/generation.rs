@@ -1,8 +1,8 @@
 //! Generations of holders, which bound the chain of ends.
 //!
-//! A producer may make a view of its own array whenever the bridge asks it something. The end of that view asks the
-//! producer again, which makes another view, and so on. A holder made during an end is one generation younger than the
-//! ending holder. From generation 16 on, an end asks no producer.
+//! A producer may make a view of its own array whenever the bridge calls it. The end of that view calls the producer
+//! again, which makes another view, and so on. A holder made during an end is one generation younger than the ending
+//! holder. From generation 16 on, an end asks no producer.
 
 use crate::py::streams::unasked;
 use crate::py::this_thread::DOING;

@@ -1,5 +1,5 @@
-//! Holdings: the references that keep memory until its end, and the streams on both sides of that end. [`super::end`]
-//! makes the orders.
+//! Held memory: the references that keep it until its end, and the streams on both sides. [`super::end`] makes the
+//! orders.
 //!
 //! Each holder has its own Python references, so the garbage collector's count is right. A DLPack producer's managed
 //! tensor has no reference count; from the second holder on it is shared.
@@ -27,14 +27,14 @@ use crate::py::observe::{By, EndTag, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// An array that was taken in: the owner of its memory, and how the memory goes back.
+/// An imported array: the owner of its memory, and both sides' streams for its end.
 #[derive(Debug)]
 pub(crate) struct HeldMemory {
     /// The array, until a view takes it.
     pub(crate) array: Descriptor,
-    /// What consumers are told of pending work on the array.
+    /// The stream on which the array is ready, as consumers are told.
     pub(crate) ready: Ready,
-    /// The protocol that the array came by.
+    /// The protocol by which the array was imported.
     pub(crate) by: By,
     /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
@@ -49,10 +49,10 @@ pub(crate) struct HeldMemory {
     pub(super) consumer_side: ConsumerSide,
     /// The conversion that the array belongs to, if a call watches its users.
     pub(super) conversion: Option<Box<Member>>,
-    /// How the end comes by default, and the array's address.
+    /// The cause of the end that the trace names, unless another cause comes first; and the array's address.
     pub(crate) tag: EndTag,
     pub(super) generation: u32,
-    /// Its entry among known memory, once the memory is handed out.
+    /// The holder's entry in the table of known memory, once the memory is handed out.
     pub(super) known: Option<KnownMemory>,
 }
 
@@ -87,7 +87,7 @@ impl HeldMemory {
         Self::new(Owner::Array(object, managed), driver, by)
     }
 
-    /// Sets the place of both sides, until the consumer's is known.
+    /// Sets the place of both sides, until the consumer's place is known.
     #[inline(always)]
     pub(crate) const fn set_place(&mut self, place: Place) {
         (self.producer_side.place, self.consumer_side.at) = (place, place);
@@ -176,7 +176,8 @@ impl HeldMemory {
         )
     }
 
-    /// Takes the descriptor for its next owner. The end will come by `end`, unless another way comes first.
+    /// Takes the descriptor for its next owner. The trace names `end` as the cause of the end, unless another cause
+    /// comes first.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: EndedBy) -> Descriptor {
         self.tag = EndTag { by: end, ptr: self.array.ptr() };
@@ -194,7 +195,7 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Another holder for this holder's consumer, until a call names another.
+    /// Another holder for this holder's consumer, until a call names another consumer.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
@@ -223,7 +224,7 @@ impl HeldMemory {
     #[inline]
     fn sharing(&mut self, py: Python<'_>, consumer: Consumer) -> Result<Box<Self>> {
         let owner = self.share_owner(py)?;
-        // Written in place: it is large.
+        // The structure is written in place, since it is large.
         Ok(Box::write(
             Box::new_uninit(),
             Self {
@@ -247,7 +248,7 @@ impl HeldMemory {
         ))
     }
 
-    /// Sets what consumers are told, and the streams of the producer's side.
+    /// Sets the stream that consumers are told, and the streams of the producer's side.
     #[inline(always)]
     pub(crate) fn produced(&mut self, Readiness { told, producer, ready_on }: Readiness) {
         self.ready = self.array.pending(told);
@@ -255,14 +256,14 @@ impl HeldMemory {
         self.producer_side.ready_on = ready_on;
     }
 
-    /// The producer's dict named no stream, and may name one later.
+    /// Keeps the producer, whose dict named no stream and may name one later.
     #[inline]
     pub(crate) fn keep_unnamed(&mut self, unnamed: Option<Unnamed>) {
         self.producer_side.unnamed = unnamed;
     }
 
-    /// Sets where the array is ready for a hand-over: as at its import (`ready`), or on the stream that the producer
-    /// names only now.
+    /// Sets the stream on which the array is ready for a hand-over: the stream at its import (`ready`), or the stream
+    /// that the producer names only now.
     #[inline]
     pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
         self.ready = ready;
@@ -281,7 +282,7 @@ impl HeldMemory {
         self.producer_side.ready_on = kept;
     }
 
-    /// The array is ready on its consumer's stream, wherever the producer moves.
+    /// Makes the array ready on its consumer's stream, even if the producer moves to another stream.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
@@ -296,7 +297,7 @@ impl HeldMemory {
     }
 
     /// The place of the stream `ready`, if that stream is kept; else the consumer's place, if `ready` is a handle that
-    /// it named.
+    /// the consumer named.
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
         let named = matches!(ready, Stream::Handle(_)).then_some(self.consumer_side.at);
         self.producer_side.keeper_of(ready).map(StreamRef::place).or(named)
@@ -312,7 +313,7 @@ impl HeldMemory {
         self.producer_side.confirm_ready(py, &self.driver, ready)
     }
 
-    /// The stream that the producer names now besides the first, if the array is ready on the producer's own stream.
+    /// If the array is ready on the producer's own stream: the further stream that the producer names now.
     pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         self.producer_side.also_ready(py, &self.driver)
     }
@@ -337,14 +338,15 @@ impl HeldMemory {
         }
     }
 
-    /// Hands the memory of `array` out, and enters it among known memory: its taker may bring it back.
+    /// Enters the memory of `array`, which is being handed out, in the table of known memory: the program may pass it
+    /// to the bridge again.
     pub(crate) fn register(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         self.known = self.known_as(py, array, None);
     }
 
-    /// Hands it out in a capsule to the current consumer. A capsule does not name the stream that the array is ready
-    /// on.
+    /// Enters memory that the current consumer gets in a capsule. A capsule does not name the stream that the array is
+    /// ready on.
     pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
@@ -359,13 +361,12 @@ impl HeldMemory {
             }),
             _ => None,
         };
-        // With no stream noted, the array counts as ready on the legacy default stream of the place it is handed out
-        // at.
+        // Without a noted stream the array counts as ready on the legacy default stream of the consumer's place.
         let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.consumer_side.at));
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
 
-    /// Hands the holder's own array out, without a managed tensor of the bridge's.
+    /// Enters the holder's own array, which is handed out without a managed tensor of the bridge's.
     pub(crate) fn register_whole(&mut self, py: Python<'_>) {
         self.known = None;
         self.known = self.known_as(py, &self.array, None);
@@ -383,8 +384,8 @@ impl HeldMemory {
             .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
-    /// Looks memory up that came in a managed tensor with this `manager_ctx` and no producer's stream. If a lease of
-    /// the bridge's holds that memory, adopts its producer's side.
+    /// Looks up memory that came in a managed tensor with this `manager_ctx` and no producer's stream. If a lease of
+    /// the bridge's holds that memory, adopts the lease's producer's side.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }
@@ -407,7 +408,8 @@ impl HeldMemory {
                     return Some(kept);
                 }
             }
-            // The tensor's maker may free its memory by itself, so the memory is kept until the work is done.
+            // The tensor's producer may free its memory by itself, so the bridge keeps the memory until the work is
+            // done.
             Some(known_memory::From::Same(streams)) => {
                 for kept in streams {
                     self.producer_side.put_upstream(kept);
@@ -418,7 +420,7 @@ impl HeldMemory {
         None
     }
 
-    /// Adds the streams on which others went on with the memory.
+    /// Adds the streams on which other code continued to use the memory.
     pub(super) fn find_users(&mut self) {
         if let Some(known) = &self.known
             && known.may_have_later()
@@ -435,7 +437,7 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Notes that the garbage collector ends this holder.
+    /// Records that the garbage collector ends this holder.
     pub(crate) const fn collected(&mut self) {
         self.tag.by = EndedBy::Collected;
     }

@@ -1,8 +1,8 @@
 //! Memory that the bridge has handed out, recognised by its address when the bridge imports it again.
 //!
-//! A library that hands a tensor of the bridge's on, or its own tensor over the same memory, names no producer's
-//! stream; the lease's entry does. A library may also hand such memory to a further stream, which the lease's end must
-//! wait for. An entry lives as long as its lease: after that nobody can pass in the memory.
+//! A library that passes on a tensor of the bridge's, or its own tensor over the same memory, names no producer's
+//! stream; the lease's entry does. A library may also use such memory on a further stream, for which the lease's end
+//! must wait. An entry lives as long as its lease: after that no code has the memory any more.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -28,18 +28,18 @@ struct Entry {
     /// The lease's producer's stream, and its upstream streams.
     producer: Option<StreamRef>,
     upstream: KnownStreams,
-    /// What few entries have. Boxed, since each entry is moved a few times.
+    /// Facts that few entries have. They are boxed, since each entry is moved a few times.
     rare: Option<Box<Rare>>,
-    /// Streams that work on the memory besides the lease's own consumer's stream.
+    /// Further streams that work on the memory, besides the consumer's stream of the lease.
     later: KnownStreams,
 }
 
-/// What few entries have.
+/// Facts that few entries have.
 #[derive(Debug)]
 struct Rare {
     /// The producer, if its dict named no stream.
     unnamed: Option<Unnamed>,
-    /// The stream that the memory was ready on when it was handed out; `None` for the legacy default stream.
+    /// The stream on which the memory was ready when it was handed out; `None` for the legacy default stream.
     ready_on: Option<KnownStream>,
 }
 
@@ -61,7 +61,7 @@ struct More {
 }
 
 impl Entry {
-    /// The producer's stream, and those upstream.
+    /// The producer's stream, and the upstream streams.
     fn sources(&self, py: Python<'_>) -> impl Iterator<Item = KnownStream> {
         let producer = self.producer.as_ref().map(|kept| KnownStream::Kept(kept.clone_ref(py)));
         producer.into_iter().chain(self.upstream.iter().map(move |kept| kept.clone_ref(py)))
@@ -142,7 +142,7 @@ type Entries = ByWord<u64, Same>;
 /// The memory that the bridge has handed out.
 struct HandedOut {
     entries: Mutex<Entries>,
-    /// How often further work was noted. Most entries end before that changes.
+    /// How often further work was recorded. Most entries end before this number changes.
     noted: AtomicUsize,
 }
 
@@ -198,13 +198,13 @@ impl KnownMemory {
         Self { start, holder, since: HANDED_OUT.noted.load(Ordering::Acquire) }
     }
 
-    /// Whether work on the memory may go on elsewhere.
+    /// Whether further streams may have work on the memory.
     #[inline]
     pub(super) fn may_have_later(&self) -> bool {
         HANDED_OUT.noted.load(Ordering::Acquire) != self.since
     }
 
-    /// Takes the streams on which others went on with the memory.
+    /// Takes the further streams that work on the memory.
     pub(super) fn take_later(&self) -> Vec<KnownStream> {
         let mut entries = entries();
         let own = entries.get_mut(&self.start).and_then(|same| same.get_mut(self.holder));
@@ -246,8 +246,7 @@ fn give_back_room(entries: &mut Entries) {
 pub(super) enum From {
     /// The bridge's own tensor: its producer's side, and the stream that it was handed out as ready on.
     Ours(ProducerSide, Option<KnownStream>),
-    /// Another tensor over the same memory, with the lease's streams. It may wrap the bridge's tensor, or stand beside
-    /// it.
+    /// Another tensor over the same memory, with the lease's streams. It may wrap the bridge's tensor, or be separate.
     Same(Vec<KnownStream>),
 }
 
@@ -279,7 +278,7 @@ pub(super) fn from(
     Some(From::Same(same.sources(py)))
 }
 
-/// Notes that work on the memory of `array` goes on on a stream: the ends of that memory's leases wait for it.
+/// Records that a stream has further work on the memory of `array`: the ends of that memory's leases wait for it.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;

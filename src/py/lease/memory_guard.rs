@@ -1,4 +1,4 @@
-//! How held memory ends, from any thread and in any state of the interpreter.
+//! Ends held memory, from any thread and in any state of the interpreter.
 
 use std::mem::ManuallyDrop;
 

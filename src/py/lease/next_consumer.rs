@@ -42,8 +42,8 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Whether `argument` names the default stream that the producer works on and the array is ready on, as most do.
-    /// Then nothing is asked or ordered, and [`Self::keep_in_place`] hands the memory over.
+    /// Whether `argument` names the default stream on which the producer works and the array is ready, as in most
+    /// calls. Then the bridge asks and orders nothing, and [`Self::keep_in_place`] hands the memory over.
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &Argument<'_, '_>, at: Place) -> bool {
         let place = self.producer_side.place;
@@ -52,7 +52,7 @@ impl HeldMemory {
         at == place && argument.stream_at(place).is_some_and(stays)
     }
 
-    /// Hands the memory to a consumer on the producer's stream.
+    /// Makes a consumer on the producer's stream the next consumer.
     #[inline]
     pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
         self.consumer_side.at = self.producer_side.place;
@@ -91,8 +91,8 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Notes pending work at `at` that the end must wait for. Returns `known` if it was noted already; dropping it can
-    /// run any code.
+    /// Records pending work at `at` for which the end must wait. Returns `known` if it was already recorded; dropping
+    /// it can run any code.
     pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
         self.consumer_side.at = at;
         self.consumer_side.further.add(known)
@@ -112,7 +112,7 @@ impl HeldMemory {
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
             Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
-                // Put upstream by name: the name matters only if the producer has left that stream.
+                // The bridge keeps only the stream's name: it matters only if the producer has left that stream.
                 let named =
                     self.producer_side.stream.as_ref().map_or(legacy.stream(), StreamRef::stream);
                 self.producer_side.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
@@ -129,12 +129,12 @@ impl HeldMemory {
         }
     }
 
-    /// Whether the memory has a consumer, and is not only passed on.
+    /// Whether the memory has a consumer.
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.consumer_side.consumer, Consumer::Nobody)
     }
 
-    /// Notes that the address was read. Returns whether the consumer named no stream.
+    /// Records that the consumer read the address. Returns whether the consumer named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.consumer_side.consumer, Consumer::Nobody | Consumer::Unread) {
             self.consumer_side.consumer = Consumer::Unnamed(Vec::new());
@@ -143,8 +143,8 @@ impl HeldMemory {
         matches!(self.consumer_side.consumer, Consumer::Unnamed(_))
     }
 
-    /// Whether `stream`, which a library works on as it takes the memory, still has to be noted. The producer's own
-    /// stream has to be only if others are upstream, or if the producer may move.
+    /// Whether `stream`, on which a library works as it takes the memory, must still be recorded. The producer's own
+    /// stream must be recorded only if other streams are upstream, or if the producer may move.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return false };
         let settled = self.producer_side.upstream.is_empty()
@@ -153,8 +153,8 @@ impl HeldMemory {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// The keeper of the stream that a reader is told, if the end must order that stream: it is not the producer's own,
-    /// or others are upstream.
+    /// The keeper of the stream that a reader is told, if the end must order that stream. It must if this is not the
+    /// producer's own stream, or if other streams are upstream.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
         let producer_side = &self.producer_side;
@@ -172,7 +172,8 @@ impl HeldMemory {
         (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))
     }
 
-    /// Notes such a stream. Returns `known` if there is nothing to note; dropping it can run any code.
+    /// Records the stream of such a reader. Returns `known` if there is nothing to record; dropping it can run any
+    /// code.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KnownStream) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &mut self.consumer_side.consumer else { return Some(known) };
         let left = known.add_to(seen);
@@ -182,7 +183,7 @@ impl HeldMemory {
         left
     }
 
-    /// Consumers that named no stream work at `at`.
+    /// Sets `at` as the place of consumers that named no stream.
     pub(crate) fn place_readers(&mut self, at: Place) {
         let is_named =
             matches!(self.consumer_side.consumer, Consumer::On(_) | Consumer::OnProducer(_));

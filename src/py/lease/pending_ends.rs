@@ -5,7 +5,8 @@
 //! chain does not overflow the stack.
 //!
 //! Memory that must outlive device work is kept here, and later calls of the bridge check it again. With a real driver
-//! a thread checks it if no call comes. What is still kept when the interpreter ends leaks.
+//! a thread checks it as well, for programs that make no further call. Memory that is still kept when the interpreter
+//! ends leaks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -70,7 +71,7 @@ local! {
     };
 }
 
-/// What this thread is doing; `None` if it has dropped its queue.
+/// The state of this thread's ends; `None` if the thread has dropped its queue.
 #[inline(always)]
 fn now() -> Option<Now> {
     ENDS.with(|ends| ends.now.get())
@@ -81,8 +82,8 @@ fn set_now(now: Now) -> Option<Now> {
     ENDS.with(|ends| ends.now.replace(now))
 }
 
-/// Makes the orders of `next` at once, since its cause may go on with the memory. The references are dropped after the
-/// running end.
+/// Makes the orders of `next` at once, since the code that caused it may use the memory again. The references are
+/// dropped after the running end.
 #[cold]
 fn queued(py: Python<'_>, next: Next) -> Option<Next> {
     // If a panic passes, the end is leaked.
@@ -228,8 +229,8 @@ impl Drop for LeftGuard {
 /// Continues `ending`, and returns its outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> Outcome {
     let of = ending.holder().generation;
-    // If memory runs out, the end stays due. After an interrupt the producer may go on at once, so the end is tried
-    // again at once.
+    // If memory runs out, the end stays due. After an interrupt the producer may use the memory at once, so the end is
+    // tried again at once.
     for _ in 0..2 {
         match generation::end(of, || or_no_memory(|| ending.advance(py))) {
             Ok(()) => break,
@@ -280,19 +281,19 @@ fn pending() -> Option<&'static Pending> {
 /// pending.
 const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
-/// How many a call checks at its end, if it left an end pending: that end is the last in turn.
+/// How many pending ends a call checks when it returns, if it left an end pending: that end is the last in turn.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
-/// How many the thread checks each time. Few enough that no other thread waits long for the interpreter's lock, and
-/// that thousands of busy streams cost a hundredth of a core.
+/// How many pending ends the thread checks each time. Few enough that no other thread waits long for the interpreter's
+/// lock, and that thousands of busy streams cost a hundredth of a core.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 
 /// The thread's first pause, and its longest; a round that finishes nothing doubles the pause.
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
-/// The longest pause with nothing to check. After it the thread sleeps until told. Telling costs a system call, so
-/// calls that follow each other closely seldom pay it.
+/// The longest pause with nothing to check. After it the thread sleeps until a call wakes it. Waking costs a system
+/// call; calls in quick succession seldom make it.
 const IDLE: Duration = Duration::from_millis(4);
 
 /// Keeps `ending` until it is over.
@@ -310,8 +311,8 @@ fn keep(ending: Ending<Box<HeldMemory>>) {
     }
 }
 
-/// Checks a few pending ends, longest unchecked first, and finishes the ready ones. Every call does this, so it must be
-/// cheap.
+/// Checks a few pending ends, longest unchecked first, and finishes the ready ones. Every call of the bridge runs this,
+/// so it must be cheap.
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
     if let Some(pending) = pending()
@@ -321,7 +322,7 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// Checks again at the end of a call that left an end pending: foreign code inside the call may have been in its way.
+/// Checks again when a call returns that left an end pending: foreign code inside the call may have held the end up.
 #[cold]
 fn look_again(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -399,7 +400,8 @@ impl Pending {
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
-            // Released before others run: a fork while it is locked would leave it locked in the child.
+            // The lock is released before other code runs: a fork while it is locked would leave it locked in the
+            // child.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             let any = !self.parked.is_empty()
                 && interpreter::enter(|py| self.look(py, AT_A_TIME)) == Some(true);
@@ -409,7 +411,7 @@ impl Pending {
     }
 }
 
-/// Ends the watching, before the interpreter ends; from here on only this thread enters it.
+/// Stops the thread, before the interpreter ends; from now on only the calling thread enters the interpreter.
 #[pyfunction]
 pub(crate) fn _end(py: Python<'_>) {
     if let Some(pending) = pending() {

@@ -1,4 +1,4 @@
-//! The producer's side of held memory: its streams, their place, and where the array is ready.
+//! The producer's side of held memory: its streams, their place, and the stream on which the array is ready.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -10,14 +10,14 @@ use crate::lease::Failure;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The producer's side: where the memory goes back to.
+/// The producer's side: the streams that wait at the end.
 #[derive(Debug)]
 pub(crate) struct ProducerSide {
     /// The place of the producer's streams.
     pub(crate) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) stream: Option<StreamRef>,
-    /// The producer, if its dict named no stream: it may name one by now.
+    /// The producer, if its dict named no stream: the dict may name one by now.
     pub(super) unnamed: Option<Unnamed>,
     /// Streams that wait at the end besides the producer's: streams that callers declared, and, for a view of a view,
     /// the streams of the views between.
@@ -27,14 +27,14 @@ pub(crate) struct ProducerSide {
     pub(super) ready_on: Option<StreamRef>,
 }
 
-/// Where an imported array is ready.
+/// The stream on which an imported array is ready.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    /// What others are told of pending work.
+    /// The stream with pending work, as consumers are told.
     pub(crate) told: Ready,
     /// The producer's stream, if it is known and kept.
     pub(crate) producer: Option<StreamRef>,
-    /// The stream that the array is ready on, if that is another stream than the producer's.
+    /// The stream on which the array is ready, if this is not the producer's stream.
     pub(crate) ready_on: Option<StreamRef>,
 }
 
@@ -96,13 +96,13 @@ impl ProducerSide {
         is_unnamed || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
-    /// Whether that stream can be closed, other than by a dict's exporter.
+    /// Whether the stream that the array is `ready` on can be closed by other code than a dict's exporter.
     pub(crate) fn may_close(&self, ready: Ready) -> bool {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// Asks whether the array's stream `ready` is alive, or has moved. A producer that moved to another stream ordered
-    /// it after its pending work; a consumer did not.
+    /// Asks whether the array's stream `ready` is alive, or has moved. A producer that moved to another stream has
+    /// ordered that stream after its pending work; a consumer has not.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -121,7 +121,7 @@ impl ProducerSide {
         Ok(kept.now(py, driver)?.filter(stays))
     }
 
-    /// The stream that the producer names now besides the first, if it may move and did.
+    /// The further stream that the producer names now, if the producer may move to another stream and has moved.
     pub(super) fn producer_also(
         &self,
         py: Python<'_>,
@@ -152,7 +152,7 @@ impl ProducerSide {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
 
-    /// The stream that the producer names now besides the first, if the array is ready on the producer's own stream.
+    /// If the array is ready on the producer's own stream: the further stream that the producer names now.
     pub(crate) fn also_ready(
         &self,
         py: Python<'_>,
@@ -188,7 +188,7 @@ impl ProducerSide {
         self.stream.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }
 
-    /// Adds a stream whose work, as the producer's, may go on with the memory after the end.
+    /// Adds a stream that, like the producer's, may use the memory again after the end.
     pub(crate) fn put_upstream(&mut self, kept: KnownStream) {
         self.upstream.add(kept);
     }

@@ -1,4 +1,4 @@
-//! A producer's managed tensor: none, of one holder, or shared. A shared tensor may still be in its capsule, where a
+//! A producer's managed tensor: none, one holder's, or shared. A shared tensor may still be in its capsule, where a
 //! refusal leaves it. An array from a dict has no tensor; if DLPack cannot express its items, it has the dict's
 //! entries.
 
@@ -21,7 +21,7 @@ pub(super) enum Tensor {
 /// Unset while the tensor is in its capsule; `None` if it stays there.
 type Later = OnceLock<Option<ImportedDlpack>>;
 
-/// A capsule that is to be consumed. If it is dropped unconsumed, every holder of its tensor has lost the memory.
+/// A capsule that a later step consumes. If it is dropped unconsumed, every holder of its tensor has lost the memory.
 #[allow(missing_debug_implementations, reason = "a tensor of dlpark's has none")]
 pub(crate) struct Unconsumed {
     capsule: Py<PyCapsule>,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Tensor {
 }
 
 impl Tensor {
-    /// The tensor of a `capsule` that is not consumed yet.
+    /// Shares the tensor of a `capsule` that is not consumed yet.
     pub(super) fn in_capsule(capsule: Py<PyCapsule>) -> (Self, Unconsumed) {
         let tensor = Arc::new(OnceLock::new());
         (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })

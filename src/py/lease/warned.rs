@@ -11,7 +11,7 @@ use crate::py::interpreter::program_line;
 /// A line of the program: file and number.
 pub(crate) type Line = (String, u32);
 
-/// The most lines that are warned about.
+/// The most lines for which the bridge remembers a warning.
 const MOST: usize = 1024;
 
 /// The program's line that the calling thread is at.
@@ -19,8 +19,8 @@ pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
     Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
-/// Warns about a consumer on a non-blocking stream that was named at `line` by a bare handle and that no imported
-/// library works on at the end. If no line named it, the warning has the line of the end.
+/// Warns about a consumer on a non-blocking stream. `line` named this stream by a bare handle, and no imported library
+/// works on it at the end. If no line named it, the warning has the line of the end.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,
@@ -29,7 +29,7 @@ pub(super) fn uncovered(
     line: Option<&Line>,
 ) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<Line>>> = Mutex::new(None);
-    // With logging off the line is not remembered, so it can be warned about later.
+    // With logging off the bridge does not remember the line, so it can warn about it later.
     if !tracing::enabled!(target: "cai_bridge", tracing::Level::WARN) {
         return Ok(());
     }

@@ -20,11 +20,11 @@ use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamRef, WaitReason, places_of, wait_for_all};
 use crate::stream::{Alive, Elided};
 
-/// What an end needs besides its streams.
+/// The facts about an end, besides its streams.
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) driver: Handle,
-    /// Whether it is the end of a call's argument.
+    /// Whether this is the end of a call's argument.
     pub(in crate::py::lease) in_call: bool,
     /// Whether only a Python object keeps the memory; the garbage collector may take that object apart.
     pub(in crate::py::lease) by_object: bool,
@@ -91,7 +91,7 @@ fn order(
     carry_out(py, end, &sides, plan, None)
 }
 
-/// Makes the orders that need every stream looked up.
+/// Makes the orders for which every stream must be looked up.
 #[inline(never)]
 fn order_by_streams(
     py: Python<'_>,
@@ -173,7 +173,7 @@ fn give_back(
     Ok(Settlement::Done)
 }
 
-/// The streams of the one consumer and of the producer, if both are alive.
+/// The streams of the consumer and of the producer, if there is one consumer and both streams are alive.
 fn pair<'a>(
     py: Python<'_>,
     end: &EndContext,
@@ -205,7 +205,7 @@ fn tell_elided(producer_side: &ProducerSide, why: Elided) {
 }
 
 impl HeldMemory {
-    /// What this holder's end needs besides its streams.
+    /// The facts about this holder's end, besides its streams.
     pub(in crate::py::lease) fn end(&self) -> EndContext {
         EndContext {
             driver: self.driver.clone(),

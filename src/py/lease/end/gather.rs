@@ -1,5 +1,5 @@
-//! Gathers the facts of an end. [`Sides`] needs no question. [`Gathered`] has each stream with its role and its present
-//! state.
+//! Gathers the facts of an end. [`Sides`] needs no call of Python or the driver. [`Gathered`] has each stream with its
+//! role and its present state.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ pub(super) struct Sides<'a> {
     /// Whether the call names another user.
     pub(super) names_user: bool,
     pub(super) in_call: bool,
-    /// Whether the garbage collector found the owner; the keeper of the producer's stream may know better.
+    /// Whether the garbage collector found the owner. The keeper of the producer's stream may tell more.
     pub(super) collected: bool,
 }
 
@@ -138,7 +138,7 @@ pub(super) fn gather<'a>(
     all.add(Role::Producer, producer_side.producer_also(py, driver)?);
     match &consumer_side.consumer {
         Consumer::Nobody | Consumer::Unread | Consumer::Declined => {}
-        // If the producer moved to another stream, the consumer stayed.
+        // If the producer moved to another stream, the consumer still works on the first one.
         Consumer::OnProducer(kept) => match (producer, kept) {
             (Some(producer), _) if producer_side.is_producer(producer) => {
                 all.add(Role::User, Some(producer));
@@ -178,7 +178,8 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Adds a user on the producer's stream that is no longer named: the producer may go on on another stream.
+    /// If an unreferenced earlier user is on the producer's stream, adds that user: the producer's later work may be on
+    /// another stream.
     fn add_where_dropped(&mut self, producer_side: &ProducerSide) {
         if let Some(kept) = producer_side.stream.as_ref().filter(|_| !self.dropped.is_empty()) {
             self.add_lost(kept.name());
@@ -208,7 +209,7 @@ impl<'a> Gathered<'a> {
     ) -> Result<(), Failure<PyErr>> {
         match kept.confirm(py, self.driver)? {
             None if kept.is_of_this_life(self.driver) => self.add_lost(kept.name()),
-            // The stream's context is gone, and its work with it. A stream of the next context may have the same
+            // The stream's context was destroyed, and its work with it. A stream of the next context may have the same
             // handle.
             None => self.add(Role::User, Some(Alive::standing_in(consumer_side.at))),
             alive => self.add(Role::User, alive),
@@ -221,8 +222,8 @@ impl<'a> Gathered<'a> {
         self.streams.push((Role::User, Found::Lost(name.stream().handle())));
     }
 
-    /// Asks for the streams that libraries work on now. Asked last: no Python code runs after this that might drop a
-    /// stream. A lost user's stream that a library or another user works on counts as met. If a library raises an
+    /// Asks for the streams that libraries work on now. This comes last: no Python code that might drop a stream runs
+    /// after it. A lost user's stream that a library or another user works on counts as met. If a library raises an
     /// interrupt, the streams found so far go to `found`.
     pub(super) fn ask<'py: 'a>(
         &mut self,

@@ -13,8 +13,8 @@ use crate::py::lease::producer_side::ProducerSide;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
-/// What an end's orders need of the holder, so that the holder stays in place. This keeps the object, not its managed
-/// tensor.
+/// The parts of the holder that an end's orders need, so that the holder stays in place. This keeps the object, not its
+/// managed tensor.
 #[derive(Debug)]
 pub(crate) struct Orders {
     end: EndContext,
@@ -62,7 +62,7 @@ impl Orders {
         settle(py, &self.end, &self.producer_side, &self.consumer_side, user, &mut self.found)
     }
 
-    /// If the orders failed, tells the holder which streams were found: its end waits for them, too.
+    /// If the orders failed, adds the found streams to the holder: its end waits for them, too.
     pub(crate) fn tell(self, py: Python<'_>, held: &mut HeldMemory) {
         for known in self.found {
             drop(held.note(py, known));
@@ -70,7 +70,7 @@ impl Orders {
     }
 }
 
-/// Whether no stream has to wait, as far as is known without a question.
+/// Whether no stream has to wait, by the facts that need no call of Python or the driver.
 fn has_nothing_to_do(held: &HeldMemory) -> bool {
     let next = plan::next(&held.sides(), &Answers::default());
     matches!(next, Next::Do(Plan::Nothing(_)))
