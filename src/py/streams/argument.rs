@@ -1,4 +1,4 @@
-//! What `stream=` may be: `None`, an integer, or an object with `__cuda_stream__`.
+//! The argument `stream=`: `None`, an integer, or an object with `__cuda_stream__`.
 //!
 //! Such an object follows [CUDA's stream
 //! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): its method returns `(0,
@@ -23,7 +23,7 @@ use crate::py::native;
 use crate::py::text::{an_object, class_name, refused, shown};
 use crate::stream::{Alive, Request, Stream, Thread};
 
-/// What a call was given as `stream=`.
+/// The parsed `stream=` of a call.
 #[derive(Debug)]
 pub(crate) struct Argument<'a, 'py> {
     request: Request,
@@ -33,7 +33,7 @@ pub(crate) struct Argument<'a, 'py> {
     ordinal: Option<i32>,
     /// Whether the legacy default stream stands in for any blocking stream of its context.
     stands_in: bool,
-    /// Whether each call of the library may name another stream; this one is only the default.
+    /// Whether each call of the library may name another stream; this stream is only the default.
     is_default: bool,
 }
 
@@ -82,7 +82,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         Ok(Self { request, object: Some(given), ordinal, ..Self::UNSPECIFIED })
     }
 
-    /// The handle of a stream object, or (`Err`) the number that `given` is.
+    /// The handle of a stream object, or (`Err`) the number `given`.
     #[cold]
     fn looked_up(given: &Bound<'_, PyAny>) -> PyResult<std::result::Result<u64, i128>> {
         match given.getattr(intern!(given.py(), "__cuda_stream__")) {
@@ -200,7 +200,7 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     integer(&index)
 }
 
-/// The integer that `value` is for Python (`__index__`); `None` if it is no integer, or needs more than 64 bits.
+/// The integer value of `value` (`__index__`); `None` if `value` is no integer, or needs more than 64 bits.
 pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     let Some(index) = as_integer(value)? else { return Ok(None) };
     answered(value.py(), integer(&index))
@@ -226,7 +226,7 @@ fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     }
 }
 
-/// Two integers; `None` unless `value` is a tuple of two that fit. A `bool` is not an integer here.
+/// Two integers; `None` unless `value` is a tuple of two integers that fit. A `bool` is not an integer here.
 pub(crate) fn pair<'py, A, B>(value: &Bound<'py, PyAny>) -> PyResult<Option<(A, B)>>
 where
     (A, B): for<'a> FromPyObject<'a, 'py, Error = PyErr>,

@@ -71,8 +71,8 @@ fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     Ok(answers)
 }
 
-/// The stream that an answer names, and whether it is a stream object. The integer 0 names no stream; 1 and 2 are the
-/// driver's names of its default streams.
+/// The stream that an answer names, and whether the answer is a stream object. The integer 0 names no stream; 1 and 2
+/// are the driver's names of its default streams.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
     let py = answer.py();
     if !answer.is_instance_of::<PyInt>()

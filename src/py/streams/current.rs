@@ -1,8 +1,8 @@
 //! The streams that imported libraries work on now. PyTorch, CuPy and the simulated device are asked directly; Warp and
 //! registered libraries through a Python function. Numba and JAX have no current stream.
 //!
-//! Libraries are asked at each use, and never imported. A library that raises has not answered; an interrupt passes
-//! through.
+//! The bridge asks the libraries at each use, and imports none. A library that raises an exception has not answered; an
+//! interrupt passes through.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ pub(crate) enum DictPolicy {
     Ignores,
 }
 
-/// Keeps the objects of the streams that [`each`] names: another thread may drop them.
+/// Keeps the objects of the streams that [`each`] names, which another thread may drop.
 #[derive(Debug, Default)]
 pub(crate) struct Objects<'py>(RefCell<Vec<(Stream, Bound<'py, PyAny>)>>);
 
@@ -119,10 +119,10 @@ pub(crate) fn are_all_on_legacy(
 /// through a dict.
 pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     let stream = Stream::from_native(native, Thread::current());
-    // SAFETY: a library that hands an array out with a stream keeps that stream while its memory is taken over, and
-    // `'py` lasts for that call. `current_work_stream` names the stream to launch work on (`dlpack.h`,
-    // "DLPackCurrentWorkStream"); an exporter names a stream that outlives the array (CUDA Array Interface, version 3,
-    // "Lifetime management", "Streams").
+    // SAFETY: a library that hands out an array with a stream keeps that stream during the import, and `'py` lasts for
+    // that call. `current_work_stream` names the stream to launch work on (`dlpack.h`, "DLPackCurrentWorkStream"); an
+    // exporter names a stream that outlives the array (CUDA Array Interface, version 3, "Lifetime management",
+    // "Streams").
     unsafe { Alive::kept(stream, place) }
 }
 

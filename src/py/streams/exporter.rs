@@ -1,4 +1,4 @@
-//! Exporters of CAI dicts, asked again for the stream that work is pending on.
+//! Exporters of CAI dicts. The bridge asks them again for the stream with pending work.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -26,8 +26,8 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// What the exporter's dict says now; `before` is the stream that it named at import. `None` if the exporter cannot
-    /// be asked, or names other memory.
+    /// The stream that the exporter's dict names now; `before` is the stream that it named at import. `None` if the
+    /// exporter cannot be asked, or names other memory.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
@@ -61,7 +61,8 @@ impl Exporter {
     }
 }
 
-/// What the dict of `object` says of the memory at `ptr`; `None` if it has no dict, or a dict of other memory.
+/// The stream that the dict of `object` names for the memory at `ptr`; `None` if `object` has no dict, or a dict of
+/// other memory.
 pub(crate) fn ready_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     Ok(answered(object.py(), said_of(object, ptr))?.flatten())
 }
@@ -95,7 +96,7 @@ fn address(dict: &Bound<'_, PyDict>) -> PyResult<Option<u64>> {
     data.map(|data| data.get_item(0)?.extract()).transpose()
 }
 
-/// What a dict says of the stream that work is pending on.
+/// The stream with pending work, as a dict names it.
 pub(crate) fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
     let named = dict.get_item(intern!(dict.py(), "stream"))?;
     let named = named.filter(|named| !named.is_none()).map(|named| named.extract()).transpose()?;

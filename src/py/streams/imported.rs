@@ -1,4 +1,4 @@
-//! What the imported libraries do with dicts.
+//! How the imported libraries use the streams of dicts.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -16,12 +16,12 @@ pub(super) enum Keeper {
     Owner(Voucher),
     /// The stream's object, which can be closed and is asked at each use.
     Object(Voucher),
-    /// The exporter of a dict that names the stream, asked at each use; and another keeper, if any, which is asked
-    /// first.
+    /// The exporter of a dict that names the stream, asked at each use; and another keeper, if any, asked before the
+    /// exporter.
     Exporter(Box<(Exporter, Option<Self>)>),
     /// Rust code holds the stream.
     Rust(Box<RustStream>),
-    /// Nothing: the legacy default stream stands in for it.
+    /// Nothing keeps the stream: the legacy default stream stands in for it.
     StandIn,
 }
 

@@ -20,9 +20,10 @@ use crate::stream::{Alive, Stream};
 /// A stream to use later.
 #[derive(Debug)]
 pub(crate) enum KnownStream {
-    /// It is kept; or it is a blocking stream that nothing keeps, and the legacy default stream stands in for it.
+    /// The stream is kept; or it is a blocking stream that nothing keeps, and the legacy default stream stands in for
+    /// it.
     Kept(StreamRef),
-    /// Nothing keeps it.
+    /// Nothing keeps the stream.
     Lost(StreamName),
 }
 
@@ -97,7 +98,7 @@ impl KnownStream {
         }
     }
 
-    /// Adds it to `known`, or returns it if `known` has its stream already. Dropping it can run any code.
+    /// Adds the stream to `known`, or returns it if `known` already has it. Dropping it can run any code.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
         if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
@@ -106,7 +107,7 @@ impl KnownStream {
         None
     }
 
-    /// Whether it is the stream `other`.
+    /// Whether this is the stream `other`.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         match self {
             Self::Kept(kept) => kept.is(other),
@@ -131,9 +132,9 @@ impl KnownStream {
         }
     }
 
-    /// The stream that a consumer works on, if it asked to be ready on this one but works elsewhere: JAX's work waits
-    /// for this stream on another. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200, 2026-11);
-    /// DLPack does not require it.
+    /// The stream on which the consumer works, if it named this stream and works on another: JAX's own stream waits for
+    /// the named stream. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200, 2026-11); DLPack does not
+    /// require it.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
@@ -166,7 +167,7 @@ pub(crate) struct KnownStreams(#[allow(clippy::box_collection)] Option<Box<Vec<K
 impl KnownStreams {
     pub(crate) const NONE: Self = Self(None);
 
-    /// Adds one, as [`KnownStream::add_to`] does.
+    /// Adds a stream, as [`KnownStream::add_to`] does.
     pub(crate) fn add(&mut self, known: KnownStream) -> Option<KnownStream> {
         known.add_to(self.0.get_or_insert_default())
     }
@@ -212,7 +213,7 @@ impl StreamRef {
         Ok(Some(Self::new(driver, alive, Keeper::Always)?))
     }
 
-    /// The stream of that name, if a library vouches for it.
+    /// The stream with that name, if a library vouches for it.
     pub(crate) fn vouched(
         py: Python<'_>,
         driver: &Handle,

@@ -9,7 +9,7 @@ use crate::stream::{Alive, Stream};
 /// A stream's name, and the driver's number for the stream, which no other stream has.
 ///
 /// The driver reuses a destroyed stream's handle at once, even while work of the first is pending (50 of 50 times,
-/// H200, driver 580, 2026-11). By its handle alone a stream may be mistaken for another.
+/// H200, driver 580, 2026-11). By its handle alone the bridge might mistake a stream for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
@@ -20,7 +20,7 @@ pub(crate) struct StreamName {
 enum Number {
     /// The driver's number, which no other stream has.
     Of(u64),
-    /// The driver tells no number, or the stream needs none.
+    /// The driver gives no number, or the stream needs none.
     None,
     /// The stream was in the capture of this number; asking for the stream's own number would have ended the capture.
     Captured(u64),
@@ -49,7 +49,7 @@ impl StreamName {
         self.stream
     }
 
-    /// Whether it is known to name `other`. Unknown if the stream is being captured at only one of the two times.
+    /// Whether the name certainly names `other`. Unknown if the stream was in a capture at only one of the two times.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {
@@ -59,7 +59,7 @@ impl StreamName {
             })
     }
 
-    /// Whether it is known not to name `other`, which has the same handle.
+    /// Whether the name certainly does not name `other`, which has the same handle.
     pub(crate) fn is_of_another(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         let Number::Of(mine) = self.number else { return Ok(false) };
         Ok(matches!(number(driver, other)?, Number::Of(theirs) if theirs != mine))

@@ -97,7 +97,7 @@ fn no_method(other: &Bound<'_, PyAny>) -> PyErr {
     refused(Kind::StreamProtocol, shown(other).map(|shown| format!("{shown}, which is no method")))
 }
 
-/// The handle that `__cuda_stream__` answered.
+/// The handle in an answer of `__cuda_stream__`.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = answer.py();
     let malformed = || refused(Kind::StreamProtocol, shown(answer));
@@ -129,7 +129,7 @@ pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     Ok(answered(py, index)?.filter(|index| *index >= 0))
 }
 
-/// What is known of a type of stream objects.
+/// The facts about a type of stream objects.
 struct StreamKind {
     asking: Asking,
     hint: Hint,
@@ -139,17 +139,17 @@ struct StreamKind {
     has_ordinal: bool,
 }
 
-/// How the objects of a type are asked for their handles.
+/// How the bridge asks the objects of a type for their handles.
 enum Asking {
     /// By an attribute that equals the answer of `__cuda_stream__`.
     Attribute(Question),
     /// By the type's `__cuda_stream__`.
     Method,
-    /// By looking each object up.
+    /// By a lookup of each object's attributes.
     Unknown,
 }
 
-/// Where an object says whether it keeps its stream.
+/// Where an object tells whether it keeps its stream.
 enum Hint {
     /// Nowhere: it owns its stream.
     Nowhere,
@@ -170,8 +170,8 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
     KINDS.known(object, examine)
 }
 
-/// What keeps the stream of `object`: the object, or nothing needed if its library destroys no stream. `None` if the
-/// object wraps another owner's handle, or fails to say.
+/// The keeper of the stream of `object`: the object, or none needed if its library destroys no stream. `None` if the
+/// object wraps another owner's handle, or fails to tell.
 pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
     let keeper = || {
@@ -233,8 +233,8 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     Ok(StreamKind { asking, hint: place(kind)?, closes, has_ordinal })
 }
 
-/// How the objects of a type are asked. Some libraries keep the handle in an attribute of an extension type; the first
-/// object of the type shows whether `__cuda_stream__` answers the same.
+/// How to ask the objects of a type. Some libraries keep the handle in an attribute of an extension type; the first
+/// object of the type shows whether `__cuda_stream__` returns the same handle.
 fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
@@ -253,7 +253,8 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
     Ok(Asking::Method)
 }
 
-/// Where the objects of a type say it. A missing attribute costs an exception, so absent ones are found out once.
+/// Where the objects of a type tell whether they keep their streams. A missing attribute costs an exception, so the
+/// bridge looks once for each type.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
     if let Some(id) = Question::attribute(kind, intern!(py, "stream_id"))? {

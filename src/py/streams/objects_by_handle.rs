@@ -1,7 +1,7 @@
-//! Stream objects that this thread has named to a producer by their handles: `__dlpack__` takes no objects.
+//! Stream objects that this thread has named to a producer by handle: `__dlpack__` takes no objects.
 //!
-//! A producer's `__dlpack__` may end in the bridge again: its class may wrap one of the bridge's views. The handle it
-//! passes is then the stream of an object that the outer call holds, and the view can keep that object.
+//! A producer's `__dlpack__` may call the bridge again: its class may wrap one of the bridge's views. Then the handle
+//! that it passes belongs to an object that the outer call holds, and the view can keep that object.
 
 use pyo3::prelude::*;
 
@@ -28,7 +28,7 @@ pub(super) fn with_object<R>(
     call()
 }
 
-/// The object that was named by `handle`.
+/// The object that an outer call named by `handle`.
 pub(super) fn object_of(py: Python<'_>, handle: u64) -> Option<Bound<'_, PyAny>> {
     let of =
         |(known, object): &(u64, Py<PyAny>)| (*known == handle).then(|| object.bind(py).clone());

@@ -1,8 +1,8 @@
 //! Streams that their libraries never destroy, by their handles: PyTorch's pools, and the streams on which JAX asks
 //! others to be ready.
 //!
-//! Both libraries hand their streams out in turn, so a whole round lists them. A second round puts the library's turn
-//! back where it was. A library that does not use the device yet is not asked: asking would start it.
+//! Both libraries hand out their streams in turn, so a whole round lists them. A second round sets the library's turn
+//! back. A library that does not use the device yet is not asked: asking would initialise it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ struct Listed {
 /// The pools that libraries listed.
 struct Pools {
     listed: Mutex<Vec<Listed>>,
-    /// Whether a listed stream is of a library that computes on other streams.
+    /// Whether a library with a listed stream computes on other streams.
     has_apart: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether any listed stream is of a library that computes on other streams.
+/// Whether any library with a listed stream computes on other streams.
 pub(super) fn has_apart() -> bool {
     POOLS.has_apart.load(Ordering::Relaxed)
 }
@@ -105,7 +105,7 @@ pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
         }
         all.push(one);
     }
-    // A second round leaves the turn as it was, and finds what another thread took in the meantime.
+    // A second round sets the turn back, and finds the streams that another thread took in the meantime.
     for _ in 1..all.len() {
         let one = next()?;
         if !all.contains(&one) {

@@ -1,4 +1,4 @@
-//! Streams that may be used after the call that named them: the bridge holds something that keeps each alive.
+//! Streams that the bridge may use after the call that named them: it holds an object or a lease that keeps each alive.
 //!
 //! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of PyTorch
 //!   and CuPy, Numba's `external_stream`) keep nothing. An object of cuda.core's `from_handle` does not say whose
@@ -46,9 +46,9 @@ const LEGACY: StreamName = StreamName::unnumbered(Stream::Legacy);
 #[derive(Debug)]
 pub(crate) struct Exported<'a, 'py> {
     pub(crate) exporter: &'a Bound<'py, PyAny>,
-    /// The address that its dict names.
+    /// The address in the exporter's dict.
     pub(crate) ptr: u64,
-    /// Whether its dict may name another stream later.
+    /// Whether the exporter's dict may name another stream later.
     pub(crate) moves: bool,
     /// Another keeper of the stream.
     pub(crate) besides: Option<StreamRef>,
@@ -195,7 +195,8 @@ impl StreamRef {
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
-    /// Proof that it is alive, if it is. For an exporter's stream, the stream that its dict names now.
+    /// Proof that the stream is alive, if it is. For an exporter's stream, the proof is about the stream that its dict
+    /// names now.
     #[inline(always)]
     pub(crate) fn confirm(
         &self,
@@ -208,7 +209,7 @@ impl StreamRef {
         })
     }
 
-    /// The stream that the exporter names now, if it differs from the first, which a library vouches for.
+    /// The stream that the exporter names now, if it differs from the first stream, for which a library vouches.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -229,7 +230,7 @@ impl StreamRef {
     }
 
     /// The stream's present state: alive, or its exporter's dict names another stream or none. `None` if nothing keeps
-    /// it any more.
+    /// the stream any more.
     #[inline(always)]
     pub(crate) fn now(
         &self,
@@ -281,7 +282,7 @@ impl StreamRef {
         let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
             return Ok(None);
         };
-        // The object may have closed it and opened another stream with the same handle.
+        // The object may have closed the stream and opened another one with the same handle.
         let may_differ = matches!(keeper, Some(Keeper::Object(_)));
         let differs = may_differ && self.name.is_of_another(driver, alive)?;
         Ok(if differs { None } else { Some(Ready::On(alive)) })

@@ -1,4 +1,4 @@
-//! Exporters of CAI dicts that named no stream at import, asked later for one.
+//! Exporters of CAI dicts that named no stream at import. The bridge asks them again later.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;

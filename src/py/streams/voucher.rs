@@ -13,16 +13,16 @@ use crate::py::this_thread::Once;
 
 /// A held object that vouches for a stream.
 ///
-/// The collector takes a garbage cycle with the object and its holder apart in any order. The stream may be destroyed
-/// while the object is still here: by `__del__`, by `weakref.finalize`, or with something the object has. The collector
-/// clears weak references to all garbage first, so a cleared weak reference tells. A `__del__` that ran tells as well,
-/// since it runs once in an object's life. It tells nothing of an object that survived its `__del__` before it vouched,
-/// as a pool's objects do.
+/// The collector takes apart a garbage cycle with the object and its holder in any order. The stream may be destroyed
+/// while the object still exists: by `__del__`, by `weakref.finalize`, or with an attribute of the object. The
+/// collector clears weak references to all garbage first, so a cleared weak reference shows that the object is garbage.
+/// So does a `__del__` that has run, since it runs once in an object's life. If an object survived its `__del__` before
+/// it vouched, as a pool's objects do, only the weak reference counts.
 #[derive(Debug)]
 pub(super) struct Voucher {
     object: Py<PyAny>,
     weak: Option<Py<PyWeakrefReference>>,
-    /// Whether its `__del__` had already run; then only the weak reference tells.
+    /// Whether the object's `__del__` had already run; then only the weak reference counts.
     came_back: bool,
 }
 
@@ -45,7 +45,7 @@ impl Voucher {
         (!found && !finalized).then_some(object)
     }
 
-    /// What the object says of its stream. An object that raises vouches for nothing.
+    /// Asks the object about its stream. An object that raises an exception vouches for nothing.
     pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
@@ -66,12 +66,12 @@ impl Voucher {
     }
 }
 
-/// Whether this thread must ask no library now.
+/// Whether this thread must not ask libraries now.
 pub(super) fn is_unasked() -> bool {
     Once::Unasked.is_on()
 }
 
-/// Runs `call`, inside which no library is asked for a stream.
+/// Runs `call`. Inside it no library is asked for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
     let _once = Once::Unasked.begin();
     call()

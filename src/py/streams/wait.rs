@@ -18,9 +18,9 @@ pub(crate) enum WaitReason {
     SilentDict,
     /// The stream that the array is ready on may be destroyed.
     StreamGone,
-    /// The garbage collector is about to end the memory's owner, and the owner's stream is not known.
+    /// The garbage collector is about to end the memory's owner, and the owner's stream is unknown.
     OwnerCollected,
-    /// The consumer's stream may be destroyed by the end.
+    /// The consumer's stream may no longer exist at the end.
     ConsumerUnknown,
     /// The consumer may read the memory on the CPU.
     HostReader,
