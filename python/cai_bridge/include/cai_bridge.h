@@ -161,11 +161,11 @@ typedef struct CaiBridgeExport {
    */
   void *owner;
   /*
-   Called once, when the memory has no user left and `stream` waits for the last work on it. That work may still
-   run, so free the memory in the order of `stream`, as `cudaFreeAsync` does. The call may come on any thread,
-   without the interpreter's lock. It may take the lock while the interpreter runs (`PyGILState_Ensure`). It must
-   not throw. NULL if there is nothing to do. If the memory is in use when the interpreter ends, `deleter` is not
-   called, and the memory lives until the process ends.
+   Called once, when the memory has no user left and `stream` waits for the last work on it. The last work may
+   still run, so free the memory in the order of `stream`, as `cudaFreeAsync` does. The call may come on any
+   thread, without the interpreter's lock. It may take the lock while the interpreter runs (`PyGILState_Ensure`).
+   It must not throw. NULL if there is nothing to do. If the memory is in use when the interpreter ends, `deleter`
+   is not called, and the memory lives until the process ends.
    */
   void (*deleter)(void*);
 } CaiBridgeExport;

@@ -51,11 +51,11 @@ pub struct CaiBridgeExport {
     pub stream: u64,
     /// The argument of `deleter`.
     pub owner: *mut c_void,
-    /// Called once, when the memory has no user left and `stream` waits for the last work on it. That work may still
-    /// run, so free the memory in the order of `stream`, as `cudaFreeAsync` does. The call may come on any thread,
-    /// without the interpreter's lock. It may take the lock while the interpreter runs (`PyGILState_Ensure`). It must
-    /// not throw. NULL if there is nothing to do. If the memory is in use when the interpreter ends, `deleter` is not
-    /// called, and the memory lives until the process ends.
+    /// Called once, when the memory has no user left and `stream` waits for the last work on it. The last work may
+    /// still run, so free the memory in the order of `stream`, as `cudaFreeAsync` does. The call may come on any
+    /// thread, without the interpreter's lock. It may take the lock while the interpreter runs (`PyGILState_Ensure`).
+    /// It must not throw. NULL if there is nothing to do. If the memory is in use when the interpreter ends, `deleter`
+    /// is not called, and the memory lives until the process ends.
     pub deleter: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 

@@ -62,7 +62,7 @@ struct Exported {
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
-// SAFETY: the deleter accepts the owner on any thread, by the contract of `CaiBridgeExport`. Nothing else touches the
+// SAFETY: the deleter accepts the owner on any thread, by the contract of `CaiBridgeExport`. No other code uses the
 // owner.
 unsafe impl Send for Exported {}
 
