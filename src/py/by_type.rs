@@ -11,8 +11,8 @@ use pyo3::types::PyType;
 use crate::lease::WordHasher;
 use crate::local::Local;
 
-/// How many types a thread keeps. More than a program has, unless it makes classes without end. One more type replaces
-/// the oldest, which must then be examined again.
+/// How many types a thread keeps: more than a program has, unless it makes new classes all the time. One more type
+/// replaces the oldest, which must then be examined again.
 pub(crate) const KEPT: usize = 1024;
 
 /// How many entries are searched one by one. A program has only a few types of arrays and of streams.

@@ -1,4 +1,5 @@
-//! What known libraries do beyond their protocols. Asked once per type. Each library's own file has its rows.
+//! What known libraries do beyond their protocols. The bridge looks it up once per type. Each library's own file has
+//! its rows.
 //!
 //! Each row names the version it was seen on and a test that shows it, so that it can be checked again on newer
 //! versions.

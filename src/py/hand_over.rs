@@ -6,7 +6,7 @@
 //! otherwise            the consumer's stream waits for the stream that the array is ready on
 //! ```
 //!
-//! After a hand-over the memory is the consumer's. [`order_for`] orders work without a hand-over.
+//! A hand-over records the consumer. [`order_for`] orders work without a hand-over.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -72,8 +72,8 @@ fn hand_over_by_order<'a, 'py: 'a>(
     finish(py, source, to, at)
 }
 
-/// Makes several arrays usable, each on its consumer's stream. One event orders all arrays that are ready on
-/// one stream. Every producer is asked before the first event: a question may make a producer queue work.
+/// Makes several arrays usable, each on its consumer's stream. One event orders all arrays that are ready on one
+/// stream. The bridge asks every producer before it records the first event: a question may make a producer queue work.
 pub(crate) fn hand_over_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -220,7 +220,7 @@ fn finish(
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.set_consumer(py, to.argument, at)?;
     }
-    // A consumer that gets another array has no next consumer here.
+    // If the consumer gets another array than the imported one, nothing more is handed on from here.
     if to.array.is_none() {
         source.ready = Ready::Nothing;
         if let Request::On(stream) = to.argument.request() {
@@ -253,7 +253,7 @@ enum Order<'h> {
 type Pair = (Source, Option<Source>, Place, bool);
 type Source = (Stream, bool, Place);
 
-/// Finds the stream that `source` is ready on, and decides what the consumer waits for.
+/// Finds the stream that `source` is ready on, and decides for which streams the consumer waits.
 #[inline(always)]
 fn decide<'h, 'py: 'h>(
     door: &'static str,
@@ -303,7 +303,7 @@ fn check(
 }
 
 impl Step<'_> {
-    /// The key of the event. It has the stream that is waited for, not the stream that was named: the legacy
+    /// The key of the event. It has the stream on which the event is recorded, not the named stream: the legacy default
     /// stream may stand in.
     fn pair(&self, ready: Ready) -> Option<Pair> {
         let source_of = |from: Alive<'_>| (from.stream(), from.stands_in(), from.place());

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString};
 
 use super::interpreter::{Answer, answered, entry};
 
-/// Modules, as far as they are known.
+/// Caches about imported modules.
 struct Modules {
     /// `sys.modules`.
     all: PyOnceLock<Py<PyDict>>,

@@ -1,8 +1,8 @@
-//! The driver calls of `cai_bridge.share`. The classes are a GPU, the bridge's own stream on it, and an event that two
-//! processes share.
+//! The driver calls of `cai_bridge.share`. Its classes stand for a GPU, the bridge's own stream on that GPU, and an
+//! event that two processes share.
 //!
-//! Nothing here decides who keeps what; `cai_bridge._share` does. Each method makes one driver call, in the GPU's
-//! primary context and without the interpreter's lock.
+//! This module does not decide how long memory and events live; `cai_bridge._share` does. Each method makes one driver
+//! call, in the GPU's primary context and without the interpreter's lock.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Errors of calls that take several arrays: which array an error is about.
+//! Errors of calls that take several arrays, with the number of the array.
 
 use pyo3::prelude::*;
 
@@ -12,18 +12,18 @@ pub(crate) struct ItemError {
     pub(crate) error: PyErr,
 }
 
-/// Makes an error one about the array of the number `item`.
+/// Says that an error is about the array with the number `item`.
 pub(crate) const fn about(item: usize) -> impl Fn(PyErr) -> ItemError {
     move |error| ItemError { item: Some(item), error }
 }
 
 impl ItemError {
-    /// Changes what was raised.
+    /// Replaces the exception.
     pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
         Self { item: self.item, error: change(self.error) }
     }
 
-    /// Numbers the array by its place in a longer list, where the arrays have the places `among`.
+    /// Renumbers the array for a longer list, in which the arrays have the places `among`.
     pub(crate) fn among(self, among: &[usize]) -> Self {
         Self { item: self.item.map(|item| among[item]), error: self.error }
     }

@@ -1,4 +1,4 @@
-//! What a library's file in `libraries` tells the bridge, and the slot for all libraries.
+//! The facts that a library's file in `libraries` gives the bridge, and the slot for all libraries.
 //!
 //! Streams and imports use this module, and the files in `libraries` use streams and imports. So the
 //! libraries come through a slot, which is filled before the first array comes.
@@ -119,8 +119,8 @@ pub(super) trait Current: Sync + fmt::Debug {
     }
 }
 
-/// Python functions that give a library's current stream. The bridge asks them if nobody named the user of
-/// memory. Each costs more than a [`Current`].
+/// Python functions that give a library's current stream. The bridge calls them if no caller named the memory's user.
+/// Each call costs more than a [`Current`].
 pub(super) trait Functions: Sync + fmt::Debug {
     /// The module that a program imports to use the library; `None` for libraries that [`set_registered`]
     /// reports.
@@ -137,8 +137,8 @@ pub(super) trait Functions: Sync + fmt::Debug {
 
 /// Streams that a library never destroys, and hands out in turn.
 pub(super) trait Pool: Sync + fmt::Debug {
-    /// The streams' handles on a GPU; `None` if the library does not use that GPU yet, as asking would
-    /// initialise it.
+    /// The streams' handles on a GPU; `None` if the library does not use that GPU yet, since asking would initialise
+    /// it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
     /// Whether the library computes on another stream, which waits for the pool's stream that arrays are
@@ -210,7 +210,7 @@ pub(super) struct Parts {
     pub(super) address: Box<dyn Address>,
 }
 
-/// How to read an array's address, and what names the stream that it is ready on.
+/// How to read an array's address, and how to find the stream on which it is ready.
 pub(super) trait Address: Send + Sync + fmt::Debug {
     /// The address; `None` if the array's dict must be read.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
@@ -219,7 +219,7 @@ pub(super) trait Address: Send + Sync + fmt::Debug {
     fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>>;
 }
 
-/// What names the stream that an array is ready on.
+/// The source of the stream on which an array is ready.
 #[derive(Debug)]
 pub(super) enum Names<'py> {
     /// The library, by its current stream on the array's GPU.
@@ -236,7 +236,7 @@ struct LibraryLists {
     pools: Vec<&'static dyn Pool>,
 }
 
-/// What the bridge knows of libraries.
+/// The libraries that the bridge knows.
 struct Libraries {
     known: OnceLock<LibraryLists>,
     /// Whether programs registered libraries. This is asked at each call.
@@ -334,8 +334,8 @@ pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
     rows().map(row).collect()
 }
 
-/// The habits of a class, and the first library that has one of them. `are_of` tells whether the class has a
-/// library's own definition of what a habit is about.
+/// The habits of a class, and the first library that has one of them. `are_of` tells whether the class has a library's
+/// own definition of the protocol that a habit concerns.
 pub(super) fn habits_of(
     are_of: impl Fn(About, &str) -> bool,
 ) -> (Habits, Option<&'static dyn Library>) {

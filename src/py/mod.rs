@@ -1,9 +1,9 @@
-//! The Python layer: the module, and nothing else.
+//! The Python layer: the module's classes and functions.
 //!
-//! Nothing here decides on streams or layouts; the core does. A file or folder uses only those above it
-//! in the list, which is the picture of `docs/contributing.md` upside down. Docs of what Python sees are numpydoc.
+//! Nothing here decides on streams or layouts; the core does. A file or folder uses only files and folders above it in
+//! the list. The picture in `docs/contributing.md` shows the list upside down. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
-// An extension that links this crate has Rust's arrays alone.
+// An extension that links this crate has only Rust's arrays.
 #![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]
 
 mod errors;
@@ -98,8 +98,8 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
-        // First of all: classes are made once a process, and would belong to a subinterpreter that
-        // comes first. CPython refuses those with a lock of their own by itself.
+        // This comes first: a class is made once per process, and would belong to a subinterpreter that imports the
+        // module first. CPython itself refuses subinterpreters with a lock of their own.
         if super::native::interpreter(py) != 0 {
             return Err(PyImportError::new_err(
                 "cai_bridge: got a subinterpreter; allowed: the main interpreter",
@@ -112,7 +112,7 @@ mod _core {
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_class::<View>()?;
-        // Set by name, which makes it the type's finalizer: what a class is made of has none.
+        // Setting the method by name makes it the type's finalizer; PyO3's class has none.
         let view = py.get_type::<View>();
         view.setattr("__del__", view.getattr("__del__")?)?;
         module.add_class::<CaiView>()?;

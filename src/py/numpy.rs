@@ -44,7 +44,7 @@ fn reach(py: Python<'_>) -> PyResult<()> {
     NUMPY.reached.get_or_try_init(py, check).copied()
 }
 
-/// What is kept of NumPy.
+/// Caches about NumPy.
 struct Kept {
     /// Set once NumPy's C API has been checked.
     reached: PyOnceLock<()>,

@@ -55,7 +55,7 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(is_fixed || is_numpys_number(x)? || is_of_constants(x)?)
 }
 
-/// How many items of a container are examined. A longer container may hold memory.
+/// How many items of a container are examined. A longer container counts as one that may hold memory.
 const LOOKED_AT: usize = 64;
 
 /// Whether all items of a container are constants.
@@ -153,8 +153,8 @@ fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// How deeply lists of numbers may nest. No array has as many dimensions.
 const DEEPEST: usize = 64;
 
-/// Whether a library can make an array of a list or tuple. It must hold only numbers, or only lists and tuples. Of these
-/// the first is checked in the same way.
+/// Whether a library can make an array of a list or tuple. The list must hold only numbers, or only lists and tuples.
+/// In the second case only the first of them is checked, in the same way.
 pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mut signals, mut level) = (x.py(), Signals::default(), x.clone());
     for _ in 0..DEEPEST {

@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The place where the consumers of `array` work: `place`, where the producer's streams live. If the memory is exported
-/// as another GPU's, that GPU.
+/// The place where the consumers of `array` work: `place`, where the producer's streams live; or another GPU, if the
+/// memory is exported as that GPU's.
 pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     match array.device() {
         Device { kind: MemoryKind::Device, id } if id != place.ordinal => Place::gpu(id),

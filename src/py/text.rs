@@ -1,5 +1,5 @@
 //! Descriptions of foreign objects for messages. Describing an object may run its code, so an interrupt is passed on.
-//! Of a long text only as much is copied as a message shows.
+//! Copies only as much of a long text as a message shows.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -1,5 +1,5 @@
-//! What this thread is doing, as far as its running calls must know of each other: the one guard against doing a thing
-//! twice at once, and the notes of what is being asked and released.
+//! The state of this thread that its running calls share. It has the guard against doing a thing twice at once, and
+//! notes of the objects being asked and the views being released.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::local::local;
 
-/// What this thread is doing. Nothing here is dropped with the thread, so an ending thread has it, too.
+/// The thread's state. Nothing in it is dropped with the thread, so an ending thread still has it.
 pub(crate) struct Doing {
     once: [Cell<bool>; 3],
     /// The generation of holders that this thread makes now.
@@ -41,7 +41,7 @@ local! {
     };
 }
 
-/// What a thread does only once at a time: code that it runs meanwhile may come here again.
+/// Things that a thread does only once at a time: code that they run may come here again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
     /// Forwarding an event to Python's `logging`.
@@ -52,20 +52,20 @@ pub(crate) enum Once {
     Unasked,
 }
 
-/// The thread is at it until this is dropped.
+/// Marks the thread as doing it, until dropped.
 #[derive(Debug)]
 pub(crate) struct OnceGuard(Once);
 
 impl Once {
-    /// Starts; `None` if this thread is at it.
+    /// Starts; `None` if this thread is doing it already.
     #[inline]
     pub(crate) fn begin(self) -> Option<OnceGuard> {
         let before = DOING.with(|doing| doing.once[self as usize].replace(true));
-        // The guard is built only then: dropping it would clear the mark of the outer call.
+        // The guard is built only if the thread was not doing it: dropping the guard clears the mark of the outer call.
         (before == Some(false)).then(|| OnceGuard(self))
     }
 
-    /// Whether this thread is at it.
+    /// Whether this thread is doing it.
     #[inline]
     pub(crate) fn is_on(self) -> bool {
         DOING.with(|doing| doing.once[self as usize].get()).unwrap_or(false)
@@ -125,7 +125,7 @@ impl<T> Stack<T> {
         notes.first.iter().flatten().chain(&notes.rest).filter(|note| is_meant(note)).count()
     }
 
-    /// The first answer of `look`, from the last note to the first.
+    /// Calls `look` with each note, the last note first. Returns its first answer.
     #[inline]
     pub(crate) fn find<R>(&self, look: impl Fn(&T) -> Option<R>) -> Option<R> {
         let notes = self.0.borrow();

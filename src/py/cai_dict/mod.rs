@@ -25,10 +25,10 @@ use crate::stream::{Ready, Stream, Thread};
 /// The CAI entries (typestr and `descr`) of an array whose element type DLPack cannot express. `None` for other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
-/// What a caller knows of a dict.
+/// The facts that a caller knows about a dict.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
-    /// The stream that the producer means when its dict names none.
+    /// The stream that the producer means if its dict names none.
     pub(crate) unnamed: Option<Stream>,
     /// Whether the caller names the stream.
     pub(crate) declared: bool,

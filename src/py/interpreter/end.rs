@@ -20,7 +20,8 @@ struct State {
     ended_by: AtomicU64,
     /// Whether [`end`] has stopped waiting for other threads.
     over: AtomicBool,
-    /// The calls inside, counted per process. A fork starts at zero: its parent's threads do not exist there.
+    /// The calls inside the bridge, counted per process. A fork starts at zero: its parent's threads do not exist
+    /// there.
     calls: [Calls; 64],
 }
 
@@ -77,7 +78,7 @@ pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     STATE.over.store(true, Ordering::SeqCst);
 }
 
-/// Whether the interpreter has ended for every thread but the one that ends it.
+/// Whether the interpreter has ended for all threads except the thread that ends it.
 pub(crate) fn is_over() -> bool {
     STATE.over.load(Ordering::Relaxed)
 }

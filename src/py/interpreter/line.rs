@@ -7,7 +7,7 @@ use pyo3::sync::PyOnceLock;
 use super::answered;
 use crate::py::library;
 
-/// Frames to skip between the program and the bridge, beside those of libraries.
+/// Frames to skip between the program and the bridge, besides frames of libraries.
 const BETWEEN: [&str; 2] = ["/contextlib.py", "/asyncio/"];
 
 #[derive(Debug)]

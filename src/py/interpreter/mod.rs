@@ -58,11 +58,11 @@ where
     })
 }
 
-/// The ends that were put off.
+/// The ends that were put off until later.
 struct PutOff {
-    /// How many there have been so far.
+    /// How many ends have been put off so far.
     left: AtomicUsize,
-    /// The function that runs them.
+    /// The function that runs these ends.
     finish: OnceLock<fn(Python<'_>)>,
 }
 
@@ -85,9 +85,8 @@ fn finish_left(py: Python<'_>) {
     }
 }
 
-/// Turns `error` into an exception object. PyO3 makes that object only when somebody looks at it, and then asks the
-/// standard library for the current thread. That panics on a thread that is ending. Raising and fetching the error
-/// avoids it.
+/// Turns `error` into an exception object. PyO3 makes that object only on first use, and then asks the standard library
+/// for the current thread. On a thread that is ending this question panics. Raising and fetching the error avoids it.
 #[cold]
 pub(crate) fn raised(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);

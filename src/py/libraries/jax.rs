@@ -1,6 +1,6 @@
-//! JAX: its arrays never change. It requests arrays on streams of a pool. It computes on a stream of its own,
-//! which waits for the pool's. JAX names that stream to nobody, but XLA passes it to each function of the
-//! foreign function interface.
+//! JAX: its arrays never change. It requests arrays on streams of a pool. It computes on a stream of its own, which
+//! waits for the pool's stream. JAX does not name its own stream, but XLA passes it to each function of the foreign
+//! function interface.
 //!
 //! Source: `xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`.
 #![allow(unsafe_code)]
@@ -103,9 +103,9 @@ impl Pool for Jax {
     }
 }
 
-/// What was found out about JAX.
+/// Facts about JAX, each found once.
 struct Jaxs {
-    /// The streams that it computes on, by the GPUs' ordinals.
+    /// The streams on which JAX computes, by the GPUs' ordinals.
     streams: Mutex<Vec<(i32, Option<u64>)>>,
     /// jaxlib's entry; `None` if its capsules differed from those of `__dlpack__`.
     entry: PyOnceLock<Option<Py<PyAny>>>,
@@ -125,12 +125,12 @@ static JAX: Jaxs = Jaxs {
 /// jaxlib's own entry below the `__dlpack__` of JAX's arrays. `__dlpack__` is written in Python, and takes
 /// fifteen times as long (JAX 0.10.2: 5.9 µs and 0.4 µs).
 ///
-/// The entry checks less: of an array on several devices it exports one device's part. So the bridge uses it
-/// only for arrays on one device. Other arrays, and arrays that the entry refuses, go through `__dlpack__`,
-/// which says what is wrong. At first use the bridge asks both, and drops the entry if the capsules differ.
+/// The entry checks less: it exports one device's part of an array on several devices. So the bridge uses it only for
+/// arrays on one device. Other arrays, and arrays that the entry refuses, go through `__dlpack__`, which says what is
+/// wrong. At first use the bridge asks both, and drops the entry if the capsules differ.
 ///
-/// The entry's capsules refer to the array itself. Those of `__dlpack__` refer to another object over the
-/// array's buffer. When a capsule comes back, JAX drops the reference at its next call.
+/// The entry's capsules refer to the array itself, and the capsules of `__dlpack__` to another object over the array's
+/// buffer. When a capsule's deleter was called, JAX drops the reference at its next call.
 impl Capsules for Jax {
     fn quickly<'py>(
         &self,

@@ -1,4 +1,4 @@
-//! A library that a few settings describe, as most libraries.
+//! A library that needs only a few settings, like most libraries.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -28,8 +28,8 @@ impl Ordinary {
         self
     }
 
-    /// The library works on a current stream. If nobody named the user of memory, `_stream_in_use` of its
-    /// class in `cai_bridge._libraries` gives that stream.
+    /// The library works on a current stream. If no caller named the memory's user, `_stream_in_use` of its class in
+    /// `cai_bridge._libraries` gives that stream.
     pub(super) const fn with_current_stream(mut self) -> Self {
         self.is_asked = true;
         self

@@ -64,7 +64,7 @@ impl By {
     }
 }
 
-/// What ended a view, a capsule or a loan.
+/// The cause of the end of a view, a capsule or a loan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndedBy {
     /// The call that borrowed the memory returned.
@@ -83,7 +83,7 @@ pub(crate) enum EndedBy {
     With,
 }
 
-/// How an end comes by default, and the address of its array.
+/// The cause of the end that the trace names, unless another cause comes first; and the address of its array.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndTag {
     pub(crate) by: EndedBy,

@@ -86,7 +86,7 @@ pub(crate) fn keep(event: &Event<'_>) {
     let at = clock(Instant::now());
     introduce();
     let metadata = event.metadata();
-    // For events below a warning, the name says what the message says.
+    // For events below a warning, the name says the same as the message.
     let with_text = *metadata.level() <= Level::WARN;
     let Fields { values: mut fields, text, .. } = Fields::of(event, with_text);
     if with_text {
@@ -106,7 +106,7 @@ pub(crate) fn keep(event: &Event<'_>) {
 /// Records the calling thread's name, once per trace.
 fn introduce() {
     let number = TRACES.number.load(Ordering::Relaxed);
-    // Set the number first: asking for the name may bring further events.
+    // Set the number first: asking for the name may cause further events.
     if DOING.with(|doing| doing.trace.replace(number)).is_some_and(|before| before != number) {
         let name = enter(name_of_thread).unwrap_or_default();
         if let Some(session) = &mut *session() {

@@ -40,7 +40,7 @@ pub(super) fn parts(
     library: Option<&'static dyn Library>,
 ) -> PyResult<Option<Parts>> {
     let py = x.py();
-    // A class that derives from the library's may say something else.
+    // A class that derives from the library's may have other answers.
     let is_read = habits.has(Habit::NamesCurrentStream) || habits.has(Habit::KeepsStreamObject);
     let Some(library) = library.filter(|_| is_read) else { return Ok(None) };
     let found = answered(py, library.parts(x, kind))?.flatten();

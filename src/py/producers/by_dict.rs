@@ -1,11 +1,11 @@
 //! Checks a DLPack array against its CAI dict. The dict also names a stream with pending work, and tells
 //! whether the memory is read-only.
 //!
-//! The bridge refuses a dict that contradicts DLPack: nobody can tell which one is right.
+//! The bridge refuses a dict that contradicts DLPack, since it cannot tell which of the two is right.
 //!
-//! A `__dlpack__` may ignore the requested stream (VALI's surfaces do), and an exchange API names one stream
-//! of its library. So the consumer also waits for the dict's stream. The bridge skips this for libraries that
-//! are known to follow DLPack, or whose dict is known to say no more.
+//! A `__dlpack__` may ignore the requested stream (VALI's surfaces do), and an exchange API names one stream of its
+//! library. So the consumer also waits for the dict's stream. The bridge skips this wait for libraries that are known
+//! to follow DLPack, or whose dict is known to add nothing.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ pub(super) struct ByDict {
     pub(super) readonly: bool,
 }
 
-/// The memory that a dict is about: its address, and where it is.
+/// The memory that a dict describes: its address and its place.
 #[derive(Clone, Copy)]
 pub(super) struct OfMemory<'a> {
     pub(super) driver: &'a Handle,
@@ -124,7 +124,7 @@ impl ByDict {
         named.map(|named| current::named(py, named.handle(), place))
     }
 
-    /// For the end: the exporter of a dict that names no stream now and may name one then.
+    /// For the end: the exporter of a dict that names no stream now and may name one at the end.
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,
@@ -136,7 +136,7 @@ impl ByDict {
         self.is_idle.then(named).transpose()
     }
 
-    /// For the end: what keeps the stream that the dict of `x` names. By then the dict may name another.
+    /// For the end: what keeps the stream that the dict of `x` names. At the end the dict may name another stream.
     pub(super) fn kept(
         &self,
         x: &Bound<'_, PyAny>,
@@ -153,7 +153,7 @@ impl ByDict {
     }
 }
 
-/// Adds to `source` what the dict of `x` tells beyond the exchange API. Returns the stream that the dict names; if it
+/// Adds to `source` what the dict of `x` tells beyond the exchange API. Returns the stream that the dict names. If this
 /// is not `work`, the exchange API's stream, it also waits at the end.
 #[cold]
 pub(super) fn also_by_dict<'py>(

@@ -162,7 +162,7 @@ pub(crate) fn import<'py>(
     Ok(source)
 }
 
-/// What is known of an array's pending work.
+/// The facts about an array's pending work.
 #[derive(Clone, Copy)]
 struct Said {
     /// The dict's statement.
@@ -175,8 +175,8 @@ struct Said {
     ordered: bool,
 }
 
-/// Where the array is ready, given the dict's claim. If the caller declares another stream, that stream waits for the
-/// dict's. The second value keeps the dict's stream.
+/// Finds the stream on which the array is ready, given the dict's claim. If the caller declares another stream, that
+/// stream waits for the dict's stream. The second value keeps the dict's stream.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,

@@ -36,7 +36,7 @@ pub(super) fn locate(
     as_wanted(own_device(found), wanted).map(|device| (device, Place::owning(found)))
 }
 
-/// Finds the device of an empty array. The first that is known counts: `wanted` (the caller's `device=`), the pointer's
+/// Finds the device of an empty array. The first known device counts: `wanted` (the caller's `device=`), the pointer's
 /// device, the GPU of a stream in `named`, the answer of `said`, the thread's current GPU.
 #[cold]
 pub(super) fn without_items(

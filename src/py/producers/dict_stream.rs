@@ -17,7 +17,7 @@ use crate::py::streams::{
 use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
-/// What is needed to find the stream that a dict's array is ready on.
+/// The facts for finding the stream on which a dict's array is ready.
 pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
     pub(super) place: Place,
@@ -69,7 +69,7 @@ impl DictStream<'_, '_> {
         !self.is_of_now() && !self.of_owner.has(Habit::KeepsStreamObject)
     }
 
-    /// Whether the library read this dict from another array earlier. `stream` may be destroyed by now.
+    /// Whether the library read this dict from another array earlier. `stream` may no longer exist.
     pub(super) const fn is_stored(&self, stream: Stream) -> bool {
         self.stores && matches!(stream, Stream::Handle(_))
     }
@@ -111,7 +111,7 @@ impl DictStream<'_, '_> {
         }
         let kept = if self.is_stored(named) {
             let pooled = self.stored(py, named, Request::Unspecified, true)?.producer;
-            // Without a pooled stream the host has waited.
+            // If the stream is not pooled, the host has waited.
             if pooled.is_none() {
                 return Ok(None);
             }
@@ -205,7 +205,7 @@ impl DictStream<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        // A separate dict may be the owner's own.
+        // The separately passed dict may be the owner's own dict.
         if (self.exports && !of_now) || (moves && self.is_of_owner(Ready::On(stream))?) {
             return self.exporter(alive, vouched).map(Some);
         }

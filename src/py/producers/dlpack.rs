@@ -207,8 +207,8 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// Imports a bare capsule. It is ready on the legacy default stream; one of the bridge's own, on the stream
-/// that it was made for. A capsule that is flagged as a copy is accepted: its holder requested the copy. The
+/// Imports a bare capsule. It is ready on the legacy default stream. A capsule of the bridge's own is ready on the
+/// stream for which it was made. A capsule that is flagged as a copy is accepted: its holder requested the copy. The
 /// capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
@@ -283,8 +283,8 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
     Ok(place)
 }
 
-/// The device that the producer states. Refuses one that CUDA cannot reach, before a capsule is requested.
-/// `None` without `__dlpack_device__`.
+/// The device that the producer states. Refuses a device that CUDA cannot reach, before a capsule is requested. `None`
+/// without `__dlpack_device__`.
 fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }

@@ -1,8 +1,7 @@
 //! The names of element types: from `x.dtype`, and from `dtype=`.
 //!
-//! A typestr may give no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in
-//! TensorRT-LLM's. So the object's own `dtype` counts if both have one size. The bridge refuses it if DLPack
-//! has no such type.
+//! A typestr may give no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in TensorRT-LLM's. So
+//! the object's own `dtype` counts if both have the same size. The bridge refuses it if DLPack has no such type.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -67,8 +66,8 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
     Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
-/// The element type of `x`, whose typestr says `said`. `x.dtype` counts if both have one size. With another
-/// size, several items make one element, as in Warp's vectors.
+/// The element type of `x`, whose typestr says `said`. `x.dtype` counts if both have the same size. With another size,
+/// several items make one element, as in Warp's vectors.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),

@@ -1,5 +1,5 @@
-//! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers accept different arguments: the bridge
-//! leaves a refused one out.
+//! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers accept different arguments: the bridge leaves a
+//! refused argument out.
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::intern;
@@ -43,7 +43,7 @@ pub(super) fn ask<'py>(
         _ => call(x, stream),
     };
     match request {
-        // These libraries' `__dlpack__` cannot be asked for no order.
+        // The `__dlpack__` of these libraries does not accept -1.
         Request::NoOrder if facts.capsules.is_some() => Ok((call(x, Some(legacy))?.0, legacy)),
         _ if facts.has(Habit::TakesNoStream) => Ok((call_with(x, x.py().None())?.0, legacy)),
         Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),

@@ -15,8 +15,8 @@ use crate::py::interpreter::{answered, is_interrupt};
 use crate::py::native::Question;
 use crate::py::text::{an_object, printed, type_name};
 
-/// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` saves the
-/// questions that a type answers; `None` asks all.
+/// Refuses a tensor whose memory does not hold its values, or that autograd follows. The array's `dtype`, if known,
+/// answers some questions in advance; with `None` the tensor is asked all of them.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype>) -> PyResult<()> {
     let bits = match &facts.lazy {

@@ -1,8 +1,8 @@
 //! Imports arrays in the host's memory, by the same facts, guards and decoding as a GPU's arrays.
 //!
-//! The object's `dtype` counts if it has as many bytes as the tensor's type: Paddle and Warp export bfloat16
-//! as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express the types of `ml_dtypes`, so the bridge
-//! asks such an array for its bits. The refusals are those for a GPU's arrays.
+//! The object's `dtype` counts if it has as many bytes as the tensor's type: Paddle and Warp export bfloat16 as
+//! `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express the types of `ml_dtypes`, so the bridge asks such an
+//! array for its bits. The bridge refuses the same arrays as on a GPU.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;

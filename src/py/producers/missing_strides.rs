@@ -1,8 +1,8 @@
 //! Adds strides that a dict leaves out.
 //!
-//! Numba calls an array contiguous if its only other strides are 0, such as a broadcast array
-//! (`is_contiguous`, numba-cuda 0.30.4 and numba-cuda-mlir 0.6.0). Its dict then has None as strides, which
-//! means a contiguous array.
+//! Numba calls an array contiguous if each stride is that of a contiguous array or 0, as in a broadcast array
+//! (`is_contiguous`, numba-cuda 0.30.4 and numba-cuda-mlir 0.6.0). Its dict then has None as strides, which means a
+//! contiguous array.
 
 use pyo3::intern;
 use pyo3::prelude::*;

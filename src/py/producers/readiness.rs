@@ -1,4 +1,4 @@
-//! The stream that an array is ready on, its keeper, and the stream that others are told.
+//! The stream on which an array is ready, its keeper, and the stream that consumers are told.
 
 use pyo3::prelude::*;
 
@@ -30,8 +30,8 @@ pub(super) fn work_stream(
     }
 }
 
-/// Finds what keeps the producer's stream. If nothing does and the array is `passed_on`, the legacy default
-/// stream at `producer_place` waits for the producer's now, and stands in for it. Others are told the legacy stream:
+/// Finds what keeps the producer's stream. If nothing does and the array is `passed_on`, the legacy default stream at
+/// `producer_place` waits for the producer's now, and stands in for it. Consumers are told the legacy default stream:
 /// the producer's handle may be dead when they read it.
 pub(super) fn of_producer(
     py: Python<'_>,

@@ -26,8 +26,8 @@ impl Refused {
         }
     }
 
-    /// Whether the producer's refusal only means that this protocol cannot express the array. An error of the
-    /// driver and an interrupt mean more.
+    /// Whether the producer's refusal only means that this protocol cannot express the array. A driver error or an
+    /// interrupt means a real failure.
     pub(crate) fn is_of_protocol(&self, py: Python<'_>) -> bool {
         let Self::ByProducer(error) = self else { return false };
         let any_of = error.is_instance_of::<PyBufferError>(py)

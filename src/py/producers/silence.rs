@@ -42,7 +42,7 @@ pub(super) fn settle(
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, alive, place, true);
     }
-    // The bridge may provide this `__dlpack__`, from the same dict.
+    // This `__dlpack__` may be the bridge's own, made from the same dict.
     let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok(Readiness::told(Ready::On(Stream::Legacy)));

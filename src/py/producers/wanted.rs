@@ -23,12 +23,12 @@ pub(crate) enum Wanted {
     Any,
 }
 
-/// What an import is for.
+/// The consumer of an import, as the caller named it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImportFor<'a, 'py> {
     /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
-    /// The stream that the array is to be ready on; unspecified if its consumer comes later.
+    /// The stream on which the array must be ready; unspecified if its consumer comes later.
     pub(crate) argument: &'a Argument<'a, 'py>,
     /// The stream that the caller named as the consumer's.
     pub(crate) consumer: &'a Argument<'a, 'py>,

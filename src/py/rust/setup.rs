@@ -17,12 +17,12 @@ use crate::py::lease::{_end, _settle};
 use crate::py::libraries;
 use crate::py::views::{ArrayView, DLPackView, View};
 
-/// What is done once in this library.
+/// Steps that this library does once.
 struct Prepared {
     once: PyOnceLock<()>,
     /// `sys.modules`.
     modules: PyOnceLock<Py<PyDict>>,
-    /// Set once the package's simulated device was told of this library.
+    /// Set once the package's simulated device knows this library.
     told: PyOnceLock<()>,
 }
 

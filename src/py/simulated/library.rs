@@ -158,7 +158,7 @@ impl Library {
         Ok(event)
     }
 
-    /// Keeps an exception of a queued callable for the next sync.
+    /// Keeps an exception of a queued callable for the next synchronisation.
     pub(super) fn raise_later(&self, error: PyErr) {
         locked(&self.raised).push(error);
     }

@@ -80,7 +80,7 @@ impl Session {
         })
     }
 
-    /// Refuses to go on in a fork.
+    /// Refuses to continue in a fork.
     fn check_process(&self) -> PyResult<()> {
         Ok(self.0.machine().map(drop)?)
     }

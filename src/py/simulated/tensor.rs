@@ -1,7 +1,7 @@
 //! `_Tensor`: an allocation of the machine with one array in it, and its exports.
 //!
-//! The allocation is freed with its last holder, Python's array or a managed tensor. Exports follow
-//! the specifications: they are ordered before they are handed out, and name the stream truly.
+//! The allocation is freed with its last holder, Python's array or a managed tensor. Exports follow the specifications:
+//! they are ordered before they are handed out, and name the right stream.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
