@@ -126,16 +126,17 @@ class _View:
     def owner(self) -> Any:
         """The producer that the view keeps alive; None after `release`."""
     def wait(self) -> None:
-        """The host waits until what is pending on the array is done, and for nothing else.
+        """Makes the host wait for the pending work on the array, and for nothing else.
 
-        For code that takes an address and knows no stream, as MPI, UCX and files do: wait for the memory that is
-        read and for the memory that is written, then call it. From then on ``stream`` and the dict's ``stream`` are
-        None: a reader of the dict waits for nothing that is queued later. A further call and later hand-overs wait for
-        what is queued on the array's stream by then. Other threads run meanwhile, and graph captures of other streams
-        go on.
+        Call it before code that takes an address and knows no stream, such as MPI, UCX and file
+        libraries. Call it for memory that the code reads and for memory that it writes. From then on
+        ``stream`` and the dict's ``stream`` are None, so a reader of the dict does not wait for later
+        work. Another ``wait()`` and later hand-overs wait for the work that is queued on the array's
+        stream by then. Other threads run meanwhile, and graph captures of other streams continue.
 
-        The host waits by an event on the array's stream. If nothing keeps that stream alive, as a bare handle, the
-        host waits for all work on the device, with a warning in the log: pass the stream object.
+        The host waits by an event on the array's stream. If nothing keeps that stream alive, as with a
+        bare handle, the host waits for all work on the device, with a warning in the log: pass the stream
+        object.
 
         Raises
         ------
@@ -152,9 +153,9 @@ class _View:
         """Gives the memory back to its producer; the view then refuses to export.
 
         The producer's stream waits for the consumer's, so the producer's next work on the memory runs
-        after the consumer's queued work. The host does not wait. The same happens at the end of a
-        ``with`` block, with the last reference, and at the end of a capsule that the view handed out,
-        for the stream that the consumer named.
+        after the consumer's queued work. The host does not wait. The end of a ``with`` block and the last
+        reference to the view do the same. So does the end of a capsule that the view handed out, for the
+        stream that the consumer named.
 
         Such capsules keep the producer alive. A CAI dict does not: release a ``CaiView`` only after
         all work on every array that a consumer made from it is queued.
@@ -236,20 +237,21 @@ class DLPackView(_View):
         Parameters
         ----------
         stream : None, int or stream object, optional
-            The consumer's stream, on the device that it asks for: 1 or None is the legacy default stream,
-            2 the per-thread one, others are handles. With -1 nothing waits. 0 is ambiguous, and refused.
+            The consumer's stream, on the device for which the consumer asks: 1 or None is the legacy
+            default stream, 2 the per-thread one, others are handles. With -1 nothing waits. 0 is
+            ambiguous, and refused.
         max_version : tuple of (int, int), optional
             The newest DLPack version that the consumer knows. From (1, 0) on the capsule is versioned, and
             has a flag for a copy.
         dl_device : tuple of (int, int), optional
-            None or the array's own device; ``(2, id)``, another GPU, to which the array is copied unless
-            its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for a copy in
-            host memory, or with ``copy=False`` for managed or pinned memory itself, once the host has
-            waited for what is pending there.
+            The device for the consumer. None or the array's own device: the array as it is. ``(2, id)``,
+            another GPU: a copy there. Managed and pinned memory is not copied, since every GPU reaches
+            it. ``(1, 0)``, the CPU: a copy in host memory. With ``copy=False`` it is managed or pinned
+            memory itself, after the host has waited for its pending work.
         copy : bool, optional
             None copies only if the array is not on that device, True always, False never. Without
             `dl_device` a copy of managed or pinned memory is on its GPU if `stream` is named, else on the
-            CPU: who reads there names no stream.
+            CPU: a reader on the CPU names no stream.
 
         Returns
         -------
@@ -293,15 +295,16 @@ def to_cai(
     x : object
         An object with DLPack's exchange API or ``__dlpack__``, a ``dltensor`` or
         ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
-        Interface (version 0 to 3). Of one that speaks both, work on the stream that its dict names is
-        waited for, too; its dict is taken where its DLPack raises an exception.
+        Interface (version 0 to 3). If an object speaks both protocols, the consumer also waits for
+        the stream that the dict names. If its DLPack raises an exception, the bridge reads the dict.
     stream : None, int or stream object, optional
-        The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
-        then holds. The stream waits for the producer's. If nothing keeps a bare handle of a non-blocking
-        stream alive, the host waits at the end, with a warning once for each line of the program. With
-        None nothing waits, and the dict names the producer's stream, for which the consumer must wait; at
-        the end the producer's stream waits for PyTorch's and CuPy's current streams and for the legacy
-        default stream. With -1 nothing waits, at the end either, and the dict names no stream.
+        The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
+        view then holds. The stream waits for the producer's. If nothing keeps a bare handle of a
+        non-blocking stream alive, the host waits at the end, with a warning once for each line of the
+        program. With None nothing waits: the dict names the producer's stream, and the consumer must
+        wait for it. At the end the producer's stream then waits for PyTorch's and CuPy's current
+        streams and for the legacy default stream. With -1 nothing waits, also not at the end, and the
+        dict names no stream.
     readonly : bool, optional
         None keeps the producer's flag. True hands out read-only memory. With False you vouch that
         writing is right.
@@ -319,8 +322,8 @@ def to_cai(
     TypeError
         An object that speaks neither protocol, or an argument of another type.
     DriverError
-        A call of the CUDA driver failed, a graph capture cannot contain the wait, or this process is a
-        fork of the one that made the array.
+        A call of the CUDA driver failed, a graph capture cannot contain the wait, or this process was
+        forked from the process that made the array.
 
     Notes
     -----
@@ -357,26 +360,30 @@ def from_cai(
         An object with ``__cuda_array_interface__`` (version 0 to 3), such a dict with ``owner=``, or a
         ``CaiView``.
     stream : None, int or stream object, optional
-        The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
-        then holds. If the dict names another stream, yours waits for what is queued there by this
-        call, and at the end both wait for the consumer. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
-        call and replaces it from then on; nothing waits for later work on that stream. -1 says that
-        nothing is pending, on the dict's stream either. None takes the dict's stream. If the dict names none, version 3 means that
-        at most the legacy default stream has work for it. For versions 0 to 2 the bridge asks the library for its current stream, or
-        ``__dlpack__``; without both, the host waits for the device, with a `HostSyncWarning`.
+        The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
+        view then holds. If the dict names another stream, yours waits for the work that is queued
+        there now, and both wait for the consumer at the end. If nothing keeps a bare handle alive,
+        the legacy default stream waits for it in this call, and replaces it from then on: nothing
+        waits for later work on that stream. -1 says that nothing is pending, also on the dict's
+        stream. None takes the dict's stream. If a dict of version 3 names none, at most the legacy
+        default stream has work for it. For versions 0 to 2 the bridge asks the library for its
+        current stream, or calls ``__dlpack__``. Without both the host waits for the device, with a
+        `HostSyncWarning`.
     readonly : bool, optional
         None keeps the producer's flag. True hands out read-only memory. With False you vouch that
         writing is right.
     owner : object, optional
-        The object that keeps the memory of a dict alive. A number, a text or another constant is refused.
+        The object that keeps the memory of a dict alive. A number, a text or another constant is
+        refused.
     device : int, str or tuple of (int, int), optional
-        A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
-        of an array without elements, which needs no pointer (else its pointer does, else ``stream``, else
-        what `x` says: its ``__dlpack_device__``, its ``device`` or the dict's stream; else it is the current
-        one), or hands out managed or pinned memory as plain memory of that GPU.
+        A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. Pass it to
+        hand out managed or pinned memory as plain memory of that GPU, or to name the device of an
+        array without elements. By default the pointer of such an array tells the device, then
+        ``stream``, then the object's ``__dlpack_device__`` or ``device`` or the dict's stream; else
+        it is the current device.
     dtype : str or dtype, optional
-        The element type, of as many bytes as the typestr has, such as ``"bfloat16"`` for ``<V2``. By default
-        it is that of ``x.dtype``, where that has so many bytes, else the typestr's.
+        The element type, such as ``"bfloat16"`` for ``<V2``. It must have the typestr's size. By
+        default it is ``x.dtype``, if that has the typestr's size, else the typestr's type.
 
     Returns
     -------
@@ -420,8 +427,8 @@ def to_dlpack(
     Parameters
     ----------
     x : object
-        What `to_cai` takes: an object with DLPack's exchange API or ``__dlpack__``, a capsule, a view, or an
-        object that speaks the CUDA Array Interface (version 0 to 3).
+        Any object that `to_cai` takes: an object with DLPack's exchange API or ``__dlpack__``, a capsule, a
+        view, or an object that speaks the CUDA Array Interface (version 0 to 3).
     stream : None, int or stream object, optional
         The consumer's stream, as in `to_cai`.
     readonly : bool, optional
@@ -470,14 +477,15 @@ def convert(
     Parameters
     ----------
     x : object
-        An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
-        lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
-        and containers registered with JAX or PyTorch; other mappings, sequences and sets with arrays
-        are refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
-        it with ``copy=True``, and without that it stays as it is in a tree. A tree comes back in its
-        shape; numbers, text and other objects in it stay as they are, and a list of numbers alone is
-        refused. A container in several places is one afterwards, too. One event orders all arrays of a stream, and either
-        all arrays are converted or none.
+        An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them.
+        A tree is made of lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`,
+        `ChainMap`, `deque`, and containers registered with JAX or PyTorch. Other mappings, sequences
+        and sets with arrays are refused. A tree comes back in its shape. Numbers, text and other
+        objects in it stay as they are; a list of numbers alone is refused. A container that stands in
+        several places is converted once, and stays one container. One event orders all arrays of a
+        stream. Either all arrays are converted or none. NumPy, PyTorch, JAX and tvm-ffi share an
+        array on the host. Other libraries get it with ``copy=True``; without that it stays as it is
+        in a tree.
     to : module, str or type
         The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
         ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
@@ -486,20 +494,22 @@ def convert(
         The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
         stream.
     copy : bool, optional
-        True makes a copy in the bridge's own memory: of an array of a GPU on that GPU, of one on the
-        host on the GPU of ``stream`` or the current one, or on the host for a library with arrays
-        there. For NumPy it copies NumPy's own arrays as well. False refuses if a copy is needed.
+        True makes a copy in the bridge's own memory. The copy of a GPU's array is on that GPU. The
+        copy of a host array is on the GPU of ``stream`` or on the current one, or on the host if the
+        library has host arrays. For NumPy, True copies NumPy's own arrays as well. False refuses if a
+        copy is needed.
     readonly : bool, optional
-        True hands out read-only memory; with False you vouch that writing is right. For NumPy True
-        gives an array that may not be written, of NumPy's own ones a view.
+        True hands out read-only memory; with False you vouch that writing is right. For NumPy, True
+        gives a read-only array, and a read-only view of NumPy's own arrays.
     detach : bool, optional
         Detach tensors that require a gradient, instead of refusing them.
 
     Returns
     -------
     object
-        The array, or the tree; `x` itself if it is already an array of `to`. Then `stream` waits for its
-        pending work, but there is no end: the caller orders what `stream` does with it.
+        The array, or the tree; `x` itself if it is already an array of `to`. In that case `stream`
+        waits for its pending work, but there is no end: the caller orders later work after that of
+        `stream`.
 
     Raises
     ------

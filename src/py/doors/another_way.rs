@@ -13,8 +13,8 @@ use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, shown};
 
-/// Imports `x`, which was `refused`, by another protocol. `again` repeats the first one, if the type has changed its
-/// protocols since.
+/// Imports `x`, which was `refused`, by another protocol. If the type has changed its protocols since, calls `again`,
+/// which repeats the first import.
 #[cold]
 #[inline(never)]
 pub(super) fn take_in(
@@ -45,8 +45,8 @@ pub(super) fn take_in(
     }
 }
 
-/// Tries `__dlpack__` if the exchange API refused, then the dict. Each checks all that it takes: gradients, the device,
-/// the stream that was asked for. Each error has the one before as its cause.
+/// Tries `__dlpack__` if the exchange API refused, then the dict. Each protocol makes its own checks: gradients, the
+/// device, the stream to ask for. Each error has the previous error as its cause.
 fn by_another_protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -82,7 +82,7 @@ fn by_another_protocol(
 
 /// The state of an object whose type has a `__dlpack__` that the object cannot use.
 enum Unspoken {
-    /// The object's property raises `AttributeError`: it speaks by its dict alone.
+    /// The object's property raises `AttributeError`: the object speaks only by its dict.
     Lacking,
     NoMethod(Error),
 }

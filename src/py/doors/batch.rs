@@ -113,7 +113,7 @@ impl Converter {
     }
 
     /// Makes `source` usable on the caller's stream (`named`), or on the library's current stream. Returns the
-    /// consumer's stream. An error about an array, rather than about the call, names the first array.
+    /// consumer's stream. If an error is about an array rather than the call, it names the first array.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,

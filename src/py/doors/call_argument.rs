@@ -19,18 +19,18 @@ pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 #[derive(Debug)]
 pub(crate) struct CallArgument {
     watch: Mutex<Option<CallWatch>>,
-    /// Whether the array is a view. A view notes when a consumer reads it; any other array counts as read at the call's
-    /// end.
+    /// Whether the array is a view. A view records when a consumer reads it; any other array counts as read at the
+    /// call's end.
     is_view: bool,
 }
 
 impl CallArgument {
-    /// Watches the array that is going to be made of `source`.
+    /// Watches the array that will be made of `source`.
     pub(super) fn of(py: Python<'_>, source: &mut HeldMemory) -> PyResult<Self> {
         Ok(Self { watch: Mutex::new(Some(source.watch(py)?)), is_view: false })
     }
 
-    /// Notes which kind of array was made.
+    /// Records whether the new array is a view.
     pub(super) fn made(mut self, array: &Bound<'_, PyAny>) -> Self {
         self.is_view = array.is_instance_of::<View>();
         self
@@ -43,7 +43,7 @@ pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Notes that work on `stream` goes on with the memory of `view`, which is ready there. The ends of that memory's
+/// Records that work on `stream` continues with the memory of `view`, which is ready there. The ends of that memory's
 /// leases wait for the stream, too: the library's own arrays over the memory have no lease.
 pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
@@ -59,8 +59,8 @@ pub(super) fn goes_on_with<'py>(
 
 #[pymethods]
 impl CallArgument {
-    /// Makes the producer's stream wait for the users of the array and of the arrays made from it. Users that remain
-    /// make the order again at their own ends, for their later work.
+    /// Makes the producer's stream wait for the users of the array and of arrays made from it. Remaining users make the
+    /// order again at their own ends, for their later work.
     fn __call__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || {
             let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();

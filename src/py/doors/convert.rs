@@ -22,14 +22,15 @@ use crate::py::observe::CallSpan;
 /// Parameters
 /// ----------
 /// x : object
-///     An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
-///     lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
-///     and containers registered with JAX or PyTorch; other mappings, sequences and sets with arrays
-///     are refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
-///     it with ``copy=True``, and without that it stays as it is in a tree. A tree comes back in its
-///     shape; numbers, text and other objects in it stay as they are, and a list of numbers alone is
-///     refused. A container in several places is one afterwards, too. One event orders all arrays of a stream, and either
-///     all arrays are converted or none.
+///     An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them.
+///     A tree is made of lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`,
+///     `ChainMap`, `deque`, and containers registered with JAX or PyTorch. Other mappings, sequences
+///     and sets with arrays are refused. A tree comes back in its shape. Numbers, text and other
+///     objects in it stay as they are; a list of numbers alone is refused. A container that stands in
+///     several places is converted once, and stays one container. One event orders all arrays of a
+///     stream. Either all arrays are converted or none. NumPy, PyTorch, JAX and tvm-ffi share an
+///     array on the host. Other libraries get it with ``copy=True``; without that it stays as it is
+///     in a tree.
 /// to : module, str or type
 ///     The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
 ///     ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
@@ -38,20 +39,22 @@ use crate::py::observe::CallSpan;
 ///     The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
 ///     stream.
 /// copy : bool, optional
-///     True makes a copy in the bridge's own memory: of an array of a GPU on that GPU, of one on the
-///     host on the GPU of ``stream`` or the current one, or on the host for a library with arrays
-///     there. For NumPy it copies NumPy's own arrays as well. False refuses if a copy is needed.
+///     True makes a copy in the bridge's own memory. The copy of a GPU's array is on that GPU. The
+///     copy of a host array is on the GPU of ``stream`` or on the current one, or on the host if the
+///     library has host arrays. For NumPy, True copies NumPy's own arrays as well. False refuses if a
+///     copy is needed.
 /// readonly : bool, optional
-///     True hands out read-only memory; with False you vouch that writing is right. For NumPy True
-///     gives an array that may not be written, of NumPy's own ones a view.
+///     True hands out read-only memory; with False you vouch that writing is right. For NumPy, True
+///     gives a read-only array, and a read-only view of NumPy's own arrays.
 /// detach : bool, optional
 ///     Detach tensors that require a gradient, instead of refusing them.
 ///
 /// Returns
 /// -------
 /// object
-///     The array, or the tree; `x` itself if it is already an array of `to`. Then `stream` waits for its
-///     pending work, but there is no end: the caller orders what `stream` does with it.
+///     The array, or the tree; `x` itself if it is already an array of `to`. In that case `stream`
+///     waits for its pending work, but there is no end: the caller orders later work after that of
+///     `stream`.
 ///
 /// Raises
 /// ------
@@ -124,7 +127,7 @@ fn found<'py>(to: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Converter>> {
     Ok(libraries.call_method1("find", (to,))?.getattr("converter")?.cast_into()?)
 }
 
-/// The library that was found for `to` before.
+/// The converter that an earlier call found for `to`.
 fn known<'py>(to: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Converter>>> {
     static FOUND: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = to.py();

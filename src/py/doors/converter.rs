@@ -44,15 +44,15 @@ pub(crate) struct Converter {
     foreign: [PyOnceLock<Py<PyType>>; MOST],
     /// Further array types of other libraries, met after `foreign` was full.
     more_foreign: Mutex<Types>,
-    /// Whether the last tree had a host array of a type that tells so only when imported. Then the next tree's arrays
-    /// are asked first.
+    /// Whether the last tree had a host array whose type tells so only on import. Then the next tree's arrays are asked
+    /// first.
     pub(super) meets_hosts: AtomicBool,
 }
 
 /// More array types than most programs have.
 const MOST: usize = 16;
 
-/// By the types' addresses. The types are held, so no other type gets their addresses.
+/// Array types by their addresses. The types are held, so no other type gets their addresses.
 type Types = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
 
 #[pymethods]
@@ -115,7 +115,8 @@ impl Converter {
             let Some(Converted { tree, arrays, mut made, lent }) = converted else {
                 return Ok(py.None().into_bound(py));
             };
-            // Numba's arrays of pinned and managed memory are NumPy's by type, but results are not made like them.
+            // Numba's arrays in pinned and managed memory are NumPy arrays by type. Results are not made like these
+            // arrays.
             let is_like = |x: &&Bound<'py, PyAny>| !facts(x).is_ok_and(|facts| facts.is_numpys);
             let mut given = arrays.iter();
             made.retain(|array| !given.next().is_some_and(|x| x.is(array)));
@@ -181,8 +182,8 @@ impl Converter {
         asked.into_python(py)
     }
 
-    /// The array of `x`. `x` itself if it is the library's own and nothing else is asked; `None` if the quick way does
-    /// not apply.
+    /// Converts `x` the quick way. Returns `x` itself if it is the library's own array and the caller asked for nothing
+    /// else; `None` if the quick way does not apply.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -216,7 +217,7 @@ impl Converter {
         self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
-    /// Whether `x` is another library's array. Its type decides, and is kept.
+    /// Whether `x` is another library's array. The type of `x` decides, and the converter keeps the type.
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,

@@ -1,4 +1,4 @@
-//! `convert` beyond plain imports: copies, and results that were made on another stream than the library's current one.
+//! `convert` beyond plain imports: copies, and results made on another stream than the library's current one.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -23,7 +23,7 @@ use crate::py::views::View;
 pub(super) type Arrays<'py> = Vec<Bound<'py, PyAny>>;
 
 impl Converter {
-    /// The array of `x`, if `x` is no tree and [`Self::single`] has no quick way to it.
+    /// Converts `x`, if `x` is no tree and [`Self::single`] has no quick way.
     pub(super) fn other<'py>(
         &self,
         x: &Bound<'py, PyAny>,

@@ -29,26 +29,30 @@ const DOOR: &str = "from_cai";
 ///     An object with ``__cuda_array_interface__`` (version 0 to 3), such a dict with ``owner=``, or a
 ///     ``CaiView``.
 /// stream : None, int or stream object, optional
-///     The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
-///     then holds. If the dict names another stream, yours waits for what is queued there by this
-///     call, and at the end both wait for the consumer. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
-///     call and replaces it from then on; nothing waits for later work on that stream. -1 says that
-///     nothing is pending, on the dict's stream either. None takes the dict's stream. If the dict names none, version 3 means that
-///     at most the legacy default stream has work for it. For versions 0 to 2 the bridge asks the library for its current stream, or
-///     ``__dlpack__``; without both, the host waits for the device, with a `HostSyncWarning`.
+///     The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
+///     view then holds. If the dict names another stream, yours waits for the work that is queued
+///     there now, and both wait for the consumer at the end. If nothing keeps a bare handle alive,
+///     the legacy default stream waits for it in this call, and replaces it from then on: nothing
+///     waits for later work on that stream. -1 says that nothing is pending, also on the dict's
+///     stream. None takes the dict's stream. If a dict of version 3 names none, at most the legacy
+///     default stream has work for it. For versions 0 to 2 the bridge asks the library for its
+///     current stream, or calls ``__dlpack__``. Without both the host waits for the device, with a
+///     `HostSyncWarning`.
 /// readonly : bool, optional
 ///     None keeps the producer's flag. True hands out read-only memory. With False you vouch that
 ///     writing is right.
 /// owner : object, optional
-///     The object that keeps the memory of a dict alive. A number, a text or another constant is refused.
+///     The object that keeps the memory of a dict alive. A number, a text or another constant is
+///     refused.
 /// device : int, str or tuple of (int, int), optional
-///     A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
-///     of an array without elements, which needs no pointer (else its pointer does, else ``stream``, else
-///     what `x` says: its ``__dlpack_device__``, its ``device`` or the dict's stream; else it is the current
-///     one), or hands out managed or pinned memory as plain memory of that GPU.
+///     A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. Pass it to
+///     hand out managed or pinned memory as plain memory of that GPU, or to name the device of an
+///     array without elements. By default the pointer of such an array tells the device, then
+///     ``stream``, then the object's ``__dlpack_device__`` or ``device`` or the dict's stream; else
+///     it is the current device.
 /// dtype : str or dtype, optional
-///     The element type, of as many bytes as the typestr has, such as ``"bfloat16"`` for ``<V2``. By default
-///     it is that of ``x.dtype``, where that has so many bytes, else the typestr's.
+///     The element type, such as ``"bfloat16"`` for ``<V2``. It must have the typestr's size. By
+///     default it is ``x.dtype``, if that has the typestr's size, else the typestr's type.
 ///
 /// Returns
 /// -------

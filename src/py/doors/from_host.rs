@@ -1,8 +1,8 @@
 //! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU.
 //!
-//! A copy on a GPU is made on the consumer's stream. When the call returns the driver has read the host's bytes, so the
-//! array may change or go at once. For larger arrays the driver may wait for the stream's work first (CUDA driver API,
-//! "API synchronization behavior"). Copies in a graph capture are refused here.
+//! A copy on a GPU is made on the consumer's stream. When the call returns, the driver has read the host's bytes, so
+//! the program may change or free the host array at once. For larger arrays the driver may wait for the stream's work
+//! first (CUDA driver API, "API synchronization behavior"). Copies in a graph capture are refused here.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ impl Converter {
         how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let said = Argument::parse(how.stream)?;
-        // With -1 the copy is ordered all the same.
+        // With -1 the copy is still ordered.
         let named = how.stream.filter(|_| said.request() != Request::NoOrder);
         let driver = driver::prepared(|call| detach(py, call))?;
         let ordinal = ordinal_for(&driver, &Argument::parse(named)?)?;

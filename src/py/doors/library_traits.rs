@@ -27,40 +27,40 @@ pub(super) const DOOR: &str = "convert";
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(super) struct LibraryTraits {
-    /// The types of its arrays.
+    /// The types of the library's arrays.
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStream,
-    /// Whether the program registered it: then the bridge checks what it makes.
+    /// Whether the program registered the library: then the bridge checks the arrays that it makes.
     pub(super) is_registered: bool,
-    /// Whether all its arrays are on the host, as NumPy's are: GPU arrays are copied.
+    /// Whether all the library's arrays are on the host, as NumPy's are: then GPU arrays are copied.
     pub(super) is_numpy: bool,
-    /// Its function that makes arrays of other libraries' host arrays, as "module:name"; `None` if it has GPU arrays
-    /// alone.
+    /// The library's function that takes host arrays of other libraries, as "module:name"; `None` if the library has
+    /// only GPU arrays.
     pub(super) from_host: Option<String>,
-    /// The protocol that must be able to express its arrays.
+    /// The protocol that must be able to express the library's arrays.
     pub(super) wanted: Wanted,
-    /// The limits of its arrays.
+    /// The limits of the library's arrays.
     pub(super) limits: Limits,
 }
 
-/// How to find its current stream.
+/// How to find the library's current stream.
 #[derive(Debug)]
 pub(super) enum CurrentStream {
-    /// A known library's: it is asked for, and makes its arrays, without Python.
+    /// A known library's stream. Rust code asks for it, and makes the library's arrays, without Python.
     Known(Py<libraries::CurrentStream>),
-    /// The answer of its own `current_stream`.
+    /// The answer of the library's own `current_stream`.
     Own,
-    /// A default stream: each of its calls may name another, as Numba's kernels do.
+    /// A default stream: each of the library's calls may name another stream, as Numba's kernels do.
     Default,
 }
 
-/// How it makes an array.
+/// How the library makes an array.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Method {
-    /// Through its exchange API, which names its current stream, too.
+    /// Through the library's exchange API, which also names its current stream.
     Table(Table),
-    /// With its `make`, from a view for its current stream.
+    /// With the library's `make`, from a view for its current stream.
     Make(Class),
     /// The view is the array; the view's consumers wait for the dict's stream.
     View(Class),
@@ -160,7 +160,8 @@ impl LibraryTraits {
     }
 }
 
-/// The protocol that must express a library's arrays: the one it names, else the one its method needs.
+/// The protocol that must express a library's arrays: the protocol that the library names, else the protocol that its
+/// method needs.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
         Method::Make(Class::Cai) | Method::View(Class::Cai) => Wanted::Cai,
@@ -175,7 +176,7 @@ fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     })
 }
 
-/// Gives a managed tensor to a library, which makes its array of it. The tensor's deleter gives the memory back.
+/// Gives a managed tensor to a library, which makes an array from it. The tensor's deleter gives the memory back.
 pub(super) fn give(
     py: Python<'_>,
     mut source: Box<HeldMemory>,

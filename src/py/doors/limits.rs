@@ -80,8 +80,8 @@ impl Limits {
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
     }
 
-    /// The read-only flag that the library is given, if the caller asks for `readonly`. A library that never writes, and
-    /// that no capsule can tell the flag, gets none.
+    /// The read-only flag for the library, if the caller passes `readonly`. A library that never writes and takes only
+    /// legacy capsules gets none, since these have no flag.
     #[inline(always)]
     const fn flag(&self, readonly: Option<bool>) -> Option<bool> {
         match (self.versioned, self.readonly, readonly) {

@@ -47,7 +47,7 @@ impl Converter {
         })
     }
 
-    /// Makes the library wait for the work on its own arrays that were made on `made_on`.
+    /// Makes the library's stream wait for `made_on`, the stream on which these arrays of its own were made.
     fn order_own<'py>(
         &self,
         py: Python<'py>,
@@ -65,7 +65,7 @@ impl Converter {
         }
         let ready = views.iter().map(|view| ready_on(view, made_on));
         let ready = ready.collect::<PyResult<Arrays<'_>>>()?;
-        // These arrays of the same memory are made for their order alone.
+        // These arrays over the same memory are made only for their order.
         self.several(
             py,
             &ready,

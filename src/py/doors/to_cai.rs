@@ -30,15 +30,16 @@ const DOOR: &str = "to_cai";
 /// x : object
 ///     An object with DLPack's exchange API or ``__dlpack__``, a ``dltensor`` or
 ///     ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
-///     Interface (version 0 to 3). Of one that speaks both, work on the stream that its dict names is
-///     waited for, too; its dict is taken where its DLPack raises an exception.
+///     Interface (version 0 to 3). If an object speaks both protocols, the consumer also waits for
+///     the stream that the dict names. If its DLPack raises an exception, the bridge reads the dict.
 /// stream : None, int or stream object, optional
-///     The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
-///     then holds. The stream waits for the producer's. If nothing keeps a bare handle of a non-blocking
-///     stream alive, the host waits at the end, with a warning once for each line of the program. With
-///     None nothing waits, and the dict names the producer's stream, for which the consumer must wait; at
-///     the end the producer's stream waits for PyTorch's and CuPy's current streams and for the legacy
-///     default stream. With -1 nothing waits, at the end either, and the dict names no stream.
+///     The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the
+///     view then holds. The stream waits for the producer's. If nothing keeps a bare handle of a
+///     non-blocking stream alive, the host waits at the end, with a warning once for each line of the
+///     program. With None nothing waits: the dict names the producer's stream, and the consumer must
+///     wait for it. At the end the producer's stream then waits for PyTorch's and CuPy's current
+///     streams and for the legacy default stream. With -1 nothing waits, also not at the end, and the
+///     dict names no stream.
 /// readonly : bool, optional
 ///     None keeps the producer's flag. True hands out read-only memory. With False you vouch that
 ///     writing is right.
@@ -56,8 +57,8 @@ const DOOR: &str = "to_cai";
 /// TypeError
 ///     An object that speaks neither protocol, or an argument of another type.
 /// DriverError
-///     A call of the CUDA driver failed, a graph capture cannot contain the wait, or this process is a
-///     fork of the one that made the array.
+///     A call of the CUDA driver failed, a graph capture cannot contain the wait, or this process was
+///     forked from the process that made the array.
 ///
 /// Notes
 /// -----
@@ -132,7 +133,7 @@ fn source_for(
 }
 
 /// Imports `x` by the best protocol of its type; a capsule stays unconsumed. If that fails, tries another protocol,
-/// also one that the type gained since.
+/// also a protocol that the type has gained since.
 #[inline(always)]
 pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
@@ -203,7 +204,7 @@ const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arr
 /// A hint about sparse arrays: CuPy's and JAX's are objects of several arrays.
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
-/// Whether it is a sparse array, by attributes that both libraries have.
+/// Whether the object is a sparse array, by attributes that both libraries have.
 #[cold]
 fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let has = |name| Ok::<_, PyErr>(answered(x.py(), x.hasattr(name))? == Some(true));

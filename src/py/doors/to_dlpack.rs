@@ -27,8 +27,8 @@ const DOOR: &str = "to_dlpack";
 /// Parameters
 /// ----------
 /// x : object
-///     What `to_cai` takes: an object with DLPack's exchange API or ``__dlpack__``, a capsule, a view, or an
-///     object that speaks the CUDA Array Interface (version 0 to 3).
+///     Any object that `to_cai` takes: an object with DLPack's exchange API or ``__dlpack__``, a capsule, a
+///     view, or an object that speaks the CUDA Array Interface (version 0 to 3).
 /// stream : None, int or stream object, optional
 ///     The consumer's stream, as in `to_cai`.
 /// readonly : bool, optional
@@ -81,16 +81,16 @@ pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(may_be && !is_on_gpu(x)?)
 }
 
-/// Whether importing an array is the quickest way to learn where it is: a host array is refused before anything is done
-/// with it.
+/// Whether importing an array is the quickest way to learn where it is: the import refuses a host array before it
+/// changes anything.
 pub(super) fn says_as_taken(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let facts = facts(x)?;
     let known = facts.table.is_some() || facts.has(Habit::KeepsToDlpack);
     Ok(facts.producer == ProducerKind::Foreign && known && !facts.is_numpys)
 }
 
-/// Whether an array is on a GPU rather than on the host. Of capsules only DLPack's are arrays. An array on another
-/// accelerator, or one that does not say where it is, answers True here and is refused on import.
+/// Whether an array is on a GPU rather than on the host. Among capsules only DLPack's are arrays. For an array on
+/// another accelerator, or without a known device, the answer is true, and the import refuses the array.
 pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     if let Ok(capsule) = x.cast::<PyCapsule>() {
@@ -119,7 +119,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(true);
     }
     let declared = match dlpack_device(x) {
-        // It is imported by its dict.
+        // The object is imported by its dict.
         Err(refused) if refused.is_of_protocol(py) && has_cai(x)? => return Ok(true),
         declared => declared?,
     };
@@ -131,7 +131,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether an object is an array, or is refused like one; then it is not a container.
+/// Whether an object is an array, or is refused like an array; then it is not a container.
 pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match facts(x)?.arrays {
         Arrays::All => Ok(true),
@@ -141,8 +141,8 @@ pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether the object itself speaks a protocol, though its type does not. Some objects answer any attribute, so its
-/// answers must look like an array's. Proxies of an absent object do not count either.
+/// Whether the object itself speaks a protocol, though its type does not. Some objects have any attribute, so the
+/// values must look like an array's. Proxies of an absent object do not count either.
 fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));

@@ -60,7 +60,7 @@ impl ConvertOptions<'_, '_> {
 /// A tree taken apart.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'py> {
-    /// Its parts, each container before its own parts.
+    /// The tree's parts, each container before its own parts.
     pub(super) parts: Vec<Part<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
     /// The arrays that are on the host, by index.
@@ -68,12 +68,12 @@ pub(super) struct Tree<'py> {
     /// The arrays that are the target library's own, by index.
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
-    /// Whether it has a host array that would have said so when imported.
+    /// Whether the tree has a host array that would have said so on import.
     pub(super) met_host: bool,
     /// Whether a container with possible arrays contains itself. Then the walk is repeated, and each array is asked
     /// where it is.
     pub(super) may_loop: bool,
-    /// How many containers with arrays are in several places.
+    /// The number of containers with arrays that are in several places.
     pub(super) shared: usize,
 }
 
@@ -84,9 +84,10 @@ pub(super) enum Part<'py> {
     Array,
     /// An object that stays as it is.
     Same(Bound<'py, PyAny>),
-    /// A container with arrays: its kind, the number of its parts, which follow, and its number if it comes again.
+    /// A container with arrays: its kind, the number of its parts, which follow, and its own number if the tree has it
+    /// in another place, too.
     Container(Kind<'py>, usize, Option<usize>),
-    /// The container of that number, once more.
+    /// The container with this number, in another place.
     Again(usize),
 }
 

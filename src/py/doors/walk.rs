@@ -27,7 +27,7 @@ struct Walk<'a, 'py> {
     traits: &'a LibraryTraits,
     how: &'a ConvertOptions<'a, 'py>,
     root: &'a Root<'a, 'py>,
-    /// Whether each array is asked where it is, even if its import would tell.
+    /// Whether to ask each array where it is, even if its import would tell.
     asks: bool,
     tree: &'a mut Tree<'py>,
     /// The container of the next part, and the containers around it. Most trees have one.
@@ -46,7 +46,7 @@ struct Walk<'a, 'py> {
 enum Met {
     /// The container is being taken apart, with this many containers around it.
     Open(usize),
-    /// The container has arrays, and this index among the tree's parts.
+    /// The container has arrays. It has this index among the tree's parts.
     Whole(usize),
     /// The container has no arrays.
     Plain,
@@ -56,15 +56,15 @@ enum Met {
 struct Open<'py> {
     container: Bound<'py, PyAny>,
     parts: Bound<'py, PyTuple>,
-    /// The number of parts that were passed.
+    /// The number of parts that the walk has passed.
     next: usize,
-    /// Its own index among the tree's parts.
+    /// The container's index among the tree's parts.
     at: usize,
-    /// The number of arrays met before it.
+    /// The number of arrays met before the container.
     before: usize,
-    /// Whether others refer to it, so its own parts may contain it.
+    /// Whether other objects refer to the container, so its own parts may contain it.
     is_shared: bool,
-    /// The place where it was met again among its own parts.
+    /// The place where the container was met again among its own parts.
     again_at: Option<Vec<PathStep<'py>>>,
 }
 
@@ -142,7 +142,7 @@ impl<'py> Walk<'_, 'py> {
         self.tree.parts.push(Part::Same(x));
     }
 
-    /// Adds an array, if it is to be converted.
+    /// Adds an array, if `convert` must convert it.
     fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
         let item = self.tree.arrays.len();
         let is_wanted = (|| {
@@ -178,7 +178,7 @@ impl<'py> Walk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether the library is to get an array that is on the host.
+    /// Whether to convert an array that is on the host.
     fn is_wanted_of_host(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let may_be = self.how.copy == Some(true) || self.traits.from_host.is_some();
         if !may_be || !matches!(self.root, Root::Given) {

@@ -77,7 +77,7 @@ impl Converter {
                     return Ok(again.map(|tree| Converted { tree, arrays, made, lent }));
                 }
                 Err(wrong) => {
-                    // An interrupt is about no array.
+                    // An interrupt concerns no array.
                     let item = wrong.item.filter(|_| wrong.error.is_instance_of::<PyException>(py));
                     let array = item.and_then(|item| tree.arrays.get(item));
                     if asks || !array.map_or(Ok(false), is_refused_host)? {
@@ -92,8 +92,8 @@ impl Converter {
         }
     }
 
-    /// Converts `x`, a list or tuple whose only part is an array that tells where it is when imported. Sets `asks` if
-    /// the array is on the host.
+    /// Converts `x`, a list or tuple whose only part is an array that tells on import where it is. Sets `asks` if the
+    /// array is on the host.
     fn alone<'py>(
         &self,
         x: &Bound<'py, PyAny>,

@@ -7,7 +7,7 @@ use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 
 /// An array of an extension module's, which speaks both protocols: DLPack, with the exchange API, and the CUDA Array
-/// Interface, version 3. It is ready on the stream that it was computed on.
+/// Interface, version 3. It is ready on the stream where it was computed.
 #[pyclass(frozen, extends = View, module = "cai_bridge", name = "Array")]
 #[derive(Debug, Default)]
 pub(crate) struct ArrayView {
@@ -16,14 +16,14 @@ pub(crate) struct ArrayView {
 
 #[pymethods]
 impl ArrayView {
-    /// The dict of the CUDA Array Interface, as `CaiView` has it.
+    /// The dict of the CUDA Array Interface, like that of a `CaiView`.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
         entry(py, || cai::dict(py, view, span))
     }
 
-    /// A capsule with the array, or with a copy of it, as of `DLPackView`.
+    /// A capsule with the array, or with a copy of it, like that of a `DLPackView`.
     #[pyo3(signature = (stream=None, *, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,

@@ -157,16 +157,17 @@ impl View {
         entry(py, || Ok(self.with_memory(|held| held.object(py)).ok().flatten()))
     }
 
-    /// The host waits until what is pending on the array is done, and for nothing else.
+    /// Makes the host wait for the pending work on the array, and for nothing else.
     ///
-    /// For code that takes an address and knows no stream, as MPI, UCX and files do: wait for the memory that is
-    /// read and for the memory that is written, then call it. From then on ``stream`` and the dict's ``stream`` are
-    /// None: a reader of the dict waits for nothing that is queued later. A further call and later hand-overs wait for
-    /// what is queued on the array's stream by then. Other threads run meanwhile, and graph captures of other streams
-    /// go on.
+    /// Call it before code that takes an address and knows no stream, such as MPI, UCX and file
+    /// libraries. Call it for memory that the code reads and for memory that it writes. From then on
+    /// ``stream`` and the dict's ``stream`` are None, so a reader of the dict does not wait for later
+    /// work. Another ``wait()`` and later hand-overs wait for the work that is queued on the array's
+    /// stream by then. Other threads run meanwhile, and graph captures of other streams continue.
     ///
-    /// The host waits by an event on the array's stream. If nothing keeps that stream alive, as a bare handle, the
-    /// host waits for all work on the device, with a warning in the log: pass the stream object.
+    /// The host waits by an event on the array's stream. If nothing keeps that stream alive, as with a
+    /// bare handle, the host waits for all work on the device, with a warning in the log: pass the stream
+    /// object.
     ///
     /// Raises
     /// ------
@@ -185,9 +186,9 @@ impl View {
     /// Gives the memory back to its producer; the view then refuses to export.
     ///
     /// The producer's stream waits for the consumer's, so the producer's next work on the memory runs
-    /// after the consumer's queued work. The host does not wait. The same happens at the end of a
-    /// ``with`` block, with the last reference, and at the end of a capsule that the view handed out,
-    /// for the stream that the consumer named.
+    /// after the consumer's queued work. The host does not wait. The end of a ``with`` block and the last
+    /// reference to the view do the same. So does the end of a capsule that the view handed out, for the
+    /// stream that the consumer named.
     ///
     /// Such capsules keep the producer alive. A CAI dict does not: release a ``CaiView`` only after
     /// all work on every array that a consumer made from it is queued.
@@ -230,7 +231,7 @@ impl View {
     ) -> Answer<'py> {
         let (py, _) = (kind.py(), traceback);
         act(py, || match self.give_back(py, None, EndedBy::With) {
-            // An exception that is under way is not replaced: the end is tried again later.
+            // The error does not replace the block's own exception: the end is tried again later.
             Err(error) if !value.is_none() => {
                 let error = raised(py, error);
                 if is_interrupt(py, &error) {

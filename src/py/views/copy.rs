@@ -42,8 +42,8 @@ fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Re
     order::connect(door, driver, from, to, |call| call())
 }
 
-/// The stream that makes a copy for the GPU at `at`, and the stream that must wait for the copy. The copy is made on
-/// the stream that was asked for, if it is on that GPU; else on the legacy default stream there, and the asked stream
+/// The stream that makes a copy for the GPU at `at`, and the stream that must wait for the copy. If the consumer's
+/// stream is on that GPU, it makes the copy. Else the legacy default stream there makes it, and the consumer's stream
 /// waits.
 fn queues<'a>(
     view: &View,
@@ -126,7 +126,7 @@ pub(super) fn to_gpu<'py>(
     });
     let (buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
-    // The copy has read the memory, as a consumer that is done.
+    // The copy has read the memory, like a consumer whose work is queued.
     let settled = match ptr {
         0 => Ok(Settlement::Done),
         _ => held.settle_for(py, on),
@@ -139,7 +139,7 @@ pub(super) fn to_gpu<'py>(
     }
     span.copied(&view.array, ptr, on, false);
     if let Some(held) = copied.memory_mut() {
-        // With -1 nobody says where the consumer works; the copy's memory stays until its work is done.
+        // With -1 the consumer's stream is unknown; the copy's memory stays until the consumer's work is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
         copy_is_for(py, held, consumer, at)?;
     }
@@ -161,7 +161,7 @@ pub(crate) fn capsule_of_copy<'py>(
     capsule_of(py, array, false, versioned, Keep(copied))
 }
 
-/// A holder of the array while the copy reads it on `on`, which `kept` keeps. It ends as a consumer on that stream,
+/// A holder of the array while the copy reads it on `on`, which `kept` keeps. It ends like a consumer on that stream,
 /// unless its orders are already made.
 fn reading(
     py: Python<'_>,
@@ -174,8 +174,8 @@ fn reading(
     Ok(MemoryGuard::new(held))
 }
 
-/// Unwraps a copy's result. If the copy failed after it was `queued`, dropping `source` makes the orders for the part
-/// that may run.
+/// Unwraps a copy's result. If the copy failed after it was `queued`, dropping `source` makes the orders for its queued
+/// part.
 fn read<T>(
     py: Python<'_>,
     source: MemoryGuard,
@@ -193,8 +193,8 @@ fn read<T>(
     }
 }
 
-/// The holder of a copy that was made on `on`. Its memory is freed on that stream if the stream is kept; else on the
-/// legacy default stream, which waits for the copy now.
+/// The holder of a copy that was made on `on`. Its memory is freed on that stream if something keeps the stream; else
+/// on the legacy default stream, which waits for the copy now.
 pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,
@@ -213,7 +213,7 @@ pub(crate) fn copy_held(
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
         if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, on, legacy)) {
-            // Without the order nothing says when the memory is free, so it leaks.
+            // Without the order the bridge does not know when the memory is free, so it leaks.
             std::mem::forget(copied);
             return Err(error.into());
         }
@@ -239,7 +239,7 @@ pub(crate) fn copy_is_for(
     Ok(())
 }
 
-/// Copies to host memory: `copy` does so on the stream it is given, as [`buffer::on_host`] does.
+/// Copies to host memory. `copy` makes the copy on a given stream, like [`buffer::on_host`].
 fn copied_to_host(
     py: Python<'_>,
     view: &View,

@@ -47,20 +47,21 @@ impl DLPackView {
     /// Parameters
     /// ----------
     /// stream : None, int or stream object, optional
-    ///     The consumer's stream, on the device that it asks for: 1 or None is the legacy default stream,
-    ///     2 the per-thread one, others are handles. With -1 nothing waits. 0 is ambiguous, and refused.
+    ///     The consumer's stream, on the device for which the consumer asks: 1 or None is the legacy
+    ///     default stream, 2 the per-thread one, others are handles. With -1 nothing waits. 0 is
+    ///     ambiguous, and refused.
     /// max_version : tuple of (int, int), optional
     ///     The newest DLPack version that the consumer knows. From (1, 0) on the capsule is versioned, and
     ///     has a flag for a copy.
     /// dl_device : tuple of (int, int), optional
-    ///     None or the array's own device; ``(2, id)``, another GPU, to which the array is copied unless
-    ///     its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for a copy in
-    ///     host memory, or with ``copy=False`` for managed or pinned memory itself, once the host has
-    ///     waited for what is pending there.
+    ///     The device for the consumer. None or the array's own device: the array as it is. ``(2, id)``,
+    ///     another GPU: a copy there. Managed and pinned memory is not copied, since every GPU reaches
+    ///     it. ``(1, 0)``, the CPU: a copy in host memory. With ``copy=False`` it is managed or pinned
+    ///     memory itself, after the host has waited for its pending work.
     /// copy : bool, optional
     ///     None copies only if the array is not on that device, True always, False never. Without
     ///     `dl_device` a copy of managed or pinned memory is on its GPU if `stream` is named, else on the
-    ///     CPU: who reads there names no stream.
+    ///     CPU: a reader on the CPU names no stream.
     ///
     /// Returns
     /// -------
@@ -124,7 +125,7 @@ pub(super) fn capsule<'py>(
     capsule_for(py, view, asked, span).map_err(|error| span.refused(DOOR, error))
 }
 
-/// A capsule for the consumer's stream, newest version, device and wish for a copy.
+/// A capsule for the consumer's stream, newest version, device and `copy=`.
 #[inline]
 fn capsule_for<'py>(
     py: Python<'py>,
@@ -206,7 +207,8 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
     encode::check_padding(&view.array, "borrows it")?;
-    // Holds the memory while the order runs other code, and is checked again after. It must not end as a consumer.
+    // Holds the memory while the order runs other code. The code below checks it again. The holder must not end like a
+    // consumer.
     let guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory() {
         order_for(EXCHANGE, py, held, Alive::legacy(view.at()))?;

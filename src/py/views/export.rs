@@ -1,7 +1,7 @@
 //! `DLPackView.__dlpack__` with the array's own memory.
 //!
-//! Every GPU reaches managed and pinned memory, so it is handed out as any GPU's own without a copy. GPUs that the
-//! machine does not have are refused. [`super::copy`] makes copies.
+//! Every GPU reaches managed and pinned memory, so any GPU can get it without a copy. GPUs that the machine does not
+//! have are refused. [`super::copy`] makes copies.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 /// The door that makes capsules.
 pub(super) const DOOR: &str = "__dlpack__";
 
-/// The refusal of memory that the CPU reaches: captured work has not run, however long the host waits.
+/// The refusal of a reader on the CPU during a capture: captured work has not run, however long the host waits.
 const CAPTURED: Uncaptured = Uncaptured {
     kind: Kind::CaptureHostReader,
     got: "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",

@@ -1,9 +1,9 @@
-//! A consumer's request to `DLPackView.__dlpack__` by `dl_device` and `copy`. Touches no driver.
+//! A consumer's request to `DLPackView.__dlpack__` by `dl_device` and `copy`. Calls no driver.
 //!
-//! Every GPU and the CPU reach managed and pinned memory, so it is handed out as theirs without a copy; to the CPU only
-//! with `copy=False`. A copy of such memory is on its GPU if a stream is named, else on the host: only readers on the
-//! CPU name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and
-//! `copy=False` if only a copy would do (Python array API 2025.12, ``array.__dlpack__``).
+//! Every GPU and the CPU reach managed and pinned memory, so they get it without a copy; the CPU only with
+//! `copy=False`. A copy of such memory is on its GPU if a stream is named, else on the host: only readers on the CPU
+//! name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and `copy=False`
+//! if only a copy would do (Python array API 2025.12, ``array.__dlpack__``).
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -36,8 +36,8 @@ pub(super) enum Target {
     Host,
 }
 
-/// Decides the request of a consumer for an array on `own`, which belongs to the GPU `ordinal`. `names` says whether
-/// the consumer names its stream.
+/// Decides how to serve a consumer's request for an array on `own`, which belongs to the GPU `ordinal`. `names` says
+/// whether the consumer names its stream.
 pub(super) fn export_request(
     own: Device,
     ordinal: i32,

@@ -37,8 +37,8 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::Lease;
 use crate::stream::{Ready, Stream, Thread};
 
-/// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
-/// `DLPackView` have in common.
+/// A view of an array on a GPU: it owns only references to the producer. This is the base class of `CaiView` and
+/// `DLPackView`.
 #[pyclass(frozen, subclass, weakref, module = "cai_bridge._core", name = "_View")]
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
 pub(crate) struct View {
@@ -49,10 +49,10 @@ pub(crate) struct View {
     /// The place of the producer's streams.
     pub(crate) place: Place,
     pub(crate) driver: Handle,
-    /// The protocol that the array came by.
+    /// The protocol by which the array was imported.
     by: By,
     lease: Lease<MemoryGuard>,
-    /// The dict, and the stream it names, of a view that was read twice: readers get copies. For items that DLPack
+    /// The dict of a view that was read twice, and the stream that it names: readers get copies. For items that DLPack
     /// cannot express, the entries of the producer's dict.
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
@@ -73,7 +73,7 @@ impl View {
             let _ = dict.set(py, Box::new((None, words.clone_ref(py))));
         }
         Self {
-            // Nothing is ever pending on zero bytes, whatever stream was asked for.
+            // No work is ever pending on zero bytes, whatever stream the caller named.
             ready: source.array.pending(source.ready),
             waited: AtomicBool::new(false),
             array: source.take_array(EndedBy::LastReference),
@@ -110,7 +110,7 @@ impl View {
         Ok(source)
     }
 
-    /// The stream that the array is ready on. A hand-over orders the work that is pending there by then.
+    /// The stream on which the array is ready. A hand-over orders the work that is pending there at that time.
     #[inline]
     pub(crate) const fn ready(&self) -> Ready {
         self.ready
@@ -122,7 +122,7 @@ impl View {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
-    /// The stream that the dict names by now, for `held` from [`Self::share_for_hand_over`].
+    /// The stream that the dict names now, for `held` from [`Self::share_for_hand_over`].
     pub(super) fn told_by_now(&self, held: &HeldMemory) -> Ready {
         if held.ready == self.ready() { self.told() } else { held.ready }
     }
@@ -147,12 +147,12 @@ impl View {
         self.lease.with(of_guard).flatten().ok_or_else(released)
     }
 
-    /// Notes a read in `held`. Whether the reader named no stream and the array has elements.
+    /// Records a read in `held`. Returns whether the reader named no stream and the array has elements.
     fn reads(&self, py: Python<'_>, held: &mut HeldMemory) -> bool {
         self.array.ptr() != 0 && held.read(py)
     }
 
-    /// Notes a read, if the view is not released.
+    /// Records a read, if the view is not released.
     fn is_read(&self, py: Python<'_>) -> bool {
         self.with_memory(|held| self.reads(py, held)).unwrap_or(false)
     }
@@ -162,12 +162,12 @@ impl View {
         consumers_place(&self.array, self.place)
     }
 
-    /// How the array came in through `door`, for the log.
+    /// The array as it came in through `door`, for the log.
     pub(crate) fn passed_in(&self, door: &'static str) -> PassedArray<'_> {
         self.passed(door, self.by.as_str(), self.ready().stream())
     }
 
-    /// The array going out through `door`, ready on `stream`, for the log.
+    /// The array as it goes out through `door`, ready on `stream`, for the log.
     pub(crate) const fn passed(
         &self,
         door: &'static str,
@@ -202,7 +202,7 @@ impl View {
         }
     }
 
-    /// The parts that an array is made of. Asking for them counts as a read.
+    /// The parts from which a library makes an array. Asking for them counts as a read.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> PyResult<ArrayParts<'py>> {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());
@@ -219,7 +219,7 @@ impl View {
         })
     }
 
-    /// What `repr` shows after the class's name.
+    /// The text that `repr` shows after the class's name.
     pub(crate) fn describe(&self, py: Python<'_>) -> String {
         let shape = self.array.cai_shape();
         let place = place_text(self.array.device());

@@ -1,4 +1,4 @@
-//! Readers of a view's dict or address: the orders made for them, and the streams noted for the end.
+//! Readers of a view's dict or address: makes their orders, and records their streams for the end.
 
 use pyo3::prelude::*;
 
@@ -18,10 +18,11 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 
 /// Makes a view's array ready for a reader of its dict. Returns the stream that the array is ready on, and whether the
 /// dict was read before. If the stream was closed, the host waits here and no stream is returned. A producer that may
-/// move is asked again.
+/// move to another stream is asked again.
 ///
-/// A reader that named no stream is taken to work on its library's current stream. The view notes that stream for the
-/// end, even if nothing is pending. If the library ignores dicts' streams, its current stream waits here.
+/// The bridge assumes that a reader that named no stream works on its library's current stream. The view records that
+/// stream for the end, even if nothing is pending. If the library ignores dicts' streams, its current stream waits
+/// here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
@@ -61,8 +62,8 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     Ok((ready, again))
 }
 
-/// The stream that the array is ready on by now. A library may vouch for one stream while the exporter names another by
-/// now. Then the exporter's stream waits for the first, and is returned.
+/// The stream on which the array is ready now. A library may vouch for one stream while the exporter's dict now names
+/// another. Then the exporter's stream waits for the first, and is returned.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
     held.ready = view.told_by_now(&held);
@@ -72,7 +73,7 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// Notes a reader that has the address: it works on its own stream, or on a library's current stream.
+/// Records a reader that has the address: it works on its own stream, or on a library's current stream.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
@@ -83,7 +84,7 @@ pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     Ok(())
 }
 
-/// Notes the current stream of a reader's library, for the end.
+/// Records the current stream of a reader's library, for the end.
 fn note<'py>(
     py: Python<'py>,
     view: &View,
@@ -94,15 +95,15 @@ fn note<'py>(
         && view.with_memory(|held| held.has_to_note(reader))?
         && let Some(known) = KnownStream::of_library(py, &view.driver, reader, objects)?
     {
-        // A stream that was noted already is dropped here, with the view unlocked: that can run any code.
+        // An already recorded stream is dropped here, with the view unlocked: that can run any code.
         drop(view.with_memory(|held| held.note(py, known))?);
     }
     Ok(())
 }
 
-/// Makes `reader` wait until the array is ready, if `may` allows it, since the actual reader may be another library.
-/// `may` gets whether each stream is in a graph capture, the reader's first. A reader outside a capture must never be
-/// drawn into the array's capture.
+/// Makes `reader` wait until the array is ready, if `may` allows the wait. `may` gets whether each stream is in a graph
+/// capture, the reader's first: the actual reader may be another library, and `reader` must not join the array's
+/// capture for it.
 fn wait_for_producer(
     py: Python<'_>,
     view: &View,

@@ -1,7 +1,7 @@
 //! `release()`, and the end of a `with` block.
 //!
-//! Making the orders may run any code: a stream object is asked, and the interpreter's lock is released. Another thread
-//! may release the view then, or this thread may re-enter. So each release makes the orders itself, with the view's
+//! Making the orders may run any code: it asks stream objects, and releases the interpreter's lock. Meanwhile another
+//! thread may release the view, or this thread may re-enter. So each release makes the orders itself, with the view's
 //! holder still in place. After that it ends the view, unless another release did. When any release returns, the orders
 //! are made.
 
@@ -17,8 +17,7 @@ use crate::py::streams::Argument;
 use crate::py::this_thread::DOING;
 use crate::stream::Request;
 
-/// How deep a thread may nest releases of one view, by code that they run. A deeper release does nothing: the outer
-/// ones make the orders.
+/// How deep a thread may nest releases of one view. A deeper release does nothing: the outer releases make the orders.
 const DEEPEST: usize = 2;
 
 fn address(view: &View) -> usize {
@@ -50,7 +49,7 @@ impl Drop for ReleaseGuard<'_> {
 
 impl View {
     /// Makes the orders of an end that the garbage collector began, if only a Python object keeps the memory. The view
-    /// goes on.
+    /// stays as it is.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
         let orders = self.lease.with(|guard| {
             let held = guard.memory_mut().filter(|held| held.is_by_object())?;
@@ -63,8 +62,8 @@ impl View {
         Ok(())
     }
 
-    /// Gives the memory back: the producer's stream waits for the consumer's and for `stream`, then the references are
-    /// dropped. If an order fails, everything stays as it was.
+    /// Gives the memory back: the producer's stream waits for the consumer's stream and for `stream`, then the
+    /// references are dropped. If an order fails, nothing changes.
     pub(super) fn give_back(
         &self,
         py: Python<'_>,

@@ -1,7 +1,7 @@
 //! `wait()`: the host waits for one array.
 //!
-//! MPI, UCX and files work on addresses and know no stream, so the array's pending work must be done before the call.
-//! [`crate::capture::host_route`] decides whether the host can wait.
+//! MPI, UCX and file libraries work on addresses and know no stream, so the array's pending work must be done before
+//! their call. [`crate::capture::host_route`] decides whether the host can wait.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use crate::py::source::ready_streams;
 const DOOR: &str = "wait";
 
 impl View {
-    /// Makes the host wait for the array's pending work alone, with the interpreter's lock released. If nothing keeps
+    /// Makes the host wait for only the array's pending work, with the interpreter's lock released. If nothing keeps
     /// the array's stream alive, the host waits for all work at that place.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
         let (held, span) = (self.share_for_hand_over(py)?, CallSpan::begin());
