@@ -187,7 +187,7 @@ unsafe fn launch_unlocked(
     })
 }
 
-/// A number or an address in the bytes that the driver reads.
+/// A number or an address, as the bytes that the driver reads.
 fn bytes(slot: &Slot) -> [u8; 8] {
     match slot {
         Slot::Number(number, _) => *number,

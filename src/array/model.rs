@@ -24,7 +24,7 @@ use crate::error::{Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// The number of a thread of loom's. All of them count as one thread of the machine.
+/// The number of a thread of loom's. All of loom's threads count as one thread of the machine.
 pub(super) fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     loom::thread_local! {

@@ -56,7 +56,7 @@ macro_rules! kinds {
                 match self { $(Self::$name => Class::$class,)+ }
             }
 
-            /// The field that an error of this kind names, unless the caller names a nearer one.
+            /// The field that an error of this kind names, unless the caller names a more exact field.
             pub const fn field(self) -> &'static str {
                 match self { $(Self::$name => $field,)+ }
             }

@@ -1,7 +1,7 @@
 //! The crate's error type: it says what was wrong, what the value was, and what is allowed.
 //!
 //! Errors are data. Each has a [`Kind`], which fixes the class of the Python exception, the field that is named, and
-//! the values that are allowed. The producer's value is added where it is seen. One module, `py::errors`, maps errors
+//! the values that are allowed. The code that sees the producer's value adds it. One module, `py::errors`, maps errors
 //! to Python exceptions.
 
 use std::borrow::Cow;

@@ -249,7 +249,7 @@ impl Layout {
         (0..shape.len()).any(odd)
     }
 
-    /// Gives the axes that [`Self::has_odd_unused`] finds a compact array's strides.
+    /// Sets the strides of the axes that [`Self::has_odd_unused`] finds to those of a compact array.
     pub fn compact_unused(&mut self) {
         let (shape, strides) = self.lists.both_mut();
         for (axis, stride) in strides.iter_mut().enumerate() {

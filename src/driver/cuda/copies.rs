@@ -48,8 +48,8 @@ struct Side {
 impl Side {
     /// The source and the target of `transfer`.
     fn both(transfer: &Transfer<'_>) -> [Self; 2] {
-        // Pinned and managed memory belongs to no single device. Without a peer copy the driver recognises the
-        // address.
+        // Pinned and managed memory belongs to no single device. In a copy that is not between two devices the driver
+        // finds the memory by its address.
         let unified = |device| Self {
             kind: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
             host: ptr::null_mut(),

@@ -40,7 +40,7 @@ pub(super) fn parts(
     library: Option<&'static dyn Library>,
 ) -> PyResult<Option<Parts>> {
     let py = x.py();
-    // A class that derives from the library's may have other answers.
+    // A class derived from the library's class may have other attributes.
     let is_read = habits.has(Habit::NamesCurrentStream) || habits.has(Habit::KeepsStreamObject);
     let Some(library) = library.filter(|_| is_read) else { return Ok(None) };
     let found = answered(py, library.parts(x, kind))?.flatten();
