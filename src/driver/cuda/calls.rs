@@ -29,13 +29,21 @@ type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 #[cfg(feature = "cudarc-sys")]
 const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
 
-/// Opens the driver's library and starts the driver. The last value is the result of `cuInit`.
-pub(super) fn start() -> Result<(&'static Library, Calls, Code)> {
+/// The driver, once it was told to start.
+pub(super) struct Started {
+    pub(super) library: &'static Library,
+    pub(super) calls: Calls,
+    /// The result of `cuInit`.
+    pub(super) initialised: Code,
+}
+
+/// Opens the driver's library and starts the driver.
+pub(super) fn start() -> Result<Started> {
     let start = |library| {
         let calls = Calls::load(library)?;
         // SAFETY: 0 is the only defined argument.
-        let started = unsafe { (calls.init)(0) };
-        Ok((library, calls, started))
+        let initialised = unsafe { (calls.init)(0) };
+        Ok(Started { library, calls, initialised })
     };
     let Some(library) = sys::library() else {
         let got = "no CUDA driver library (libcuda.so.1) on this machine";
@@ -43,7 +51,7 @@ pub(super) fn start() -> Result<(&'static Library, Calls, Code)> {
     };
     let found = start(library)?;
     // The library with the plain name may be the toolkit's stub.
-    match (found.2 == STUB_LIBRARY).then(sys::versioned).flatten() {
+    match (found.initialised == STUB_LIBRARY).then(sys::versioned).flatten() {
         Some(library) => start(library),
         None => Ok(found),
     }

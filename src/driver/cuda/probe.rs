@@ -4,7 +4,9 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use super::calls::{Calls, CopyCalls, IpcCalls, LaunchCalls, ModuleCalls, NumberCalls, start};
+use super::calls::{
+    Calls, CopyCalls, IpcCalls, LaunchCalls, ModuleCalls, NumberCalls, Started, start,
+};
 use crate::driver::Context;
 use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
@@ -61,7 +63,7 @@ impl Cuda {
     }
 
     fn probe() -> Result<Self> {
-        let (library, calls, initialised) = start()?;
+        let Started { library, calls, initialised } = start()?;
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
                 // Another library had initialised the driver before this process was forked.

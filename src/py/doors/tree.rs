@@ -149,7 +149,7 @@ impl<'py> Tree<'py> {
                 }
                 Part::Again(number) => new.extend(shared[*number].clone()),
             }
-            while let Some((kind, parts, number)) = place.pass() {
+            while let Some(Passed { kind, parts, number, .. }) = place.pass() {
                 let again = kind.again(py, new.drain(new.len() - parts..));
                 let whole = again.or_else(|e| Err(said_at(e, &root.name(py), place.way(py))?))?;
                 if let Some(number) = number {
@@ -214,15 +214,13 @@ impl<'a, 'py> Cursor<'a, 'py> {
 
     /// Passes a part. If it was its container's last part, leaves and returns that container, which is the next to
     /// pass.
-    fn pass(&mut self) -> Option<(&'a Kind<'py>, usize, Option<usize>)> {
+    fn pass(&mut self) -> Option<Passed<'a, 'py>> {
         let inner = self.inner.as_mut()?;
         inner.behind += 1;
         if inner.behind < inner.parts {
             return None;
         }
-        let whole = (inner.kind, inner.parts, inner.number);
-        self.inner = self.around.pop();
-        Some(whole)
+        std::mem::replace(&mut self.inner, self.around.pop())
     }
 
     #[cold]

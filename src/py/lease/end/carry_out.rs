@@ -284,8 +284,11 @@ impl HeldMemory {
         let mut found = Vec::new();
         let settled =
             settle(py, &self.end(), &self.producer_side, &self.consumer_side, user, &mut found);
-        for known in found {
-            drop(self.note(py, known));
+        // Few ends find any.
+        if !found.is_empty() {
+            for known in found {
+                drop(self.note(py, known));
+            }
         }
         if let (Ok(_), Owner::Copy(copied)) = (&settled, &self.owner)
             && copied.buffer.ptr() != 0
