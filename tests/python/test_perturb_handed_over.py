@@ -13,22 +13,24 @@ __all__ = ["driver", "run"]
 pytestmark = needs
 
 
-def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
+@pytest.mark.parametrize("call", ["cupy.asarray(x)", "jnp.array(x)"])
+def test_a_hand_over_between_the_two_lines_is_named(call: str, run: Perturb) -> None:
     _, found = run(
-        """
+        f"""
         class cupy:
-            asarray = staticmethod(lambda x: x)
+            asarray = array = staticmethod(lambda x: x)
+        jnp = cupy
         a, b, x, y = stream(), stream(), word(), word()
         for i in range(1, 4):
             launch("fill", a, x, i)
-            z = cupy.asarray(x)
+            z = {call}
             launch("copy", b, y, z)
             print(read(y, b))
             order(b, a)
         """,
         named=True,
     )
-    assert found["race"]["advice"].startswith("between them: z = cupy.asarray(x)\n")
+    assert found["race"]["advice"].startswith(f"between them: z = {call}\n")
     assert "handed over by CAI" in found["race"]["advice"]
 
 
