@@ -212,6 +212,24 @@ CHAINS = {
         """,
         ['call("cuMemcpyAsync", h, x, 8, a)', None],
     ),
+    "a host that reads at once, behind a stream that waits as it should": (
+        """
+        a, c, x, h, z = stream(), stream(), word(), pinned(), word()
+        for s in (a, c):
+            launch("fill", s, z, 0)
+            call("cuStreamSynchronize", s)
+        out = []
+        for i in range(1, 5):
+            launch("fill", c, x, i)
+            order(c, a)
+            call("cuMemcpyAsync", h, x, 8, a)
+            time.sleep(0.01)
+            out.append(peek(h))
+            call("cuCtxSynchronize")
+        print(out)
+        """,
+        ['call("cuMemcpyAsync", h, x, 8, a)', None],
+    ),
     "a host that waits for an event before the copy": (
         """
         a, x, h, e = stream(), word(), pinned(), event()
