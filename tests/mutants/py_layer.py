@@ -96,7 +96,7 @@ def file_of(name: str) -> str:
 def pass_(tests: list[str], jobs: int) -> tuple[bool, str]:
     """Run tests of the copy until one fails, and name it."""
     path = os.pathsep.join([str(COPY / "python"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--every", "-p", "no:cacheprovider"]
     command += ["-n", str(jobs), "--dist", "loadfile"] if jobs else []
     command += map(file_of, tests)
     env = {**os.environ, "PYTHONPATH": path}
