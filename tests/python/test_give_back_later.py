@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from capsules import HandMade
-from scenes import STREAMS, Scene, again, by_dict, read_before
+from scenes import ORDER, STREAMS, Scene, again, by_dict, done, next_tenant, read_before
 
-from cai_bridge import DriverError, to_cai
+from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
 # --- a producer whose stream is unknown -----------------------------------------------------------
@@ -51,6 +51,18 @@ def test_without_its_stream_a_producer_gets_its_memory_back_when_the_consumer_is
     cuda.synchronize()
 
 
+def test_the_stream_that_a_silent_dicts_producer_was_asked_for_is_not_its_own(cuda):
+    scene = Unknown(cuda, ("dlpack", "cai2"), "legacy")
+    gone = weakref.ref(scene.array)
+    view = from_cai(scene.array)
+    seen = cuda.consumer("dlpack", scene.consumer).read(view)
+    scene.array, view = None, view.release()
+    seen.release()
+    assert gone() is not None, "the consumer has not read yet"
+    scene.consumer.synchronize()
+    assert (seen.value, gone()) == ([1.0] * 8, None)
+
+
 def test_what_waits_for_its_consumer_goes_at_the_next_call_of_the_bridge(cuda):
     scene = Unknown(cuda, "dlpack")
     view = to_cai(scene.array, stream=scene.consumer)
@@ -78,6 +90,36 @@ def test_what_is_not_done_at_the_end_of_the_device_goes_then():
 
 
 # --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ORDER)
+def test_a_release_whose_order_fails_leaves_everything_as_it_was(call, cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+    pending, view = by_dict(scene)
+    cuda.fail(call)
+    with pytest.raises(DriverError, match=rf"^{call}: got "):
+        view.release()
+    assert view.owner is scene.array
+    view.release()
+    assert view.owner is None
+    assert read_before(again, scene, pending) == [1.0] * 8
+
+
+@pytest.mark.parametrize("call", ORDER)
+def test_a_last_reference_whose_order_fails_keeps_the_memory_until_it_is_made(call, cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+    pending, view = by_dict(scene)
+    block, gone = scene.array.ptr, weakref.ref(scene.array)
+    cuda.fail(call)
+    scene.array = None
+    del view
+    gc.collect()
+    assert cuda.clear_faults() == 0
+    assert gone() is not None
+    to_cai(cuda.array([1.0]))
+    assert gone() is None
+    next_tenant(scene.producer, block, 8)
+    assert done(pending) == [1.0] * 8
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

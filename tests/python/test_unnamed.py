@@ -103,6 +103,55 @@ def test_a_library_on_the_producers_own_stream_costs_nothing(kind: str, cuda: An
     cuda.synchronize()
 
 
+@pytest.mark.parametrize("door", [to_cai, from_cai])
+def test_a_view_that_nobody_reads_has_no_consumer(door: Any, cuda: Any) -> None:
+    producer, other = cuda.stream(), cuda.stream()
+    x = cuda.array([1.0], speaks="cai3", stream=producer)
+    with cuda.current_stream(other):
+        view = door(x)
+        said = view.shape, view.typestr, view.stream, repr(view), view.owner
+        assert said[2] == producer.handle
+        cuda.clear_calls()
+        del view, said
+    assert cuda.calls == []
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("look", ["ptr", "dict"])
+def test_who_asks_where_the_memory_is_is_one(look: str, cuda: Any) -> None:
+    producer, mine = cuda.stream(), cuda.stream()
+    x = cuda.array([1.0], speaks="cai3", stream=producer)
+    view = to_cai(x)
+    with cuda.current_stream(mine):
+        _ = view.ptr if look == "ptr" else view.__cuda_array_interface__
+        cuda.clear_calls()
+        del view
+    recorded = {call.stream for call in cuda.calls if call.call == "cuEventRecord"}
+    assert recorded == {cuda.legacy.handle, mine.handle}
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("how", ["stream=-1", "release(-1)"])
+def test_minus_one_turns_it_off(how: str, cuda: Any) -> None:
+    producer, mine = cuda.stream(), cuda.stream()
+    x = cuda.array([1.0], speaks="cai3", stream=producer)
+    with cuda.current_stream(mine):
+        view = to_cai(x, stream=-1 if how == "stream=-1" else None)
+        assert view.__cuda_array_interface__["data"][0] == x.ptr
+        cuda.clear_calls()
+        view.release(-1 if how == "release(-1)" else None)
+    assert not {call.call for call in cuda.calls} & set(ORDER)
+    cuda.synchronize()
+
+
+def test_a_reader_that_ignores_the_dicts_stream_waits_for_it_as_it_reads(cuda: Any) -> None:
+    producer, mine = cuda.stream(), cuda.stream()
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+    producer.fill(x, 7.0)
+    seen = cuda.consumer("cai-trusting", mine).read(to_cai(x))
+    assert done(seen) == [7.0] * 4
+
+
 @pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
 @pytest.mark.parametrize("speaks", ["cai0", "cai1", "cai2", "cai3"])
 @pytest.mark.parametrize("door", [to_cai, lambda x: to_cai(from_cai(x))], ids=["direct", "nested"])
@@ -121,6 +170,43 @@ def test_where_nothing_is_pending_a_reader_is_waited_for_too(
     assert alive() is None
 
 
+def test_a_reader_on_a_stream_that_was_declared_by_its_handle_is_waited_for(cuda: Any) -> None:
+    producer, declared = cuda.legacy, cuda.stream()
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+    cuda.synchronize()
+    view = to_cai(from_cai(x, stream=declared.handle))
+    seen = cuda.consumer("cai-enqueues", declared).read(view)
+    view.release()
+    producer.fill(x, 2.0)
+    assert done(seen) == [0.0] * 4
+
+
+def test_a_reader_on_another_gpus_default_stream_waits_for_the_producers_one(cuda: Any) -> None:
+    x = cuda.array([0.0] * 4, speaks="cai3", memory="managed", stream=cuda.legacy)
+    cuda.legacy.fill(x, 7.0)
+    view = to_cai(from_cai(x, device=(2, 1)))
+    seen = cuda.consumer("cai-trusting", cuda.default_stream(1)).read(view)
+    assert done(seen) == [7.0] * 4
+
+
+@pytest.mark.parametrize("captured", ["producer", "reader"])
+def test_a_dict_that_is_read_during_a_capture_drags_nobody_into_it(
+    captured: str, cuda: Any
+) -> None:
+    producer, mine = cuda.stream(), cuda.stream()
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+    cuda.synchronize()
+    view = to_cai(x)
+    with cuda.capture(producer if captured == "producer" else mine, "relaxed") as graph:
+        consumer = cuda.consumer("cai-trusting", mine)
+        if captured == "producer":
+            consumer._taken(view)
+        else:
+            consumer.read(view).release()
+    graph.launch(producer)
+    cuda.synchronize()
+
+
 def test_an_end_that_another_thread_tries_again_waits_for_the_same_streams(cuda: Any) -> None:
     scene = Scene(cuda, "ends on")
     view = scene.view()
@@ -134,6 +220,21 @@ def test_an_end_that_another_thread_tries_again_waits_for_the_same_streams(cuda:
     seen.release()
     again(scene)
     assert done(seen) == [1.0] * 8
+
+
+def test_a_reader_on_the_producers_stream_is_waited_for_by_another_that_was_declared(
+    cuda: Any,
+) -> None:
+    home, declared = cuda.stream("home"), cuda.stream("declared")
+    array = cuda.array([1.0] * 8, speaks="exchange")
+    with cuda.current_stream(home):
+        taken = to_cai(array)
+    view = to_cai(from_cai(taken, stream=declared))
+    cuda.consumer("cai-waits", home).read(view)
+    view.release()
+    declared.fill(array, 2.0)
+    cuda.synchronize()
+    assert not cuda.reports
 
 
 @pytest.mark.parametrize("door", [from_cai, to_dlpack])
