@@ -55,10 +55,6 @@ def starts_with_its_memory(array):
     return region.ptr - (array.contiguous and behind(array)) if region.size else 0
 
 
-def is_backwards(array):
-    return bool(array._region.strides) and array._region.strides[0] < 0
-
-
 def form_for(max_version):
     """The form of a capsule by what was asked for."""
     return "versioned" if max_version is not None and max_version >= (1, 0) else "legacy"

@@ -12,14 +12,12 @@ from broken_consumers import (
     compact,
     misread,
     one_further,
-    steps,
     taking,
     without,
 )
 
 from cai_bridge.conformance.libraries.simulated import Array, Consumer
 from cai_bridge.testing import SimulatedCuda
-from cai_bridge.testing._values import compact_strides
 
 ALSO: dict[tuple[str, str], type[Consumer]] = {}
 
@@ -55,58 +53,6 @@ def taken(name, what, change):
 # --- where the items are, by both protocols -------------------------------------------------------
 
 
-def transposed(region):
-    return changed(region, strides=region.strides[::-1], shape=region.shape[::-1])
-
-
-def from_the_last(region):
-    return changed(region, shape=region.shape[::-1])
-
-
-def of_another_type(region):
-    return changed(region, dtype="int32")
-
-
-def is_fortran(region):
-    return len(region.shape) > 1 and steps(region) == compact_strides(region.shape[::-1], 1)[::-1]
-
-
-def has_gaps(region):
-    return len(region.shape) > 1 and steps(region)[-1] == 2
-
-
-def is_backwards(region):
-    return any(step < 0 for step in region.strides)
-
-
-def is_repeated(region):
-    return 0 in region.strides and region.size > 0
-
-
-def lowest(region):
-    """The items from the lowest address on, by positive strides."""
-    low = min(ptr for ptr, _ in region.spans())
-    return compact(changed(region, ptr=low))
-
-
-def strides_of_bytes(region):
-    return changed(region, strides=steps(region))
-
-
-def one_row(region):
-    return changed(region, shape=(1, *region.shape[1:]))
-
-
-both("values", "the extents are those of the transpose", from_the_last)
-both("values", "the items are taken for integers", of_another_type)
-both("fortran", "it is taken for its transpose", misread(is_fortran, transposed))
-both("fortran", "strides are taken for items", misread(is_fortran, strides_of_bytes))
-both("columns", "strides are taken for items", misread(has_gaps, strides_of_bytes))
-both("columns", "the last of each pair is read", misread(has_gaps, one_further))
-both("reversed", "the items are read from the lowest", misread(is_backwards, lowest))
-both("reversed", "only one row is read", misread(is_backwards, one_row))
-both("repeated", "only one row is read", misread(is_repeated, one_row))
-both("repeated", "the next row is read", misread(is_repeated, one_further))
 both("zero-size", "any pointer 0 is refused", without("NULL", lambda region: not region.ptr))
 both(
     "zero-size",
@@ -122,16 +68,6 @@ both(
     misread(lambda region: not region.shape, lambda r: changed(r, shape=(0,), strides=(4,))),
 )
 both("scalar", "the item behind it is read", misread(lambda region: not region.shape, one_further))
-both(
-    "dtypes",
-    "unsigned integers are refused",
-    without("uint8", lambda region: region.dtype == "uint8"),
-)
-both(
-    "dtypes",
-    "16-bit floats are taken for integers",
-    misread(lambda r: r.dtype == "float16", lambda r: changed(r, dtype="int16")),
-)
 
 # --- what is done with an array, by both protocols ------------------------------------------------
 

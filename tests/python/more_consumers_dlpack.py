@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
-from broken_consumers import known_minor, naming, reading, refused_with
-from more_consumers import also, device
+from broken_consumers import known_minor, reading, refused_with
+from more_consumers import also
 
 from cai_bridge.conformance.libraries.simulated import Consumer
 from cai_bridge.testing._kit.dlpack_capsule import Taken, _struct_in, read_capsule, take
-from cai_bridge.testing._values import compact_strides
 
 
 def legacy_is_of_one_item(self, capsule):
@@ -54,30 +53,6 @@ def major_of_two(self, capsule):
 
 also("takes-dlpack-other-major", "versions are not looked at", read=any_major)
 also("takes-dlpack-other-major", "2 is taken, too", read=major_of_two)
-also(
-    "takes-dlpack-byte-offset",
-    "it counts items",
-    read=reading(byte_offset=lambda f: f.byte_offset // 4),
-)
-also(
-    "takes-dlpack-byte-offset",
-    "it is subtracted",
-    read=reading(byte_offset=lambda f: -f.byte_offset),
-)
-
-
-def null_strides_are_those_of_fortran(self, fields, shape):
-    return compact_strides(shape[::-1], 1)[::-1] if fields.strides is None else fields.strides
-
-
-def null_strides_are_one(self, fields, shape):
-    return (1,) * len(shape) if fields.strides is None else fields.strides
-
-
-also(
-    "takes-dlpack-null-strides", "they are Fortran's", strides_of=null_strides_are_those_of_fortran
-)
-also("takes-dlpack-null-strides", "they are all 1", strides_of=null_strides_are_one)
 
 
 def of_lanes(change):
@@ -206,22 +181,7 @@ def fails_as(error):
 
 also("takes-dlpack-buffer-error", "it becomes a TypeError", ask=fails_as(TypeError))
 also("takes-dlpack-buffer-error", "it becomes a ValueError", ask=fails_as(ValueError))
-also("takes-dlpack-pending", "it names the default stream", stream_to_name=lambda self: 1)
-also("takes-dlpack-pending", "it names 2", stream_to_name=lambda self: 2)
 
-
-def another_stream(self):
-    self._another = device().stream()
-    return self._another.handle
-
-
-also(
-    "takes-dlpack-pending",
-    "its default stream is -1",
-    stream_to_name=naming(lambda own: own == 1, -1),
-)
-also("takes-dlpack-pending", "it names -1", stream_to_name=lambda self: -1)
-also("takes-dlpack-pending", "it names another stream", stream_to_name=another_stream)
 
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi)
@@ -249,28 +209,6 @@ also("takes-dlpack-renamed", "it keeps its name", consume=renamed_to(None))
 
 for_ever = []
 """What nobody lets go of."""
-
-
-def consume_and_keep(self, capsule):
-    for_ever.append(take(capsule))
-    return for_ever[-1]
-
-
-class Twice:
-    """A tensor whose deleter is called twice."""
-
-    def __init__(self, taken):
-        self._taken = taken
-
-    def __del__(self):
-        address = ctypes.addressof(self._taken.struct)
-        deleter = ctypes.cast(self._taken.struct.deleter, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
-        deleter(address)
-        self._taken.delete()
-
-
-also("takes-dlpack-deleter", "a list keeps it", consume=consume_and_keep)
-also("takes-dlpack-deleter", "it is called twice", consume=lambda self, c: Twice(take(c)))
 
 
 def consume_and_drop(self, capsule):

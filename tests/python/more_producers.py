@@ -27,18 +27,3 @@ def without(*names):
 
 
 CAI, DLPACK, EXCHANGE = ("cai",), ("dlpack",), ("exchange",)
-
-
-class Index:
-    """What can be used for an integer, and is none."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
-
-
-def reads_others(self):
-    """What the library itself reads is not what others are told of."""
-    return [[value + 1 for value in row] for row in Array.tolist(self)]
