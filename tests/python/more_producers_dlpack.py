@@ -1,8 +1,10 @@
-"""Further producers that break a requirement of what a capsule says."""
+"""Further producers that break a requirement of DLPack."""
 
 from __future__ import annotations
 
-from broken_producers import exporting, versioned_with
+import threading
+
+from broken_producers import exporting, kept, versioned_with
 from more_producers import DLPACK, also
 from producers import Array, device
 
@@ -120,4 +122,85 @@ also(
     "its own device is served with another",
     DLPACK,
     capsule=served_as(lambda _: (2, 1), (2, 0)),
+)
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+also(
+    "dlpack-streams", "1 is refused", DLPACK, capsule=refusing(ValueError, stream=lambda s: s == 1)
+)
+also(
+    "dlpack-streams",
+    "handles are refused",
+    DLPACK,
+    capsule=refusing(RuntimeError, stream=lambda s: s is not None and s > 2),
+)
+also(
+    "dlpack-streams",
+    "None is refused",
+    DLPACK,
+    capsule=refusing(TypeError, stream=lambda s: s is None),
+)
+also(
+    "dlpack-no-synchronization",
+    "the host waits",
+    DLPACK,
+    order_for=lambda self, stream: [one.synchronize() for one in self._memory.streams],
+)
+also(
+    "dlpack-stream-zero",
+    "0 is -1",
+    DLPACK,
+    capsule=lambda self, s, *more: Array.capsule(self, -1 if s == 0 else s, *more),
+)
+also(
+    "dlpack-stream-zero",
+    "0 is 1",
+    DLPACK,
+    capsule=lambda self, s, *more: Array.capsule(self, 1 if s == 0 else s, *more),
+)
+
+
+# --- lifetimes ------------------------------------------------------------------------------------
+
+
+class Complains:
+    """An owner that is let go of by the thread that made it, and complains else."""
+
+    def __init__(self, array):
+        self.array, self.made = array, threading.get_ident()
+
+    def __del__(self):
+        if threading.get_ident() != self.made:
+            kept.append(self.array)
+
+
+_local = threading.local()
+
+
+class InThreadsRegister:
+    """An owner that is found by a register of the thread."""
+
+    def __init__(self, array):
+        self.array = array
+        _local.__dict__.setdefault("held", {})[id(self)] = array
+
+    def __del__(self):
+        held = _local.__dict__.get("held", {})
+        if held.pop(id(self), None) is None:
+            kept.append(self.array)
+
+
+also(
+    "dlpack-deleter-anywhere",
+    "only the thread that made it",
+    DLPACK,
+    capsule=exporting(owner=Complains),
+)
+also(
+    "dlpack-deleter-anywhere",
+    "a register of the thread is asked",
+    DLPACK,
+    capsule=exporting(owner=InThreadsRegister),
 )

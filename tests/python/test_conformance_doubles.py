@@ -1,8 +1,7 @@
 """Each requirement has three libraries that break it, each in a way of its own.
 
-One is in `broken_producers` and `broken_consumers`, and breaks nothing else; the others are in
-`more_producers`, `more_consumers` and the files whose names begin with theirs, or planted in
-`tests/data/planted.toml`.
+One is in `broken_producers` and `broken_consumers`, and breaks nothing else; the others are planted
+in `tests/data/planted.toml`, or in `more_producers`, `more_consumers` and the files beside them.
 """
 
 from __future__ import annotations
@@ -13,14 +12,9 @@ from collections import Counter
 import broken_consumers
 import broken_producers
 import more_consumers
-import more_consumers_cai
 import more_consumers_dlpack
 import more_producers
-import more_producers_cai
 import more_producers_dlpack
-import more_producers_exchange
-import more_producers_lifetime
-import more_producers_order
 import producers
 import pytest
 from fakes import FREE_THREADED
@@ -66,5 +60,4 @@ def test_each_requirement_is_broken_in_three_ways(role):
 
 
 # They are imported for what they define.
-del broken_producers, more_producers_cai, more_producers_dlpack, more_producers_exchange
-del more_producers_lifetime, more_producers_order, more_consumers_cai, more_consumers_dlpack
+del broken_producers, more_producers_dlpack, more_consumers_dlpack
