@@ -26,7 +26,7 @@ from cai_bridge._include import get_include
 from cai_bridge._libraries import Library, register
 from cai_bridge._trace import trace
 
-from . import _ending as _ending
+from . import _at_exit as _at_exit
 from . import _events as _events
 from . import _in_dask as _in_dask
 

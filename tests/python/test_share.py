@@ -116,7 +116,7 @@ def kept_by_a_process_that_lives(sender: Peer, receiver: Peer) -> None:
     handle = sender("_, h = share()") or sender("h")
     receiver(f"v = cb.open_shared({handle!r})")
     receiver(
-        "[peer.shutdown(socket.SHUT_RDWR) for peer, _ in list(_share.thread._loop.opened.values())]"
+        "[peer.shutdown(socket.SHUT_RDWR) for peer, _ in list(_share.keeper._loop.opened.values())]"
     )
     time.sleep(0.05)
     assert sender("[one.opened for one in cb.shares()]") == [1]
@@ -156,37 +156,37 @@ MUTANTS = {
     ),
     "no wait for the receiver's event": (
         *("order_back", 0),
-        "_share.thread.Loop.done = lambda self, lease: None",
+        "_share.keeper.Loop.done = lambda self, lease: None",
     ),
     "released at done": (
         *("kept_until_closed", 0),
-        "real = _share.thread.Loop.done\n"
+        "real = _share.keeper.Loop.done\n"
         "def done(self, lease):\n"
         "    real(self, lease)\n"
         "    self.ended(lease)\n"
-        "_share.thread.Loop.done = done",
+        "_share.keeper.Loop.done = done",
     ),
     "the connection's end is the process's": (
         *("kept_by_a_process_that_lives", 0),
-        "real = _share.thread.Loop.hear\n"
+        "real = _share.keeper.Loop.hear\n"
         "def hear(self, lease):\n"
         "    real(self, lease)\n"
         "    if lease.is_silent: self.ended(lease)\n"
-        "_share.thread.Loop.hear = hear",
+        "_share.keeper.Loop.hear = hear",
     ),
     "any token": (
         *("token_counts", 0),
-        "_share.thread.hmac.compare_digest = lambda one, other: True",
+        "_share.keeper.hmac.compare_digest = lambda one, other: True",
     ),
     "no count of receivers": (
         *("receivers_count", 0),
         "class Endless(list):\n"
         "    def pop(self): return self[-1]\n"
-        "real = _share.thread.Shared.__init__\n"
+        "real = _share.keeper.Shared.__init__\n"
         "def init(self, *rest):\n"
         "    real(self, *rest)\n"
         "    self.left = Endless()\n"
-        "_share.thread.Shared.__init__ = init",
+        "_share.keeper.Shared.__init__ = init",
     ),
     "one mapping for two, closed by the first": (
         *("receivers_count", 1),
@@ -491,7 +491,7 @@ def test_an_end_does_not_hang_on_a_sender_that_is_killed_meanwhile() -> None:
     with Peer() as receiver:
         handle = sender("s, h = share()") or sender("h")
         receiver(f"v = cb.open_shared({handle!r})")
-        sender("_share.thread.Loop.done = lambda self, lease: time.sleep(60)")
+        sender("_share.keeper.Loop.done = lambda self, lease: time.sleep(60)")
         receiver.send("del v")
         time.sleep(0.1)
         sender.kill()
@@ -527,11 +527,11 @@ def test_a_share_that_is_forgotten_is_in_the_log(pair: Pair) -> None:
         "class Handler(logging.Handler):\n"
         "    def emit(self, record): said.append(record.getMessage())\n"
         "log = logging.getLogger('cai_bridge'); log.setLevel(logging.WARNING)\n"
-        "log.addHandler(Handler()); _share.thread.FORGOTTEN = 0.01\n"
+        "log.addHandler(Handler()); _share.keeper.FORGOTTEN = 0.01\n"
         "s, h = share()"
     )
     assert sender("settled(lambda: said)")[0].startswith("share: 8 bytes wait for 1 receivers")
-    sender("log.handlers.pop(); log.setLevel(logging.CRITICAL); _share.thread.FORGOTTEN = 60.0")
+    sender("log.handlers.pop(); log.setLevel(logging.CRITICAL); _share.keeper.FORGOTTEN = 60.0")
 
 
 LEFT = (

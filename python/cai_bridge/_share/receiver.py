@@ -22,7 +22,7 @@ from cai_bridge._core import (
     to_dlpack,
 )
 
-from . import thread
+from . import keeper
 from .gpu import Gpu, gpu_at, twice
 from .wire import address_of, credentials, parsed
 
@@ -65,7 +65,7 @@ def open_shared(handle: bytes) -> DLPackView:
     """
     address, token = parsed(handle)
     _IpcDevice(0)  # a fork is refused before it sends anything to the sender
-    loop = thread.started()
+    loop = keeper.started()
     if address == loop.address:
         return _open_here(loop, token)
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -107,7 +107,7 @@ def _asked(peer: socket.socket, address: bytes, token: bytes) -> tuple[dict[str,
 
 
 def _opened(
-    loop: thread.Loop, peer: socket.socket, answer: dict[str, Any], files: list[int]
+    loop: keeper.Loop, peer: socket.socket, answer: dict[str, Any], files: list[int]
 ) -> DLPackView:
     gpu = gpu_at(_ordinal(answer["uuid"]))
     device, stream, memory = gpu.device, gpu.take_stream(), answer["memory"]
@@ -141,9 +141,9 @@ def _opened(
     return view
 
 
-def _open_here(loop: thread.Loop, token: bytes) -> DLPackView:
+def _open_here(loop: keeper.Loop, token: bytes) -> DLPackView:
     """Open an array in the process that shared it, as an ordinary view."""
-    with thread.lock:
+    with keeper.lock:
         shared = loop.shares.get(token)
         if shared is None or not shared.left:
             raise BufferError(
@@ -159,7 +159,7 @@ def _open_here(loop: thread.Loop, token: bytes) -> DLPackView:
     return opened
 
 
-def _watch(loop: thread.Loop, peer: socket.socket, view: DLPackView) -> None:
+def _watch(loop: keeper.Loop, peer: socket.socket, view: DLPackView) -> None:
     """Release the view once the sender has ended, since nobody keeps the memory any more."""
     known = weakref.ref(view)
 
@@ -169,7 +169,7 @@ def _watch(loop: thread.Loop, peer: socket.socket, view: DLPackView) -> None:
                 return
         _log.warning("open_shared: the sender has ended, and its array with it")
         if found := known():
-            thread.released(found)
+            keeper.released(found)
 
     loop.opened[peer.fileno()] = peer, ended
     loop.senders.register(peer.fileno(), select.EPOLLRDHUP)
@@ -186,7 +186,7 @@ class _Opened:
     def __del__(self) -> None:
         if self.pid != os.getpid() or self.done is None:
             return
-        loop = thread.running()
+        loop = keeper.running()
         if loop is None:
             return
         loop.opened.pop(self.peer.fileno(), None)

@@ -18,7 +18,7 @@ from cai_bridge._core import (
 )
 from cai_bridge._protocols import SupportsCudaStream
 
-from . import thread
+from . import keeper
 from .gpu import Block, Gpu, gpu_at
 from .wire import MAGIC, parsed
 
@@ -120,7 +120,7 @@ def share(
     _IpcDevice.refuse_capture(taken)
     uuid = gpu.device.uuid.hex()
     own = gpu.take_stream()
-    shared = thread.Shared(gpu, view, own)
+    shared = keeper.Shared(gpu, view, own)
     try:
         memory = None
         if view.nbytes:
@@ -144,10 +144,10 @@ def share(
     except BaseException:
         shared.finish()
         raise
-    loop = thread.started()
+    loop = keeper.started()
     if memory and memory["pool"]:
         memory["pool"] = f"{loop.address.hex()}/{uuid}/{memory['pool']}"
-    with thread.lock:
+    with keeper.lock:
         loop.shares[shared.token] = shared
     return MAGIC + loop.address + shared.token
 
@@ -177,10 +177,10 @@ def cancel(handle: bytes) -> None:
     []
     """
     address, token = parsed(handle)
-    loop = thread.running()
+    loop = keeper.running()
     if loop is None or address != loop.address:
         raise ValueError("handle: got that of another process; allowed: what share() returned here")
-    with thread.lock:
+    with keeper.lock:
         shared = loop.shares.get(token)
         if shared is None:
             return
@@ -188,7 +188,7 @@ def cancel(handle: bytes) -> None:
         if is_over := shared.is_over:
             del loop.shares[token]
     for view in left:
-        thread.released(view)
+        keeper.released(view)
     if is_over:
         shared.finish()
 
@@ -211,11 +211,11 @@ def shares() -> list[Share]:
     ...     [(one.nbytes, one.waiting, one.opened) for one in shares() if one.handle == handle]
     [(8, 1, 0)]
     """
-    loop = thread.running()
+    loop = keeper.running()
     if loop is None:
         return []
     now = time.monotonic()
-    with thread.lock:
+    with keeper.lock:
         return [
             Share(
                 MAGIC + loop.address + one.token,

@@ -1,4 +1,5 @@
-//! The accesses to a block of memory that a later access could still race with.
+//! Finds races: keeps the accesses to a block of memory that a later access could still race with, and compares each
+//! new access with them.
 //!
 //! An access to a byte is forgotten once no racing operation can be missed:
 //! - The host is ordered after it. Every launch follows all that the host did before, so later work is ordered as

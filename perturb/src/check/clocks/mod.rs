@@ -1,4 +1,5 @@
-//! Happens-before over a record: vector clocks of streams, and the accesses to bytes. Pure.
+//! Decides whether anything orders two operations of a record: vector clocks of streams, and the accesses to
+//! bytes. Pure.
 //!
 //! An operation is work on the device; it has a stream and a number there. A clock has, for each stream, the
 //! number up to which all operations are done. The host has one clock for all threads, in the record's order.
