@@ -20,22 +20,22 @@ pub(super) const NAME: &CStr = c"dlpack_exchange_api";
 
 /// dlpark's table for a class. It lives as long as the process.
 #[derive(Debug)]
-pub(super) struct Inner(pub(super) &'static DLPackExchangeAPI);
+pub(super) struct DlparkTable(pub(super) &'static DLPackExchangeAPI);
 
 // SAFETY: the table is never written again, and its functions take the lock that they need.
-unsafe impl Send for Inner {}
+unsafe impl Send for DlparkTable {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for DlparkTable {}
 
 /// Makes dlpark install its table on the class, takes it off, and returns it.
-pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<Inner> {
+pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<DlparkTable> {
     dlpark::python::install_exchange_api::<T>(py)?;
     let (class, name) = (py.get_type::<T>(), "__dlpack_c_exchange_api__");
     let capsule = class.getattr(name)?;
     class.delattr(name)?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME))?;
     // SAFETY: dlpark has just made this capsule, of a table that it leaks.
-    Ok(Inner(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
+    Ok(DlparkTable(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
 }
 
 /// Leaks `table` and puts it on a class.
@@ -71,9 +71,9 @@ macro_rules! install_table {
         use std::ffi::{c_int, c_void};
 
         use dlpark::ffi::{DLDeviceType, DLManagedTensorVersioned, DLPackExchangeAPI, DLTensor};
-        use $crate::py::exchange_api::{Inner, dlparks, entered, put};
+        use $crate::py::exchange_api::{DlparkTable, dlparks, entered, put};
 
-        static INNER: std::sync::OnceLock<Inner> = std::sync::OnceLock::new();
+        static INNER: std::sync::OnceLock<DlparkTable> = std::sync::OnceLock::new();
 
         /// Calls a function of dlpark's table.
         fn call<F>(
@@ -116,7 +116,7 @@ macro_rules! install_table {
 
         (|| {
             let made = dlparks::<$class>($py)?;
-            let Inner(inner) = *INNER.get_or_init(|| made);
+            let DlparkTable(inner) = *INNER.get_or_init(|| made);
             put::<$on>(
                 $py,
                 DLPackExchangeAPI {

@@ -14,7 +14,7 @@ use crate::local::local;
 const KEPT: usize = 4;
 
 #[derive(Debug)]
-struct Kind {
+struct DictKind {
     dtype: Dtype,
     layout: Layout,
     stream: Option<u64>,
@@ -22,7 +22,7 @@ struct Kind {
     dict: Option<Py<PyDict>>,
 }
 
-impl Kind {
+impl DictKind {
     #[inline]
     fn is_of(&self, array: &Descriptor, stream: Option<u64>) -> bool {
         self.dtype == array.dtype() && self.stream == stream && self.layout == *array.layout()
@@ -31,7 +31,7 @@ impl Kind {
 
 /// The cached kinds, and the slot to replace next.
 struct Recent {
-    kinds: RefCell<Vec<Kind>>,
+    kinds: RefCell<Vec<DictKind>>,
     next: Cell<usize>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn dict<'py>(
 #[cold]
 fn keep(array: &Descriptor, stream: Option<u64>, dict: Option<Py<PyDict>>) {
     let (dtype, layout) = (array.dtype(), array.layout().clone());
-    let kind = Kind { dtype, layout, stream, dict };
+    let kind = DictKind { dtype, layout, stream, dict };
     let gone = RECENT.with(|recent| {
         let mut kinds = recent.kinds.borrow_mut();
         let known = kinds.iter().position(|kind| kind.is_of(array, stream));

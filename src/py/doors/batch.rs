@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use super::Optional;
-use super::call_argument::{CallArgument, Lent};
+use super::call_argument::{CallArgument, Loans};
 use super::consumer_stream::ConsumerStream;
 use super::converter::Converter;
 use super::library_traits::{DOOR, LibraryTraits};
@@ -23,16 +23,16 @@ use crate::py::streams::Argument;
 
 /// The result of converting several arrays.
 #[derive(Default)]
-pub(super) struct Batch<'py> {
+pub(super) struct ArrayBatch<'py> {
     /// The new arrays.
     pub(super) made: Vec<Bound<'py, PyAny>>,
     /// The capsules among the given objects, by their numbers. They are consumed once nothing can be refused any more.
     pub(super) unconsumed: Vec<(usize, Unconsumed)>,
     /// Objects that end each array's loan, if the arrays are for one call.
-    pub(super) lent: Lent<'py>,
+    pub(super) lent: Loans<'py>,
 }
 
-impl Batch<'_> {
+impl ArrayBatch<'_> {
     /// Consumes the capsules.
     pub(super) fn consume(&mut self, py: Python<'_>) -> Result<(), ItemError> {
         let mut capsules = std::mem::take(&mut self.unconsumed).into_iter();
@@ -47,11 +47,11 @@ impl Converter {
         py: Python<'py>,
         xs: &[Bound<'py, PyAny>],
         how: &ConvertOptions<'_, 'py>,
-    ) -> Result<Batch<'py>, ItemError> {
+    ) -> Result<ArrayBatch<'py>, ItemError> {
         let (traits, stream) = (self.traits(py)?, how.stream);
         let readonly = how.readonly.or(traits.limits.readonly);
         let named = Argument::parse(stream)?;
-        let mut batch = Batch::default();
+        let mut batch = ArrayBatch::default();
         // A single array needs no room here: it is handed over at once.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
         let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
@@ -142,7 +142,7 @@ impl Converter {
         traits: &LibraryTraits,
         mut source: Box<HeldMemory>,
         how: &ConvertOptions<'_, 'py>,
-        lent: &mut Lent<'py>,
+        lent: &mut Loans<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !how.for_call {
             return self.make(py, traits, source, how.readonly, how.stream);

@@ -12,7 +12,7 @@ use crate::py::streams::Argument;
 use crate::py::views::View;
 
 /// Objects that end the loan of each array of a call.
-pub(super) type Lent<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
+pub(super) type Loans<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 
 /// One array that was converted for a call.
 #[pyclass(frozen, module = "cai_bridge", name = "_CallArgument")]

@@ -15,7 +15,7 @@ use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::Optional;
 use super::consumer_stream::ConsumerStream;
-use super::library_traits::{Class, CurrentStream, DOOR, LibraryTraits, Method, give};
+use super::library_traits::{CurrentStream, DOOR, LibraryTraits, Method, ViewClass, give};
 use super::to_dlpack::is_on_host;
 use super::tree::{ConvertOptions, Converted, Root};
 use crate::lease::WordHasher;
@@ -43,7 +43,7 @@ pub(crate) struct Converter {
     /// The first array types of other libraries that this converter met. A value of such a type is converted at once.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
     /// Further array types of other libraries, met after `foreign` was full.
-    more_foreign: Mutex<Types>,
+    more_foreign: Mutex<ForeignTypes>,
     /// Whether the last tree had a host array whose type tells so only on import. Then the next tree's arrays are asked
     /// first.
     pub(super) meets_hosts: AtomicBool,
@@ -53,7 +53,7 @@ pub(crate) struct Converter {
 const MOST: usize = 16;
 
 /// Array types by their addresses. The types are held, so no other type gets their addresses.
-type Types = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
+type ForeignTypes = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
 
 #[pymethods]
 impl Converter {
@@ -261,7 +261,7 @@ impl Converter {
         drop(gone);
     }
 
-    fn more_foreign(&self) -> MutexGuard<'_, Types> {
+    fn more_foreign(&self) -> MutexGuard<'_, ForeignTypes> {
         self.more_foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -286,8 +286,8 @@ impl Converter {
             source.register_whole(py);
         }
         let view = match class {
-            Class::Cai => View::object::<CaiView>(py, source)?.into_super(),
-            Class::DLPack => View::object::<DLPackView>(py, source)?.into_super(),
+            ViewClass::Cai => View::object::<CaiView>(py, source)?.into_super(),
+            ViewClass::DLPack => View::object::<DLPackView>(py, source)?.into_super(),
         };
         span.exchanged(view.get().passed_in(DOOR));
         if !calls {
@@ -318,10 +318,10 @@ impl Converter {
 
 /// Refuses a wrong result of a registered library's `make`: None, or an array that does not hold its view. Such an
 /// array would be used after its memory went back.
-fn check_made(made: &Bound<'_, PyAny>, view: &Bound<'_, View>, class: Class) -> PyResult<()> {
+fn check_made(made: &Bound<'_, PyAny>, view: &Bound<'_, View>, class: ViewClass) -> PyResult<()> {
     let got = if made.is_none() {
         "None"
-    } else if matches!(class, Class::Cai)
+    } else if matches!(class, ViewClass::Cai)
         && view.get().array.ptr() != 0
         && native::is_held_by_nobody_else(view)
     {

@@ -7,7 +7,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
 
 use super::Optional;
-use super::batch::Batch;
+use super::batch::ArrayBatch;
 use super::converter::Converter;
 use super::from_cai::ready_on;
 use super::library_traits::LibraryTraits;
@@ -51,7 +51,7 @@ impl Converter {
         py: Python<'py>,
         tree: &Tree<'py>,
         how: &ConvertOptions<'_, 'py>,
-    ) -> Result<Batch<'py>, ItemError> {
+    ) -> Result<ArrayBatch<'py>, ItemError> {
         let arrays = if how.detach == Some(true) {
             tree.arrays.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?
         } else {
@@ -76,7 +76,7 @@ impl Converter {
         }
         let others = self.foreign(py, of(&foreign), how);
         let others = others.map_err(|wrong| wrong.among(&foreign))?;
-        let mut all = Batch::default();
+        let mut all = ArrayBatch::default();
         all.add(others, &foreign, &mut made);
         if !own.is_empty() {
             let owned = self.own(py, &own, how).map_err(|wrong| wrong.among(&tree.own))?;
@@ -92,7 +92,7 @@ impl Converter {
         py: Python<'py>,
         mut given: Arrays<'py>,
         how: &ConvertOptions<'_, 'py>,
-    ) -> Result<Batch<'py>, ItemError> {
+    ) -> Result<ArrayBatch<'py>, ItemError> {
         let mut unconsumed = Vec::new();
         if let Some(copy) = how.copy {
             let copied = self.copies(py, given, copy, how)?;
@@ -120,10 +120,10 @@ impl Converter {
         arrays: Arrays<'py>,
         copy: bool,
         how: &ConvertOptions<'_, 'py>,
-    ) -> Result<Batch<'py>, ItemError> {
+    ) -> Result<ArrayBatch<'py>, ItemError> {
         Argument::parse(how.stream)?;
         let traits = self.traits(py)?;
-        let mut batch = Batch { made: arrays, ..Batch::default() };
+        let mut batch = ArrayBatch { made: arrays, ..ArrayBatch::default() };
         // The library would refuse a read-only copy as well, so no copy is made.
         if how.readonly == Some(true) && traits.limits.writes {
             return Ok(batch);
@@ -187,7 +187,7 @@ impl Converter {
     }
 }
 
-impl<'py> Batch<'py> {
+impl<'py> ArrayBatch<'py> {
     /// Merges `other`, which converted the arrays numbered `among`, and puts its new arrays in their places.
     fn add(&mut self, other: Self, among: &[usize], made: &mut [Option<Bound<'py, PyAny>>]) {
         for (number, array) in among.iter().zip(other.made) {
@@ -215,7 +215,7 @@ pub(super) fn waited_for<'a, 'py>(
 pub(super) fn taken<'py>(
     py: Python<'py>,
     arrays: &[Bound<'py, PyAny>],
-) -> Result<Batch<'py>, ItemError> {
+) -> Result<ArrayBatch<'py>, ItemError> {
     let nothing = (-1_i32).into_pyobject(py).map_err(PyErr::from)?.into_any();
     any(py)?.get().several(
         py,

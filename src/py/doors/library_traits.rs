@@ -61,14 +61,14 @@ pub(super) enum Method {
     /// Through the library's exchange API, which also names its current stream.
     Table(Table),
     /// With the library's `make`, from a view for its current stream.
-    Make(Class),
+    Make(ViewClass),
     /// The view is the array; the view's consumers wait for the dict's stream.
-    View(Class),
+    View(ViewClass),
 }
 
 /// The view's class.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Class {
+pub(super) enum ViewClass {
     Cai,
     DLPack,
 }
@@ -79,7 +79,8 @@ impl LibraryTraits {
         let py = library.py();
         let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;
         let view = library.getattr(intern!(py, "view"))?;
-        let class = if view.is(py.get_type::<DLPackView>()) { Class::DLPack } else { Class::Cai };
+        let class =
+            if view.is(py.get_type::<DLPackView>()) { ViewClass::DLPack } else { ViewClass::Cai };
         let method = if view.is_none() {
             let kind = types.get_item(0)?.cast_into::<PyType>()?;
             let none = || Error::new(Kind::ExchangeTable, "none");
@@ -164,7 +165,7 @@ impl LibraryTraits {
 /// method needs.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
-        Method::Make(Class::Cai) | Method::View(Class::Cai) => Wanted::Cai,
+        Method::Make(ViewClass::Cai) | Method::View(ViewClass::Cai) => Wanted::Cai,
         _ => Wanted::DLPack,
     };
     Ok(match said.extract::<Option<&str>>()? {

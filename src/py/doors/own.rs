@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::Optional;
-use super::batch::Batch;
+use super::batch::ArrayBatch;
 use super::call_argument::goes_on_with;
 use super::converter::Converter;
 use super::copies::{Arrays, any, detached, device_of, taken, waited_for};
@@ -80,12 +80,12 @@ impl Converter {
         py: Python<'py>,
         own: &[Bound<'py, PyAny>],
         how: &ConvertOptions<'_, 'py>,
-    ) -> Result<Batch<'py>, ItemError> {
+    ) -> Result<ArrayBatch<'py>, ItemError> {
         let traits = self.traits(py)?;
         if let Some(made_on) = how.made_on {
             self.order_own(py, own, how.stream, made_on)?;
         }
-        let mut batch = Batch { made: own.to_vec(), ..Batch::default() };
+        let mut batch = ArrayBatch { made: own.to_vec(), ..ArrayBatch::default() };
         if traits.is_numpy {
             for (item, array) in batch.made.iter_mut().enumerate() {
                 *array = self.of_host(array, how).map_err(about(item))?;

@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Optional;
-use super::call_argument::Lent;
+use super::call_argument::Loans;
 use crate::py::interpreter::{Signals, answered};
 use crate::py::item_error::ItemError;
 
@@ -86,14 +86,14 @@ pub(super) enum Part<'py> {
     Same(Bound<'py, PyAny>),
     /// A container with arrays: its kind, the number of its parts, which follow, and its own number if the tree has it
     /// in another place, too.
-    Container(Kind<'py>, usize, Option<usize>),
+    Container(ContainerKind<'py>, usize, Option<usize>),
     /// The container with this number, in another place.
     Again(usize),
 }
 
 /// How a container is rebuilt.
 #[derive(Debug)]
-pub(super) enum Kind<'py> {
+pub(super) enum ContainerKind<'py> {
     List,
     Tuple,
     /// A dict with these keys.
@@ -118,7 +118,7 @@ pub(super) struct Converted<'py> {
     /// The arrays that were made.
     pub(super) made: Vec<Bound<'py, PyAny>>,
     /// Objects that end each array's loan, if the arrays are for one call.
-    pub(super) lent: Lent<'py>,
+    pub(super) lent: Loans<'py>,
 }
 
 impl<'py> Tree<'py> {
@@ -198,7 +198,7 @@ struct Cursor<'a, 'py> {
 
 /// A container, and how many of its parts were passed.
 struct Passed<'a, 'py> {
-    kind: &'a Kind<'py>,
+    kind: &'a ContainerKind<'py>,
     parts: usize,
     number: Option<usize>,
     behind: usize,
@@ -206,7 +206,7 @@ struct Passed<'a, 'py> {
 
 impl<'a, 'py> Cursor<'a, 'py> {
     /// Enters a container.
-    fn enter(&mut self, kind: &'a Kind<'py>, parts: usize, number: Option<usize>) {
+    fn enter(&mut self, kind: &'a ContainerKind<'py>, parts: usize, number: Option<usize>) {
         if let Some(outer) = self.inner.replace(Passed { kind, parts, number, behind: 0 }) {
             self.around.push(outer);
         }
@@ -230,7 +230,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
     }
 }
 
-impl<'py> Kind<'py> {
+impl<'py> ContainerKind<'py> {
     /// The step from the container to a part.
     pub(super) fn step(&self, py: Python<'py>, at: usize) -> PyResult<PathStep<'py>> {
         let number = || PyResult::Ok(at.into_pyobject(py)?.into_any());

@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyCapsule, PyDict, PyList, PyTuple};
 use super::converter::Converter;
 use super::library_traits::{LibraryTraits, Method};
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, is_on_host, says_as_taken};
-use super::tree::{ConvertOptions, Kind, Part, PathStep, Root, Tree, containers, said_at};
+use super::tree::{ContainerKind, ConvertOptions, Part, PathStep, Root, Tree, containers, said_at};
 use crate::error::Error;
 use crate::error::Kind::CpuMemory;
 use crate::lease::WordHasher;
@@ -22,7 +22,7 @@ use crate::py::plain::is_plain;
 use crate::py::producers::host;
 
 /// A walk through a tree.
-struct Walk<'a, 'py> {
+struct TreeWalk<'a, 'py> {
     converter: &'a Converter,
     traits: &'a LibraryTraits,
     how: &'a ConvertOptions<'a, 'py>,
@@ -81,7 +81,7 @@ pub(super) fn apart<'py>(
     let (inner, around) = (None, Vec::new());
     let (met, kept, wanted) = (HashMap::default(), Vec::new(), 0);
     let mut walk =
-        Walk { converter, traits, how, root, asks, tree, inner, around, met, kept, wanted };
+        TreeWalk { converter, traits, how, root, asks, tree, inner, around, met, kept, wanted };
     let is_given = matches!(root, Root::Given);
     if is_given && walk.is_single(x)? {
         return Ok(false);
@@ -104,7 +104,7 @@ pub(super) fn apart<'py>(
     Ok(true)
 }
 
-impl<'py> Walk<'_, 'py> {
+impl<'py> TreeWalk<'_, 'py> {
     /// Whether `x` is an array or one of the library's own objects, even if it looks like a container.
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
@@ -199,22 +199,27 @@ impl<'py> Walk<'_, 'py> {
             return Ok(());
         }
         let (kind, parts) = if let Ok(list) = x.cast_exact::<PyList>() {
-            (Kind::List, list.to_tuple())
+            (ContainerKind::List, list.to_tuple())
         } else if let Ok(tuple) = x.cast_exact::<PyTuple>() {
-            (Kind::Tuple, tuple.clone())
+            (ContainerKind::Tuple, tuple.clone())
         } else {
             let dict = x.cast_exact::<PyDict>()?.copy()?;
             let (keys, parts): (Vec<_>, Vec<_>) = dict.iter().unzip();
             for key in keys.iter().filter(|key| !is_plain(key)) {
                 self.check_key(&x, key)?;
             }
-            (Kind::Dict(keys), PyTuple::new(x.py(), parts)?)
+            (ContainerKind::Dict(keys), PyTuple::new(x.py(), parts)?)
         };
         self.go_in(x, kind, parts);
         Ok(())
     }
 
-    fn go_in(&mut self, container: Bound<'py, PyAny>, kind: Kind<'py>, parts: Bound<'py, PyTuple>) {
+    fn go_in(
+        &mut self,
+        container: Bound<'py, PyAny>,
+        kind: ContainerKind<'py>,
+        parts: Bound<'py, PyTuple>,
+    ) {
         let (at, before) = (self.tree.parts.len(), self.wanted);
         let is_shared = self.is_shared(&container);
         if is_shared {
@@ -240,7 +245,7 @@ impl<'py> Walk<'_, 'py> {
         let found = containers(py)?.call_method1(intern!(py, "parts_of"), (&x,))?;
         if found.is_exact_instance_of::<PyTuple>() {
             let (keys, parts, shown, again) = found.extract()?;
-            self.go_in(x, Kind::Other { keys, shown, again }, parts);
+            self.go_in(x, ContainerKind::Other { keys, shown, again }, parts);
             return Ok(());
         }
         let is_given = matches!(self.root, Root::Given);

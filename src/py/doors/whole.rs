@@ -6,8 +6,8 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::batch::Batch;
-use super::call_argument::Lent;
+use super::batch::ArrayBatch;
+use super::call_argument::Loans;
 use super::converter::Converter;
 use super::library_traits::LibraryTraits;
 use super::to_dlpack::{is_on_gpu, is_on_host, says_as_taken};
@@ -73,7 +73,7 @@ impl Converter {
                     if let Err(wrong) = batch.consume(py) {
                         return Err(tree.named(py, root, wrong)?);
                     }
-                    let (arrays, Batch { made, lent, .. }) = (tree.arrays, batch);
+                    let (arrays, ArrayBatch { made, lent, .. }) = (tree.arrays, batch);
                     return Ok(again.map(|tree| Converted { tree, arrays, made, lent }));
                 }
                 Err(wrong) => {
@@ -138,7 +138,7 @@ impl Converter {
 impl<'py> Converted<'py> {
     /// A tree that `convert` returns unchanged: it has no arrays to report.
     fn unchanged(tree: Bound<'py, PyAny>) -> Self {
-        Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Lent::new() }
+        Self { tree, arrays: Vec::new(), made: Vec::new(), lent: Loans::new() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::driver::fork::Process;
 use crate::stream::Thread;
 
 /// The state of the interpreter's end.
-struct State {
+struct EndState {
     /// The thread that ends the interpreter, or 0. While it is set, no other thread may enter.
     ended_by: AtomicU64,
     /// Whether [`end`] has stopped waiting for other threads.
@@ -25,7 +25,7 @@ struct State {
     calls: [Calls; 64],
 }
 
-static STATE: State = State {
+static STATE: EndState = EndState {
     ended_by: AtomicU64::new(0),
     over: AtomicBool::new(false),
     calls: [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64],

@@ -20,7 +20,7 @@ use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
 /// The streams of a lease, for an array over the lease's memory that the bridge imports again.
 #[derive(Debug)]
-struct Entry {
+struct MemoryEntry {
     /// The address of the lease's holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
     /// The length of the memory in bytes, from its address on.
@@ -48,19 +48,19 @@ type ByWord<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
 /// The entries of one address. Mostly one, stored inline.
 #[derive(Debug)]
 struct Same {
-    first: Option<Entry>,
-    more: Option<Box<More>>,
+    first: Option<MemoryEntry>,
+    more: Option<Box<MoreEntries>>,
 }
 
 /// Further entries at the address of an array that is handed out again and again.
 #[derive(Debug, Default)]
-struct More {
-    entries: ByWord<usize, Entry>,
+struct MoreEntries {
+    entries: ByWord<usize, MemoryEntry>,
     /// The producers' and upstream streams, each with the number of entries that have it.
     sources: Vec<(KnownStream, usize)>,
 }
 
-impl Entry {
+impl MemoryEntry {
     /// The producer's stream, and the upstream streams.
     fn sources(&self, py: Python<'_>) -> impl Iterator<Item = KnownStream> {
         let producer = self.producer.as_ref().map(|kept| KnownStream::Kept(kept.clone_ref(py)));
@@ -68,8 +68,8 @@ impl Entry {
     }
 }
 
-impl More {
-    fn add(&mut self, py: Python<'_>, entry: Entry) {
+impl MoreEntries {
+    fn add(&mut self, py: Python<'_>, entry: MemoryEntry) {
         for source in entry.sources(py) {
             match self.sources.iter_mut().find(|(known, _)| known.name() == source.name()) {
                 Some((_, many)) => *many += 1,
@@ -80,7 +80,7 @@ impl More {
     }
 
     /// Removes an entry, and the sources that no other entry has.
-    fn remove(&mut self, holder: usize) -> Option<(Entry, Vec<KnownStream>)> {
+    fn remove(&mut self, holder: usize) -> Option<(MemoryEntry, Vec<KnownStream>)> {
         let entry = self.entries.remove(&holder)?;
         let producer = entry.producer.iter().map(|kept| (kept.name(), Some(kept.place())));
         for name in producer.chain(entry.upstream.iter().map(KnownStream::name)) {
@@ -97,28 +97,31 @@ impl More {
 
 impl Same {
     #[cold]
-    fn push(&mut self, py: Python<'_>, entry: Entry) {
+    fn push(&mut self, py: Python<'_>, entry: MemoryEntry) {
         self.more.get_or_insert_default().add(py, entry);
     }
 
-    fn get(&self, holder: usize) -> Option<&Entry> {
+    fn get(&self, holder: usize) -> Option<&MemoryEntry> {
         let first = self.first.as_ref().filter(|entry| entry.holder == holder);
         first.or_else(|| self.more.as_ref()?.entries.get(&holder))
     }
 
-    fn get_mut(&mut self, holder: usize) -> Option<&mut Entry> {
+    fn get_mut(&mut self, holder: usize) -> Option<&mut MemoryEntry> {
         let first = self.first.as_mut().filter(|entry| entry.holder == holder);
         first.or_else(|| self.more.as_mut()?.entries.get_mut(&holder))
     }
 
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut MemoryEntry> {
         let more = self.more.iter_mut().flat_map(|more| more.entries.values_mut());
         self.first.iter_mut().chain(more)
     }
 
     /// Removes an entry. The caller drops the result unlocked: that can run any code.
     #[cold]
-    fn remove(&mut self, holder: usize) -> (Option<Entry>, Option<(Entry, Vec<KnownStream>)>) {
+    fn remove(
+        &mut self,
+        holder: usize,
+    ) -> (Option<MemoryEntry>, Option<(MemoryEntry, Vec<KnownStream>)>) {
         if self.first.as_ref().is_some_and(|entry| entry.holder == holder) {
             return (self.first.take(), None);
         }
@@ -182,7 +185,7 @@ impl KnownMemory {
             let unnamed = unnamed.as_ref().map(|unnamed| unnamed.clone_ref(py));
             Box::new(Rare { unnamed, ready_on })
         });
-        let entry = Entry {
+        let entry = MemoryEntry {
             holder,
             length,
             producer: producer_side.stream.as_ref().map(|kept| kept.clone_ref(py)),
@@ -286,7 +289,7 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     let (start, length) = array.span();
     let mut entries = entries();
     let each = entries.iter_mut().flat_map(|(at, same)| same.iter_mut().map(|entry| (*at, entry)));
-    let is_of = |(at, entry): &(u64, &mut Entry)| {
+    let is_of = |(at, entry): &(u64, &mut MemoryEntry)| {
         *at < start.saturating_add(length) && at.saturating_add(entry.length) > start
     };
     let again: Vec<_> =

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use pyo3::prelude::*;
 
 use super::held_memory::{HeldMemory, MemoryGuard};
-use super::pending_ends::{self, Next, flat, run};
+use super::pending_ends::{self, QueuedEnd, flat, run};
 use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
 use crate::py::interpreter::{ending, enter};
@@ -30,7 +30,7 @@ impl MemoryGuard {
         span: CallSpan,
     ) {
         if let Some(held) = self.0.take() {
-            let next = Next::of(Ending::settled(held, settled), span);
+            let next = QueuedEnd::of(Ending::settled(held, settled), span);
             flat(py, || run(py, &mut ManuallyDrop::new(Some(next))));
         }
     }

@@ -29,7 +29,7 @@ use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{CallSpan, Outcome};
 
 /// An end, and the call span in which it began.
-pub(super) struct Next {
+pub(super) struct QueuedEnd {
     pub(super) ending: Ending<Box<HeldMemory>>,
     pub(super) span: CallSpan,
     /// Whether a log handler caused this end: such ends are not logged.
@@ -38,7 +38,7 @@ pub(super) struct Next {
     outcome: Option<Outcome>,
 }
 
-impl Next {
+impl QueuedEnd {
     /// An end that began with `span`.
     pub(super) const fn of(ending: Ending<Box<HeldMemory>>, span: CallSpan) -> Self {
         Self { ending, span, quiet: false, outcome: None }
@@ -59,7 +59,7 @@ enum Now {
 /// exits has nothing to drop here.
 struct Ends {
     now: Cell<Now>,
-    following: ManuallyDrop<RefCell<VecDeque<Next>>>,
+    following: ManuallyDrop<RefCell<VecDeque<QueuedEnd>>>,
 }
 
 local! {
@@ -85,9 +85,9 @@ fn set_now(now: Now) -> Option<Now> {
 /// Makes the orders of `next` at once, since the code that caused it may use the memory again. The references are
 /// dropped after the running end.
 #[cold]
-fn queued(py: Python<'_>, next: Next) -> Option<Next> {
+fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
     // If a panic passes, the end is leaked.
-    let mut next = ManuallyDrop::new(Next { quiet: is_telling(), ..next });
+    let mut next = ManuallyDrop::new(QueuedEnd { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
     // If the thread's queue is gone, the caller runs the end.
@@ -130,7 +130,7 @@ impl QueueGuard {
         }
     }
 
-    fn following() -> Option<Next> {
+    fn following() -> Option<QueuedEnd> {
         let next = ENDS.with(|ends| {
             let mut following = ends.following.borrow_mut();
             let next = following.pop_front();
@@ -166,7 +166,7 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
 
 /// Releases the memory. If a step panics, keeps the memory in `place`: a leak is better than freeing it under pending
 /// work.
-pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
+pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
     let outcome = next.outcome.unwrap_or_else(|| outcome(py, &mut next.ending));
@@ -203,19 +203,19 @@ pub(super) fn end(
 
 #[inline(never)]
 fn by_orders(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<HeldMemory>>>, span: CallSpan) {
-    let next = place.take().map(|held| Next::of(Ending::new(held), span));
+    let next = place.take().map(|held| QueuedEnd::of(Ending::new(held), span));
     run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
 }
 
 #[cold]
 fn inside(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<HeldMemory>>>, span: CallSpan) {
-    let next = place.take().map(|held| Next::of(Ending::new(held), span));
+    let next = place.take().map(|held| QueuedEnd::of(Ending::new(held), span));
     let next = next.and_then(|next| queued(py, next));
     run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
 }
 
 /// Reports an end that a panic left undone.
-struct LeftGuard(ManuallyDrop<Option<Next>>);
+struct LeftGuard(ManuallyDrop<Option<QueuedEnd>>);
 
 impl Drop for LeftGuard {
     #[inline]

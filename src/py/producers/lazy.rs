@@ -35,7 +35,7 @@ impl Lazy {
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
-        more: More,
+        more: OwnAttributes,
     ) -> PyResult<Option<Self>> {
         let py = x.py();
         let requires_grad = Question::attribute(kind, intern!(py, "requires_grad"))?;
@@ -46,7 +46,7 @@ impl Lazy {
             (Some(requires_grad), None, Some(is_neg), Some(is_conj)) => {
                 Some(Self::Bits(Bits { requires_grad, is_neg, is_conj }))
             }
-            (None, None, ..) if more == More::Nothing => None,
+            (None, None, ..) if more == OwnAttributes::Nothing => None,
             (requires_grad, stop_gradient, ..) => {
                 Some(Self::Others { requires_grad, stop_gradient })
             }
@@ -56,7 +56,7 @@ impl Lazy {
 
 /// Where an object of an unknown type may have attributes that its type lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum More {
+pub(super) enum OwnAttributes {
     Nothing,
     /// In the object's own dict.
     InDict,
@@ -64,7 +64,7 @@ pub(super) enum More {
     ByCode,
 }
 
-impl More {
+impl OwnAttributes {
     pub(super) fn of_type(kind: &Bound<'_, PyType>) -> PyResult<Self> {
         let py = kind.py();
         if !has_more(kind)? {

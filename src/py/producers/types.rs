@@ -8,7 +8,7 @@ use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
 use super::bases::Bases;
 use super::by_attributes;
-use super::lazy::{Lazy, More, has_more};
+use super::lazy::{Lazy, OwnAttributes, has_more};
 use crate::dlpack::exchange::Table;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
@@ -95,7 +95,7 @@ pub(crate) struct TypeFacts {
     /// tensors have them.
     pub(super) lazy: Option<Lazy>,
     /// Where an object may have attributes that the type lacks.
-    pub(super) more: More,
+    pub(super) more: OwnAttributes,
     /// Whether the type has a `dtype`.
     has_dtype: bool,
     /// The attributes by which arrays are read in place of their dict.
@@ -218,7 +218,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     let (habits, library) = habits_of(|about, library| bases.are_of(about, library));
     let parts = by_attributes::parts(x, kind, habits, library)?;
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
-    let more = if is_stranger { More::of_type(kind)? } else { More::Nothing };
+    let more = if is_stranger { OwnAttributes::of_type(kind)? } else { OwnAttributes::Nothing };
     let has_cai = speaks.cai;
     // NumPy's own `__dlpack__` states CPU memory.
     let is_numpys = has_cai && bases.is_numpys;
