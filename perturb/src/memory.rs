@@ -96,50 +96,74 @@ impl Memory {
     /// Applies a successful call. `found` are the values that the driver wrote to its first two arguments:
     /// the address, and the pitch.
     pub(crate) fn follow(&mut self, row: Row, arguments: &[u64], found: [u64; 2]) {
-        let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
-        match row {
-            Row::cuMemAlloc_v2 => self.take(found[0], argument(1), Place::Device),
-            Row::cuMemAllocPitch_v2 => {
-                self.take(found[0], found[1].saturating_mul(argument(3)), Place::Device);
+        let [first, second] = [0, 1].map(|at| arguments.get(at).copied().unwrap_or(0));
+        match effect(row) {
+            Some(Effect::Allocates(place) | Effect::Names(place)) => {
+                let (low, size) = taken(row, arguments, found);
+                self.take(low, size, place);
             }
-            Row::cuMemAllocManaged => self.take(found[0], argument(1), Place::Managed),
-            Row::cuMemAllocAsync | Row::cuMemAllocFromPoolAsync => {
-                self.take(found[0], argument(1), Place::Pool);
-            }
-            Row::cuMemAllocHost_v2 | Row::cuMemHostAlloc => {
-                self.take(found[0], argument(1), Place::Host);
-            }
-            Row::cuMemHostRegister_v2 => self.take(argument(0), argument(1), Place::Host),
-            Row::cuMemMap => self.take(argument(0), argument(1), Place::Device),
-            Row::cuMemUnmap => self.release(argument(0), argument(1)),
-            Row::cuIpcGetMemHandle => self.share(argument(1)),
-            Row::cuMemFree_v2
-            | Row::cuMemFreeHost
-            | Row::cuMemHostUnregister
-            | Row::cuMemFreeAsync => self.free(argument(0)),
-            _ => {}
+            Some(Effect::Releases) => self.release(first, second),
+            Some(Effect::Shares) => self.share(second),
+            Some(Effect::Frees) => self.free(first),
+            None => {}
         }
+    }
+}
+
+/// The effect of a call on the memory that is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Allocates memory. The driver writes the address to the first argument's address.
+    Allocates(Place),
+    /// Adds the memory that the first two arguments name: address and size.
+    Names(Place),
+    /// Removes that memory.
+    Releases,
+    /// Frees the memory at the first argument.
+    Frees,
+    /// Lets another process use the memory at the second argument.
+    Shares,
+}
+
+pub(crate) fn effect(row: Row) -> Option<Effect> {
+    Some(match row {
+        Row::cuMemAlloc_v2 | Row::cuMemAllocPitch_v2 => Effect::Allocates(Place::Device),
+        Row::cuMemAllocManaged => Effect::Allocates(Place::Managed),
+        Row::cuMemAllocAsync | Row::cuMemAllocFromPoolAsync => Effect::Allocates(Place::Pool),
+        Row::cuMemAllocHost_v2 | Row::cuMemHostAlloc => Effect::Allocates(Place::Host),
+        Row::cuMemHostRegister_v2 => Effect::Names(Place::Host),
+        Row::cuMemMap => Effect::Names(Place::Device),
+        Row::cuMemUnmap => Effect::Releases,
+        Row::cuMemFree_v2 | Row::cuMemFreeHost | Row::cuMemHostUnregister | Row::cuMemFreeAsync => {
+            Effect::Frees
+        }
+        Row::cuIpcGetMemHandle => Effect::Shares,
+        _ => return None,
+    })
+}
+
+/// The address and the size of memory that a call allocates or names.
+pub(crate) fn taken(row: Row, arguments: &[u64], found: [u64; 2]) -> (u64, u64) {
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+    match (effect(row), row) {
+        (Some(Effect::Names(_)), _) => (argument(0), argument(1)),
+        (_, Row::cuMemAllocPitch_v2) => (found[0], found[1].saturating_mul(argument(3))),
+        _ => (found[0], argument(1)),
     }
 }
 
 /// Whether the driver writes a result to the first argument's address.
 pub(crate) fn gives(row: Row) -> bool {
-    matches!(
+    let is_other = matches!(
         row,
-        Row::cuMemAlloc_v2
-            | Row::cuMemAllocPitch_v2
-            | Row::cuMemAllocManaged
-            | Row::cuMemAllocAsync
-            | Row::cuMemAllocFromPoolAsync
-            | Row::cuMemAllocHost_v2
-            | Row::cuMemHostAlloc
-            | Row::cuStreamCreate
+        Row::cuStreamCreate
             | Row::cuStreamCreateWithPriority
             | Row::cuEventCreate
             | Row::cuGraphInstantiate_v2
             | Row::cuGraphInstantiateWithFlags
             | Row::cuGraphInstantiateWithParams
-    )
+    );
+    is_other || matches!(effect(row), Some(Effect::Allocates(_)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::copies;
 use crate::driver::handle;
 use crate::entries::{ENTRIES, Kind as Does, Row};
 use crate::graphs::{GIVEN, WRITES};
-use crate::memory::gives;
+use crate::memory::{Effect, effect, taken};
 use crate::record::{AT, Kind, line};
 
 /// The words of a record; None if another build wrote it.
@@ -89,6 +89,11 @@ impl<'a> Call<'a> {
 
     pub(super) fn extra(&self, at: usize) -> u64 {
         self.extra.get(at).copied().unwrap_or(0)
+    }
+
+    /// The address and the size of memory that the call allocates or names.
+    pub(super) fn taken(&self) -> (u64, u64) {
+        taken(self.row, self.arguments, [self.extra(0), self.extra(1)])
     }
 
     /// The stream of the call's work.
@@ -194,15 +199,9 @@ pub(super) fn bounds(words: &[u64]) -> Vec<u64> {
             Row::cuLaunchKernel | Row::cuLaunchKernelEx | Row::cuLaunchCooperativeKernel => {
                 found.extend(call.extra.iter().skip(3).step_by(2));
             }
-            Row::cuMemHostRegister_v2 | Row::cuMemMap => {
-                found.extend([call.argument(0), call.argument(0).saturating_add(call.argument(1))]);
-            }
-            row if gives(row) => {
-                let size = match row {
-                    Row::cuMemAllocPitch_v2 => call.extra(1).saturating_mul(call.argument(3)),
-                    _ => call.argument(1),
-                };
-                found.extend([call.extra(0), call.extra(0).saturating_add(size)]);
+            row if matches!(effect(row), Some(Effect::Allocates(_) | Effect::Names(_))) => {
+                let (low, size) = call.taken();
+                found.extend([low, low.saturating_add(size)]);
             }
             _ => {
                 found.extend(call.copied().iter().flat_map(|one| [one.0, one.1]));

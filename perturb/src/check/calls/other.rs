@@ -3,7 +3,7 @@
 use super::super::clocks::Form;
 use super::{Call, Reader};
 use crate::entries::Row;
-use crate::memory::Place;
+use crate::memory::{Effect, Place, effect};
 
 impl Reader<'_> {
     /// Follows an allocation, or a free.
@@ -13,10 +13,7 @@ impl Reader<'_> {
 
     fn take_memory(&mut self, call: &Call<'_>) {
         self.follow(call);
-        let low = match call.row {
-            Row::cuMemHostRegister_v2 | Row::cuMemMap => call.argument(0),
-            _ => call.extra(0),
-        };
+        let (low, _) = call.taken();
         if let Some(range) = self.checker.memory.find(low) {
             self.checker.taken(range.low, range.size);
             if range.place == Place::Pool {
@@ -29,22 +26,17 @@ impl Reader<'_> {
     }
 
     pub(super) fn other(&mut self, call: &Call<'_>) {
-        match call.row {
-            Row::cuMemAlloc_v2
-            | Row::cuMemAllocPitch_v2
-            | Row::cuMemAllocManaged
-            | Row::cuMemAllocAsync
-            | Row::cuMemAllocFromPoolAsync
-            | Row::cuMemAllocHost_v2
-            | Row::cuMemHostAlloc
-            | Row::cuMemHostRegister_v2
-            | Row::cuMemMap => self.take_memory(call),
-            Row::cuMemFree_v2 | Row::cuMemFreeHost | Row::cuMemHostUnregister | Row::cuMemUnmap => {
+        match effect(call.row) {
+            Some(Effect::Allocates(_) | Effect::Names(_)) => return self.take_memory(call),
+            Some(Effect::Frees | Effect::Releases) => {
                 let operation = Self::operation(call);
                 self.checker.freed(call.thread, operation, call.argument(0));
-                self.follow(call);
+                return self.follow(call);
             }
-            Row::cuIpcGetMemHandle => self.follow(call),
+            Some(Effect::Shares) => return self.follow(call),
+            None => {}
+        }
+        match call.row {
             Row::cuStreamCreate | Row::cuStreamCreateWithPriority => {
                 let form =
                     if call.argument(1) & 1 == 0 { Form::Blocking } else { Form::NonBlocking };
