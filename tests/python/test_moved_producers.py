@@ -163,3 +163,19 @@ def test_a_stream_that_a_dict_names_beside_a_view_as_its_owner_waits_at_the_end(
     cuda.legacy.fill(array, 3.0)
     home.wait(cuda.legacy.record())
     assert done(seen) == [1.0] * 4
+
+
+@pytest.mark.parametrize("reader", ["capsule", "dict"])
+def test_a_dict_of_before_is_ordered_after_the_stream_that_its_owner_names_now(reader, cuda):
+    then, consumer = cuda.stream("then"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.legacy, name="x")
+    said = array.__cuda_array_interface__
+    moved(array, cuda.legacy, then)
+    view = from_cai(said, owner=array)
+    if reader == "dict":
+        seen = cuda.consumer("cai-waits", consumer).read(to_cai(view))
+    else:
+        seen = cuda.consumer("dlpack", consumer).read(view)
+    seen.release()
+    view.release()
+    assert done(seen) == [2.0] * 4
