@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from cai_bridge._queues import QUEUES
+from cai_bridge._environment import QUEUES
 
 from . import zygote
 from .child import Outcome, Task

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from cai_bridge._queues import QUEUES
+from cai_bridge._environment import QUEUES
 
 from .exits import UsageError
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from cai_bridge._queues import QUEUES
+from cai_bridge._environment import QUEUES
 
 
 def environment() -> dict[str, str]:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Self, cast
 
-from cai_bridge._queues import QUEUES
+from cai_bridge._environment import QUEUES
 from cai_bridge.testing._kit.dlpack_abi import TensorFields
 from cai_bridge.testing._kit.said import Said
 from cai_bridge.testing._kit.said_dlpack import said_by_tensor

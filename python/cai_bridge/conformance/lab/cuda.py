@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from cai_bridge._queues import QUEUES
+from cai_bridge._environment import QUEUES
 
 INT, UINT, HANDLE, SIZE, ADDRESS = (
     ctypes.c_int,
