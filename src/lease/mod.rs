@@ -23,11 +23,11 @@
 //! before. Meanwhile the holder stays, for threads that release at the same time. They do not wait for each other,
 //! since making an order may run any code, too. Each thread makes the orders, and the first to finish ends the lease.
 
-mod decide;
-mod ending;
+pub mod end_rules;
+mod end_state;
+mod end_streams;
 mod parked;
 mod parties;
-pub mod plan;
 mod queue;
 
 #[cfg(all(loom, test))]
@@ -35,7 +35,7 @@ mod model;
 
 use std::fmt;
 
-pub use self::ending::Ending;
+pub use self::end_state::Ending;
 pub use self::parked::{Most, Parked, Turn, WordHasher};
 pub use self::parties::{Parties, Streams};
 pub use self::queue::Queue;

@@ -23,7 +23,7 @@
 //! [DLPack's Python protocol]: https://dmlc.github.io/dlpack/latest/python_spec.html
 
 mod alive;
-mod plan;
+mod hand_over_rule;
 
 use std::cell::Cell;
 use std::fmt;
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[doc(hidden)]
 pub use self::alive::Alive;
 #[doc(hidden)]
-pub use self::plan::{Elided, between, plan};
+pub use self::hand_over_rule::{Elided, between, plan};
 use crate::error::{Error, Kind, Result};
 use crate::local::local;
 

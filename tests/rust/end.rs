@@ -9,7 +9,7 @@ mod outline;
 
 use cai_bridge::device::Place;
 use cai_bridge::lease::Parties;
-use cai_bridge::lease::plan::{
+use cai_bridge::lease::end_rules::{
     Answers, Consumer, Found, Known, Lost, Next, Outline, Plan, Question, Role, next,
 };
 use cai_bridge::stream::{Alive, Stream};

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::warned;
 use crate::device::Place;
-use crate::lease::plan;
+use crate::lease::end_rules;
 use crate::py::streams::{KnownStream, KnownStreams};
 
 /// The users that work on the memory through one holder, and the places of their streams.
@@ -22,7 +22,7 @@ pub(super) struct ConsumerSide {
     pub(super) further: KnownStreams,
 }
 
-pub(super) type Consumer = plan::Consumer<KnownStream>;
+pub(super) type Consumer = end_rules::Consumer<KnownStream>;
 
 impl ConsumerSide {
     /// The side of a holder at `place` that has no consumer.
@@ -63,7 +63,7 @@ impl ConsumerSide {
     }
 }
 
-impl plan::Known for KnownStream {
+impl end_rules::Known for KnownStream {
     #[inline]
     fn is_kept(&self) -> bool {
         self.kept().is_some()

@@ -2,7 +2,7 @@
 
 use cai_bridge::capture::{Direction, Part, Route, route};
 use cai_bridge::lease::Parties;
-use cai_bridge::lease::plan::{Found, Lost, Next, Plan, Role};
+use cai_bridge::lease::end_rules::{Found, Lost, Next, Plan, Role};
 use cai_bridge::stream::{Alive, Stream, between};
 
 use super::Facts;

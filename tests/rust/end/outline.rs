@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cai_bridge::device::Place;
-use cai_bridge::lease::plan::{
+use cai_bridge::lease::end_rules::{
     Answers, Consumer, Found, Next, Outline, Plan, Question, Role, next,
 };
 use cai_bridge::stream::{Alive, Stream};

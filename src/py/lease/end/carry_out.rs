@@ -1,4 +1,4 @@
-//! Settles an end: answers the questions of [`plan::next`] and carries out its plan.
+//! Settles an end: answers the questions of [`end_rules::next`] and carries out its plan.
 
 use pyo3::prelude::*;
 
@@ -6,7 +6,7 @@ use super::gather::{Gathered, Sides, gather};
 use crate::buffer::Buffer;
 use crate::driver::Handle;
 use crate::error::{Kind, Result};
-use crate::lease::plan::{self, Answers, Lost, Next, Plan, Question};
+use crate::lease::end_rules::{self, Answers, Lost, Next, Plan, Question};
 use crate::lease::{Failure, Holder, Settlement};
 use crate::order::{self, Mark, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
@@ -68,7 +68,7 @@ fn order(
     };
     let mut answers = Answers::default();
     let plan = loop {
-        match plan::next(&sides, &answers) {
+        match end_rules::next(&sides, &answers) {
             Next::Do(Plan::Edge(user, producer)) => return give_back(py, end, user, producer),
             Next::Do(plan) => break plan,
             Next::Ask(Question::ProducerStays) => {
@@ -111,7 +111,7 @@ fn order_by_streams(
             libraries: libraries.as_deref(),
             ..Answers::default()
         };
-        match plan::next(sides, &answers) {
+        match end_rules::next(sides, &answers) {
             Next::Do(plan) => break plan,
             Next::Ask(_) => libraries = Some(known.ask(py, consumer_side, &objects, found)?),
         }
@@ -224,7 +224,7 @@ impl HeldMemory {
         }
         let (sides, mut answers) = (self.sides(), Answers::default());
         let why = loop {
-            match plan::next(&sides, &answers) {
+            match end_rules::next(&sides, &answers) {
                 Next::Do(Plan::Nothing(why)) => break Some(why),
                 Next::Ask(Question::AllOnLegacy) => {
                     let all =

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
-use crate::lease::plan::{Found, Outline, Role};
+use crate::lease::end_rules::{Found, Outline, Role};
 use crate::lease::{Failure, Streams};
 use crate::py::lease::consumer_side::{Consumer, ConsumerSide};
 use crate::py::lease::producer_side::ProducerSide;

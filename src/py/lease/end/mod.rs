@@ -1,4 +1,4 @@
-//! The end of held memory: gather its facts, let [`crate::lease::plan`] decide, carry out the plan.
+//! The end of held memory: gather its facts, let [`crate::lease::end_rules`] decide, carry out the plan.
 
 mod carry_out;
 mod gather;

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::carry_out::{EndContext, settle};
 use crate::driver::fork::Process;
-use crate::lease::plan::{self, Answers, Next, Plan};
+use crate::lease::end_rules::{self, Answers, Next, Plan};
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
 use crate::py::lease::consumer_side::ConsumerSide;
@@ -72,6 +72,6 @@ impl Orders {
 
 /// Whether no stream has to wait, by the facts that need no call of Python or the driver.
 fn has_nothing_to_do(held: &HeldMemory) -> bool {
-    let next = plan::next(&held.sides(), &Answers::default());
+    let next = end_rules::next(&held.sides(), &Answers::default());
     matches!(next, Next::Do(Plan::Nothing(_)))
 }

@@ -22,8 +22,8 @@
 //! work, or waits. `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination with a
 //! model of the order of work.
 
-use super::decide::{EndFacts, decide};
-pub use super::decide::{Found, Lost, Plan, Role};
+use super::end_streams::{EndFacts, decide};
+pub use super::end_streams::{Found, Lost, Plan, Role};
 use super::parties::Parties;
 use crate::device::Place;
 use crate::stream::{Alive, Elided};
