@@ -1,6 +1,7 @@
 //! cudarc's streams, memory and kernels.
 //!
-//! cudarc panics if the driver's library is missing, so [`Cuda::get`] comes before any call of cudarc.
+//! cudarc panics if the driver's library is missing, so this module calls [`Cuda::get`], which returns an error
+//! instead, before it calls the driver through cudarc.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;

@@ -57,13 +57,13 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that its producer
-    /// had queued.
+    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that its producer has
+    /// queued so far, and after what other open scopes have queued on this memory, unless both only read it.
     ///
     /// # Errors
     ///
-    /// [`StreamDevice`](Kind::StreamDevice): the stream is on another device. Or the driver failed, or a graph
-    /// capture prevents the wait.
+    /// [`StreamDevice`](Kind::StreamDevice) if the stream is on another device or of another driver. Other errors if
+    /// the driver fails or a graph capture prevents the wait.
     ///
     /// # Examples
     ///

@@ -144,7 +144,8 @@ impl<M> From<Settlement<M>> for State<M> {
 /// Keeps a holder until the first call ends the lease.
 pub struct Lease<H> {
     place: Mutex<Place<H>>,
-    /// Whether the lease has ended or is ending. Most callers read this, without the lock.
+    /// Whether the lease has ended or is ending, so that [`Lease::is_leased`] need not take the lock. [`Lease::stop`]
+    /// clears it if no end succeeded.
     ended: AtomicBool,
 }
 

@@ -97,7 +97,8 @@ impl Habit {
 /// One habit of one library.
 #[derive(Debug)]
 pub(crate) struct HabitRow {
-    /// The prefix of the library's module names.
+    /// The dotted name of the library's package, such as `torch`. Its modules have this name, or start with it and a
+    /// dot.
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
     /// The version on which the habit was seen.

@@ -16,7 +16,8 @@ use crate::stream::{Ready, Stream};
 
 /// A library that the bridge knows. The default methods follow the protocols.
 pub(super) trait Library: Sync + fmt::Debug {
-    /// The prefix of the library's module names.
+    /// The dotted name of the library's package, such as `torch`. Its modules have this name, or start with it and a
+    /// dot.
     fn name(&self) -> &'static str;
 
     /// The habits that the protocols do not tell.
@@ -141,8 +142,8 @@ pub(super) trait Pool: Sync + fmt::Debug {
     /// it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
-    /// Whether the library computes on another stream, which waits for the pool's stream that arrays are
-    /// ready on.
+    /// Whether the library computes on a stream outside this pool, as JAX does. That stream waits for the pool stream
+    /// on which the library requested the array.
     fn is_apart(&self) -> bool {
         false
     }

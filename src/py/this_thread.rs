@@ -1,5 +1,5 @@
-//! The state of this thread that its running calls share. It has the guard against doing a thing twice at once, and
-//! notes of the objects being asked and the views being released.
+//! Per-thread state that nested calls share: re-entrancy guards, the objects being asked for their memory, the views
+//! being released, and a few caches.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;

@@ -16,7 +16,8 @@ use crate::stream::Thread;
 
 /// The state of the interpreter's end.
 struct EndState {
-    /// The thread that ends the interpreter, or 0. While it is set, no other thread may enter.
+    /// The number of the thread that ends the interpreter, or 0. While it is set, Python calls of other threads into
+    /// the bridge are refused. [`EntryGuard::now`] still admits other threads until `over` is set.
     ended_by: AtomicU64,
     /// Whether [`end`] has stopped waiting for other threads.
     over: AtomicBool,
@@ -78,7 +79,8 @@ pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     STATE.over.store(true, Ordering::SeqCst);
 }
 
-/// Whether the interpreter has ended for all threads except the thread that ends it.
+/// Whether [`end`] has stopped waiting: from then on, only the thread that ends the interpreter may enter it through
+/// the bridge.
 pub(crate) fn is_over() -> bool {
     STATE.over.load(Ordering::Relaxed)
 }

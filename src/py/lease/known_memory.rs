@@ -1,8 +1,8 @@
 //! Memory that the bridge has handed out, recognised by its address when the bridge imports it again.
 //!
-//! A library that passes on a tensor of the bridge's, or its own tensor over the same memory, names no producer's
-//! stream; the lease's entry does. A library may also use such memory on a further stream, for which the lease's end
-//! must wait. An entry lives as long as its lease: after that no code has the memory any more.
+//! A library that passes on one of the bridge's tensors, or wraps the same memory in its own, does not say which stream
+//! the producer used; the lease's entry does. A library may also use such memory on a further stream, for which the
+//! lease's end must wait. An entry lives as long as its lease: after that, nobody may use the memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;

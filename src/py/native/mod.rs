@@ -119,7 +119,8 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     if !absent(mask) {
         return None;
     }
-    // SAFETY: none is NULL, and all are alive, as the caller promises. This holds for all calls below.
+    // SAFETY: the arguments were checked for NULL above, and the caller promises that each object is alive. The same
+    // holds for the calls below, where `absent` checks the optional ones.
     let (typestr, shape) = unsafe { (text(typestr)?, dims(shape)?) };
     // SAFETY: as above.
     if !absent(descr) && unsafe { unnamed(descr) }? != typestr {

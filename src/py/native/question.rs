@@ -126,8 +126,9 @@ fn c_function(
     // SAFETY: both are live types. The call reads only the types, and asks no metaclass.
     let is_of = unsafe { ffi::PyType_IsSubtype(kind.as_type_ptr(), owner.as_type_ptr()) != 0 };
     let (true, Some(get)) = (is_of, descr_get(found)) else { return Ok(None) };
-    // SAFETY: `found` is a method descriptor, checked by identity. `x` is of its type, and all are alive. The slot
-    // returns a new reference, or NULL with an exception set. It looks up no attribute of `x`.
+    // SAFETY: `found` is a method descriptor: its type was compared by identity. `x` is an instance of the type that
+    // the method belongs to. All three objects are alive. The slot returns a new reference, or NULL with an exception
+    // set, and does not look up attributes of `x`.
     let bound = unsafe {
         let bound = get(found.as_ptr(), x.as_ptr(), kind.as_ptr());
         Bound::from_owned_ptr_or_err(x.py(), bound)?

@@ -110,7 +110,7 @@ pub(super) fn exact<'py>(
     if itemsize(&own)? != itemsize(by_words.as_any())? {
         return Ok(None);
     }
-    // A typestr of raw bytes does not say what the bytes are.
+    // A typestr of raw bytes does not say what the bytes are, so `own` does not contradict it.
     let has_fields = words.contains(intern!(py, "descr"))?;
     let typestr = attribute(by_words.as_any(), intern!(py, "str"))?.unwrap_or_default();
     if has_fields || !typestr.contains('V') {

@@ -120,7 +120,7 @@ impl PythonMemory {
     }
 }
 
-/// Runs `call` with the interpreter's lock. A Python exception is kept inside the error.
+/// Runs `call` with the interpreter's lock held. A Python exception becomes the source of the returned error.
 fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {

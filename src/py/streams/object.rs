@@ -170,8 +170,9 @@ fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
     KINDS.known(object, examine)
 }
 
-/// The keeper of the stream of `object`: the object, or none needed if its library destroys no stream. `None` if the
-/// object wraps another owner's handle, or fails to tell.
+/// What keeps the stream of `object` alive: `object` itself, the stream object that it wraps, or [`Keeper::Always`] if
+/// its library never destroys the stream. `None` if `object` wraps a foreign handle, or raises an ordinary exception
+/// when asked.
 pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     let py = object.py();
     let keeper = || {

@@ -41,23 +41,24 @@ pub(crate) struct DLPackView {
 impl DLPackView {
     /// A capsule with the array, or with a copy of it, usable on the consumer's stream.
     ///
-    /// The consumer's stream waits for the producer's by an event. The host waits for a copy in host
-    /// memory, and for pinned and managed memory if no stream is named: NumPy reads that on the CPU.
+    /// The consumer's stream waits for the producer's by an event. The host waits until a copy in host
+    /// memory is complete. Without `stream` it also waits until pinned or managed memory is ready: NumPy
+    /// names no stream and reads on the CPU.
     ///
     /// Parameters
     /// ----------
     /// stream : None, int or stream object, optional
     ///     The consumer's stream, on the device for which the consumer asks: 1 or None is the legacy
-    ///     default stream, 2 the per-thread one, others are handles. With -1 nothing waits. 0 is
+    ///     default stream, 2 the per-thread one, others are handles. -1: no stream waits. 0 is
     ///     ambiguous, and refused.
     /// max_version : tuple of (int, int), optional
     ///     The newest DLPack version that the consumer knows. From (1, 0) on the capsule is versioned, and
-    ///     has a flag for a copy.
+    ///     a flag marks a copy.
     /// dl_device : tuple of (int, int), optional
     ///     The device for the consumer. None or the array's own device: the array as it is. ``(2, id)``,
     ///     another GPU: a copy there. Managed and pinned memory is not copied, since every GPU reaches
-    ///     it. ``(1, 0)``, the CPU: a copy in host memory. With ``copy=False`` it is managed or pinned
-    ///     memory itself, after the host has waited for its pending work.
+    ///     it. ``(1, 0)``, the CPU: a copy in host memory. With ``copy=False``, managed or pinned memory
+    ///     is exported as it is, once the host has waited; other memory is refused.
     /// copy : bool, optional
     ///     None copies only if the array is not on that device, True always, False never. Without
     ///     `dl_device` a copy of managed or pinned memory is on its GPU if `stream` is named, else on the
@@ -66,8 +67,8 @@ impl DLPackView {
     /// Returns
     /// -------
     /// capsule
-    ///     Named ``dltensor_versioned``, or ``dltensor`` without ``max_version``. A copy is C-contiguous,
-    ///     aligned to 256 bytes and writable.
+    ///     Named ``dltensor_versioned``, or ``dltensor`` if `max_version` is missing or below (1, 0). A copy
+    ///     is C-contiguous, aligned to 256 bytes and writable.
     ///
     /// Raises
     /// ------
@@ -81,9 +82,10 @@ impl DLPackView {
     ///
     /// Notes
     /// -----
-    /// A copy on a GPU is queued on the consumer's stream, with -1 on the producer's. Its stream-ordered
-    /// memory goes back in order when the consumer is done. If nothing keeps a bare handle of a
-    /// non-blocking stream alive, the host waits then, with a warning: pass the stream object.
+    /// A copy on a GPU is queued on the consumer's stream. With -1, the copy is queued on the producer's
+    /// stream. The copy's memory is freed in the order of that stream. If the consumer passed a bare handle
+    /// of a non-blocking stream that nothing keeps alive, the host waits when the consumer releases the
+    /// copy, and the bridge warns: pass the stream object.
     ///
     /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
     #[pyo3(signature = (stream=None, *, max_version=None, dl_device=None, copy=None))]

@@ -71,7 +71,8 @@ pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
     Ok(())
 }
 
-/// A capsule with the view's memory, described by `array`.
+/// Exports the view's own memory, without a copy, and orders it for the consumer. `array` describes it: the view's
+/// array, perhaps under another device.
 #[inline]
 pub(super) fn share<'py>(
     py: Python<'py>,
