@@ -24,7 +24,8 @@ pub enum Part {
     Beside,
 }
 
-/// Whether an edge belongs to the hand-over or to the end.
+/// What an edge (one stream's wait for another) is for: the hand-over, with or without a named producer stream, or
+/// giving the memory back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The consumer's stream waits for the producer's.

@@ -195,8 +195,8 @@ impl<S: WorkStream> Scope<'_, S> {
         self.used.take(&array.origin, &array.descriptor, writes)
     }
 
-    /// Runs `queue`, which queues work on `uses` on this stream. The work is ordered with that of other scopes that
-    /// have not ended.
+    /// Calls `queue`, which queues this scope's work on the memory in `uses`. The work runs after what other open
+    /// scopes have queued on that memory, and before what they queue next.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, self.used.user(), queue)
     }

@@ -228,7 +228,8 @@ impl<'a> Spelling<'a> {
         if letters.as_str().is_empty()
             && let Some((letter, digits)) = by_character(letter)
         {
-            // A single byte has no byte order; longer items need one.
+            // A single byte has no byte order, so it gets `|`. Longer types have one, so `|` is refused; without a sign
+            // they are little-endian.
             let (is_byte, is_free) = (digits == "1", order == '|');
             let order = if is_byte { '|' } else { order };
             let size = digits.parse().ok()?;

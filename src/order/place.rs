@@ -29,7 +29,8 @@ impl<'a, D: Driver + ?Sized> ContextGuard<'a, D> {
     #[inline]
     fn leave(mut self) -> Result<()> {
         if self.pushed {
-            // On failure `drop` tries again: restoring the caller's context matters more than the reason.
+            // If the pop fails, `pushed` stays true and `drop` pops again: the caller's context must be restored,
+            // whatever the error.
             self.driver.pop_context()?;
             self.pushed = false;
         }

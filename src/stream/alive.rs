@@ -40,7 +40,7 @@ impl Alive<'_> {
         Self { stream, context, ordinal, stands_in: false, voucher: PhantomData }
     }
 
-    /// The calling thread's per-thread default stream of `place`.
+    /// The calling thread's per-thread default stream in the context of `place`.
     pub fn per_thread(place: Place) -> Self {
         Self::new(Stream::PerThread(Thread::current()), place)
     }

@@ -1,6 +1,7 @@
 //! CUDA's driver, found at run time.
 //!
-//! The library is opened on first use. If it or a symbol is missing, every call returns an error that says so.
+//! The driver's library is loaded on first use. If the library or a symbol that the bridge always needs is missing,
+//! every call returns an error that says so. Copies, launches and IPC fail on their own.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -30,7 +31,7 @@ use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
 impl Cuda {
-    /// The capture that contains the stream.
+    /// The capture that the stream is part of. Only for a stream that is being captured.
     #[cold]
     fn inside(&self, stream: Alive<'_>) -> Result<Part> {
         let (mut status, mut id, none): (c_uint, _, _) = (0, 0, ptr::null_mut());

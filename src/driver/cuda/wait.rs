@@ -54,7 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The spare module of `context` in this life. Modules of earlier lives are forgotten, since the driver unloaded them.
+/// The slot for the module that the next wait for `context` will unload. Slots of earlier contexts at the same address
+/// are dropped: the driver unloaded their modules.
 fn spare(context: Context, life: u64) -> Arc<Spare> {
     let mut all = lock(&HOST_WAIT.spare);
     all.retain(|spare| spare.context != context || spare.life == life);

@@ -13,8 +13,8 @@ use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, shown};
 
-/// Imports `x`, which was `refused`, by another protocol. If the type has changed its protocols since, calls `again`,
-/// which repeats the first import.
+/// Handles `refused`, the error of the first import of `x`. If the type's protocols have changed since, calls `again`
+/// with the new facts. Otherwise imports `x` by another protocol if one may do, or returns the error.
 #[cold]
 #[inline(never)]
 pub(super) fn take_in(

@@ -32,12 +32,12 @@ impl Conversion {
     }
 }
 
-/// The membership of one holder in a conversion: the conversion, and the number of the holder's note in it.
+/// One holder's entry in a conversion: the conversion, and the holder's number there, under which its users are noted.
 #[derive(Debug)]
 pub(super) struct Member {
     conversion: Arc<Conversion>,
     number: usize,
-    /// The same holder's membership in the conversion of the outer call.
+    /// The same holder's entry in the conversion of the outer call, if calls nest.
     pub(super) outer: Option<Box<Self>>,
 }
 

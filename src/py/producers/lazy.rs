@@ -111,7 +111,8 @@ pub(super) enum Own<'py> {
 }
 
 impl<'py> Own<'py> {
-    /// The object's own attribute `name`.
+    /// The attribute `name` of `x`, which its type lacks: read from the object's dict, or asked of the object
+    /// (`__getattr__`).
     pub(super) fn get(
         &self,
         x: &Bound<'py, PyAny>,

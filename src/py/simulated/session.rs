@@ -238,7 +238,7 @@ impl Session {
         Ok(self.0.machine()?.share_memory()?)
     }
 
-    /// Runs the work that other processes wait for.
+    /// Runs this process's queued work up to each point that another OS process waits for.
     fn run_needed<'py>(&self, py: Python<'py>) -> Answer<'py> {
         run(py, || {
             self.0.machine()?.run_needed();

@@ -298,8 +298,8 @@ impl HeldMemory {
         settled
     }
 
-    /// Frees a copy's memory in stream order, unless that would end a capture. If nothing keeps the stream alive, the
-    /// host waits first.
+    /// Frees a copy's memory in the order of the copy's stream. Fails, to be retried, while that stream is in or beside
+    /// a capture. If nothing keeps that stream alive, the host first waits for all work in the consumer's context.
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;
