@@ -126,7 +126,8 @@ impl Blocks {
         if single.calls() < runs.calls() / FEWER { single } else { runs }
     }
 
-    /// The block that covers as many of `axes` as possible, with rows of `width` bytes.
+    /// Chooses one or two of `axes` so that one call copies as many rows of `width` bytes as possible; the other axes
+    /// are walked.
     fn of_rows(axes: &[Axis], width: i64) -> Self {
         let (mut best, mut most) = ((None, None), 1);
         for (at, row) in axes.iter().enumerate() {

@@ -15,7 +15,7 @@ use crate::error::{Result, caught};
 use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
-/// The owner of an array's memory.
+/// An array's memory as its users see it: kept alive, with the order between its streams.
 pub(crate) trait Origin: Any + Send + Sync {
     /// The driver that the memory belongs to.
     fn driver(&self) -> &Handle;

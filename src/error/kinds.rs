@@ -195,7 +195,7 @@ kinds! {
     StreamDevice: Value, "stream", "a stream of the array's device";
     /// A wait with the legacy default stream, which a graph capture cannot contain.
     CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
-    /// A wait between the streams of two captures.
+    /// A wait between the streams of two different captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
     /// A copy while its own stream, or the source's stream, is captured.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";

@@ -131,7 +131,8 @@ pub enum Next<'a> {
     Do(Plan<'a>),
 }
 
-/// Returns the next step of an end. Most ends need one question or none.
+/// Returns the next step of giving the memory back: a question for the caller to answer, or the plan to carry out.
+/// Usually at most one question is needed.
 #[inline(always)]
 pub fn next<'a>(known: &impl Outline, answers: &Answers<'_, 'a>) -> Next<'a> {
     if let Some(streams) = answers.streams {

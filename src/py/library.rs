@@ -327,7 +327,8 @@ pub(super) fn _forget_habits() {
     LIBRARIES.forgotten.store(true, Ordering::Relaxed);
 }
 
-/// All habits, for the test that checks that each row's test exists: library, habit, version, test.
+/// Every known habit as (library, habit, version it was seen on, test file that shows it). For the tests; one checks
+/// that each test file exists.
 #[pyfunction]
 pub(super) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
     let row =

@@ -137,11 +137,12 @@ impl<T> Stack<T> {
 /// whose ends were put off nests up to twenty.
 const DEEPEST: usize = 64;
 
-/// Runs `question`, which asks `x` for its memory: by `__dlpack__`, or by its dict.
+/// Runs `question`, which calls a DLPack method of `x` or reads its `__cuda_array_interface__`, and marks `x` as being
+/// asked meanwhile.
 ///
 /// # Errors
 ///
-/// The errors of `question`. `RecursionError` if the object's answer asks the bridge for the object again, too often.
+/// The errors of `question`. `RecursionError` if more than [`DEEPEST`] questions are nested on this thread.
 pub(crate) fn asking<T>(
     x: &Bound<'_, PyAny>,
     question: impl FnOnce() -> PyResult<T>,

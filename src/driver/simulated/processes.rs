@@ -194,7 +194,8 @@ mod linux {
             let (access, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
             let (none, file_number) = (std::ptr::null_mut(), file.as_raw_fd());
-            // SAFETY: a new mapping, at any free address, of a file of that length.
+            // SAFETY: with a null hint the kernel picks a free address, so no existing mapping is touched; the file is
+            // `LENGTH` bytes long.
             let start = unsafe { libc::mmap(none, LENGTH, access, flags, file_number, 0) };
             let start = (start != libc::MAP_FAILED).then_some(start)?;
             // The first page holds the file's number.

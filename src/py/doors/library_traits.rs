@@ -49,9 +49,9 @@ pub(super) struct LibraryTraits {
 pub(super) enum CurrentStream {
     /// A known library's stream. Rust code asks for it, and makes the library's arrays, without Python.
     Known(Py<libraries::CurrentStream>),
-    /// The answer of the library's own `current_stream`.
+    /// Whatever the `Library` object's `current_stream` method returns.
     Own,
-    /// A default stream: each of the library's calls may name another stream, as Numba's kernels do.
+    /// As [`CurrentStream::Own`], but only a default: each call may name another stream, as Numba's kernels do.
     Default,
 }
 

@@ -219,7 +219,7 @@ impl Drop for KnownMemory {
     fn drop(&mut self) {
         let mut entries = entries();
         let Slot::Occupied(mut there) = entries.entry(self.start) else { return };
-        // Dropping an entry can run any code, so it happens unlocked.
+        // Dropping an entry can run arbitrary code, so release the lock first.
         if there.get().more.is_none() {
             let ended = there.remove();
             if entries.len() < entries.capacity() / 8 && entries.capacity() > ROOM {

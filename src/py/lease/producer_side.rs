@@ -71,7 +71,8 @@ impl ProducerSide {
         }
     }
 
-    /// The keeper of the array's stream `ready`; `None` for a default stream, and for a stream that nothing keeps.
+    /// Returns the reference recorded for the stream `ready`: `ready_on` if it is set, else the producer's stream if
+    /// that is the same stream. `None` if neither matches; the caller then takes the stream to be at `self.place`.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         // A default stream is one of this place, unless another stream is kept.
         let own = |producer: &&StreamRef| {

@@ -113,7 +113,8 @@ fn call_with<'py>(
     asking(x, || call_without(x, &arguments))
 }
 
-/// Calls `__dlpack__` with all arguments, then with the stream alone, then with none.
+/// Calls `__dlpack__` with all arguments; on `TypeError` retries with the stream alone, then with none. The flag tells
+/// whether the stream was passed.
 fn call_without<'py>(
     x: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyDict>,

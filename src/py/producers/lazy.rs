@@ -103,7 +103,7 @@ pub(super) fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(module.as_deref() != Some("builtins"))
 }
 
-/// The attributes that an object has and its type lacks.
+/// Where to look up attributes that an object may have although its type does not.
 pub(super) enum Own<'py> {
     Nothing,
     InDict(Bound<'py, PyDict>),

@@ -90,7 +90,8 @@ impl Array {
     }
 }
 
-/// The memory, ready on its stream, for a view whose consumers name no stream.
+/// Prepares the memory for a new Python view: the array is ready on the producer's stream, after the scopes that still
+/// use it, and no consumer has named a stream yet.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {

@@ -63,8 +63,8 @@ impl Library {
         locked(&OPEN).clone().filter(|library| library.is_ours())
     }
 
-    /// The machine. Refused in a fork: the fork must not touch this library's locks, nor the
-    /// machine's.
+    /// Returns the machine. Fails in a process forked after `self` was created: such a child must not take the locks of
+    /// `self` or of the machine.
     pub(super) fn machine(&self) -> Result<&Arc<Simulated>> {
         self.machine.process().check().map(|()| &self.machine)
     }

@@ -196,7 +196,8 @@ impl KnownStreams {
 }
 
 impl StreamRef {
-    /// A default stream, or a stream of a library that destroys none; `stream` need not be alive.
+    /// A reference to `stream` if it is a default stream or in a library's pool, whose streams are never destroyed;
+    /// else `None`. The caller need not know whether the handle is still valid.
     pub(crate) fn pooled(
         py: Python<'_>,
         driver: &Handle,
