@@ -55,7 +55,7 @@ unsafe impl WorkStream for Arc<CudaStream> {
     }
 }
 
-/// How many streams the crate makes for each GPU.
+/// The most streams that the crate makes for one GPU; threads share them.
 const POOLED: u64 = 16;
 
 /// A GPU's context, the context's life, and the streams made in it so far.

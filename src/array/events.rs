@@ -39,8 +39,8 @@ impl Events {
         })
     }
 
-    /// Makes all later work of cudarc on the memory, on any stream of the context, run after the work queued on
-    /// `stream`.
+    /// Makes everything cudarc later does with the memory, on any stream of the context, run after the work queued on
+    /// `stream`. Does nothing if the context tracks no events.
     ///
     /// # Safety
     ///

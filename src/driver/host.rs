@@ -143,7 +143,7 @@ impl HostMemory {
 impl Drop for HostMemory {
     fn drop(&mut self) {
         if let Owner::Here(layout) = self.owner {
-            // SAFETY: `new` got `start` from `alloc` with the same layout, and this frees it once.
+            // SAFETY: `new` allocated `start` with this layout, and only this drop frees it.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
     }

@@ -29,7 +29,7 @@ impl<H: Holder> Ending<H> {
         &self.holder
     }
 
-    /// The mark of the consumer's work, if the memory waits for it.
+    /// What the end still waits for: a mark reached when the consumer's work is done. `None` in every other state.
     pub const fn mark(&self) -> Option<&H::Mark> {
         match &self.state {
             State::Waiting(mark) => Some(mark),

@@ -267,12 +267,12 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     events.into_iter().map(wait).fold(Ok(()), Result::and)
 }
 
-/// The call that an edge is made for, as its event reports it.
+/// Why a wait between two streams is made: the call and the direction, as written to the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Purpose {
     /// The name of the call that makes the edge.
     pub door: &'static str,
-    /// Whether the call is the hand-over or the end.
+    /// Whether the call hands the memory over or gives it back.
     pub direction: Direction,
 }
 

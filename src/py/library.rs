@@ -266,7 +266,7 @@ pub(super) fn know(py: Python<'_>, all: &'static [&'static dyn Library]) {
     });
 }
 
-/// All libraries, in the order in which they are asked.
+/// All libraries, in the order of lookups: the first that knows the type or module is taken.
 pub(super) fn all() -> &'static [&'static dyn Library] {
     LIBRARIES.known.get().map_or(&[], |known| known.all)
 }

@@ -65,7 +65,7 @@ fn spare_for_all(event: Event) {
     }
 }
 
-/// A new event in the current context, which is `context` in the life `life`.
+/// Creates an event in the current context, which must be `context`; `life` is its number from `cuCtxGetId`.
 pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
     let mut event: CUevent = ptr::null_mut();

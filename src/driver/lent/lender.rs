@@ -194,13 +194,13 @@ unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const Work) -> u32 {
 }
 
 unsafe extern "C" fn load(raw: Raw, ptr: u64, bytes: *mut u8, length: usize) -> u32 {
-    // SAFETY: as for `call`; the borrower offers `length` bytes for writing.
+    // SAFETY: as for `call`; `bytes` points to `length` writable bytes.
     let (machine, bytes) = unsafe { (machine(raw), std::slice::from_raw_parts_mut(bytes, length)) };
     answer(machine, || Machine::load(machine, ptr, bytes))
 }
 
 unsafe extern "C" fn store(raw: Raw, ptr: u64, bytes: *const u8, length: usize) -> u32 {
-    // SAFETY: as for `call`; the borrower offers `length` bytes for reading.
+    // SAFETY: as for `call`; `bytes` points to `length` readable bytes.
     let (machine, bytes) = unsafe { (machine(raw), std::slice::from_raw_parts(bytes, length)) };
     answer(machine, || Machine::store(machine, ptr, bytes))
 }

@@ -120,17 +120,18 @@ impl Drop for Exported {
 }
 
 impl Exported {
-    /// Checks the fields of an export and copies the lists.
+    /// Checks the fields of an export and copies its shape and strides.
     ///
     /// # Safety
     ///
-    /// The lists of `from` have `ndim` items.
+    /// `from.shape` and `from.strides` each point to `ndim` integers, or are NULL.
     unsafe fn read(from: &CaiBridgeExport) -> Result<Self> {
         let ndim = usize::try_from(from.ndim).ok().filter(|ndim| *ndim <= MAX_NDIM);
         let ndim = ndim.ok_or_else(|| Error::new(Kind::Ndim, from.ndim.to_string()))?;
         let list = |numbers: *const i64| match ndim {
             0 => Vec::new(),
-            // SAFETY: `ndim` items, as the caller promises. Not NULL: both uses check it.
+            // SAFETY: `numbers` points to `ndim` integers, as the caller promises. It is not NULL: both uses check that
+            // first.
             _ => unsafe { std::slice::from_raw_parts(numbers, ndim) }.to_vec(),
         };
         if ndim > 0 && from.shape.is_null() {

@@ -32,7 +32,8 @@ use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Request, Stream};
 
 impl Converter {
-    /// The library's array of `x`, which is on the host, or of a copy of `x`.
+    /// Converts the host array `x` for the library: returns `x` itself, an array sharing its memory, or one over a
+    /// copy. A library that takes no host arrays gets a copy on the GPU if `copy` is true, else an error.
     #[cold]
     pub(super) fn of_host<'py>(
         &self,

@@ -22,7 +22,7 @@ use super::interpreter::{Answer, entry};
 use super::library::{self, Current, Library};
 use crate::stream::{Stream, Thread};
 
-/// All libraries, in the order in which they are asked.
+/// All libraries, in the order of lookups: the first that knows the type or module is taken.
 const ALL: &[&dyn Library] = &[
     &torch::Torch,
     &jax::Jax,

@@ -13,7 +13,8 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// A copy of `dict` with the strides of `owner`, if `dict` is the owner's and lacks them; else `dict`.
+/// Fills in strides that `dict` leaves out. Returns a copy with the strides of `owner`, if `dict` describes the same
+/// array and one of those strides is 0; else `dict` unchanged.
 pub(super) fn added<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

@@ -113,7 +113,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
-    // The managed tensor keeps the owner alive, wherever and however it ends.
+    // The managed tensor holds the origin, and so the memory's owner, until its deleter has run, on whatever thread.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
     let producer = StreamRef::held(driver, held.producer().clone())?;

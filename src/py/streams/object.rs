@@ -159,7 +159,7 @@ enum Hint {
     Attribute,
     /// In the name of its type.
     TypeName,
-    /// In PyTorch's id, an attribute of an extension type.
+    /// In PyTorch's `stream_id` (its lowest bit), where that is a C-level attribute that Python code cannot replace.
     Id(Question),
 }
 

@@ -276,7 +276,7 @@ impl View {
         act(py, || answered(py, self.order_for_collector(py)).map(drop))
     }
 
-    /// Drops the producer for the garbage collector.
+    /// Ends the lease for the garbage collector, which drops the references once the end is settled.
     fn __clear__(&self) {
         if let Some(mut guard) = self.lease.end()
             && let Some(held) = guard.memory_mut()
