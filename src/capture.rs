@@ -1,13 +1,16 @@
 //! What happens to an edge between two streams during a graph capture.
 //!
-//! During a capture a stream's work is kept for a graph instead of queued. An event recorded on that stream stands
-//! for a point of the graph. Another stream that waits for the event joins the capture: this is how work forks.
+//! During a capture, work on a stream is recorded into a graph instead of being queued. An event recorded on that
+//! stream stands for a point of the graph. Another stream that waits for the event joins the capture: this is how work
+//! forks.
 //!
-//! In the other direction a plain wait is an error that ends the capture. Using the legacy default stream while a
-//! blocking stream is captured does the same ("Prohibited and Unhandled Operations" in CUDA's programming guide). So
-//! the bridge first asks for the state of both streams, which is always safe, and [`route`] says what is allowed.
+//! If a captured stream waits for work outside the capture, a plain wait is an error that invalidates the capture.
+//! Using the legacy default stream while a blocking stream is captured does the same ("Prohibited and Unhandled
+//! Operations" in CUDA's programming guide). So the bridge first asks for the state of both streams, which is always
+//! safe, and [`route`] says what is allowed.
 //!
-//! Refused: edges between two captures, and edges with the legacy default stream while it cannot take part.
+//! Refused at the hand-over: edges between two captures. Refused: edges with the legacy default stream while it cannot
+//! take part. Where an edge would order nothing, it is left out ([`Route::Pointless`]).
 
 use crate::error::Kind;
 use crate::stream::Stream;

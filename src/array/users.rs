@@ -180,7 +180,7 @@ impl Users {
             let user = users.iter().find(|user| user.is(scope));
             user.map(|user| user.lent.clone()).unwrap_or_default()
         };
-        // A wait may block, so do not hold the lock.
+        // `take_back` may block, so copy the list and release the lock first.
         let lent = of_scope(&self.lock());
         for one in lent.into_iter().filter(which) {
             one.take_back()?;

@@ -89,8 +89,9 @@ impl HostTensor {
         let length = usize::try_from(self.array.nbytes()).unwrap_or(usize::MAX);
         let start = NonNull::new(self.array.ptr() as *mut u8);
         let start = start.ok_or_else(|| Error::new(Kind::NullData, "a NULL pointer"))?;
-        // SAFETY: the tensor is contiguous, so its bytes begin at its first element, and the clone keeps them. The
-        // caller asked for a copy of a host array and must order the producer's reads and writes.
+        // SAFETY: the tensor is contiguous, so its bytes begin at its first element, and the clone keeps them alive.
+        // The Python caller asked for a copy, and must keep other code from accessing the host array until the copy is
+        // done.
         let memory = unsafe { HostMemory::kept(start, length, Box::new(self.clone())) };
         Ok(Some(Arc::new(memory)))
     }

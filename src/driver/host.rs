@@ -78,8 +78,9 @@ impl HostMemory {
     pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let from = self.at(offset, length)?;
         let mut bytes = vec![0; length];
-        // SAFETY: `at` checked that the `length` bytes lie inside the block, which is mapped as long as `self`. Only
-        // `filled` blocks and other owners' arrays are read. `bytes` is new and just as long.
+        // SAFETY: `at` checked that the `length` bytes lie inside the block, which stays mapped as long as `self`
+        // lives. Only `filled` blocks and other owners' arrays are read. `bytes` is new and just as long, so the two
+        // cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         Some(bytes)
     }
@@ -87,8 +88,8 @@ impl HostMemory {
     /// Writes `bytes` at `offset`. Past the end it writes nothing and returns `None`.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: `at` checked that the bytes lie inside the block, which is mapped as long as `self`. No reference
-        // into the block exists, so `bytes` lies elsewhere.
+        // SAFETY: `at` checked that the bytes lie inside the block, which stays mapped as long as `self` lives. No
+        // reference into the block exists, so `bytes` cannot overlap it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Some(())
     }

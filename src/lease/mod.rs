@@ -100,7 +100,7 @@ pub enum Settlement<M> {
     Later,
 }
 
-/// Why an end could not be settled.
+/// Why the orders of an end could not be made.
 #[derive(Debug)]
 pub enum Failure<I> {
     /// The driver failed, or a graph capture is in the way.
@@ -197,7 +197,8 @@ impl<H> Lease<H> {
         Some(taken)
     }
 
-    /// Changes the holder between [`Self::begin`] and [`Self::stop`]; does nothing if the lease has ended.
+    /// Runs `change` on the holder, if the lease has not ended. For a thread that is between [`Self::begin`] and
+    /// [`Self::stop`], where [`Self::with`] returns `None`.
     pub fn amend(&self, change: impl FnOnce(&mut H)) {
         if let Some(holder) = &mut self.place().holder {
             change(holder);

@@ -24,7 +24,8 @@ pub(crate) enum Habit {
     KeepsStreamObject,
     /// The dict has version 2 and no stream, and is slower to read than the exchange API.
     SilentDict,
-    /// A tensor subclass may define a `__torch_function__` that refuses every question but the export.
+    /// Some tensor subclasses (wrappers such as `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every
+    /// operation except the export, even for `requires_grad`.
     WrapsTensors,
     /// A stream object cannot be closed: it keeps its stream alive as long as it is held.
     NeverClosesStreams,

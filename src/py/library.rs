@@ -88,7 +88,7 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// A context manager in which arrays answer even if their class refuses every question.
+    /// A context manager inside which an array's attributes can be read even if its class raises for every operation.
     fn unwrapping<'py>(&self, _py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(None)
     }

@@ -41,7 +41,7 @@ pub(super) struct Started {
 pub(super) fn start() -> Result<Started> {
     let start = |library| {
         let calls = Calls::load(library)?;
-        // SAFETY: 0 is the only defined argument.
+        // SAFETY: `cuInit` requires its flags to be 0.
         let initialised = unsafe { (calls.init)(0) };
         Ok(Started { library, calls, initialised })
     };

@@ -274,7 +274,7 @@ impl Simulated {
         })
     }
 
-    /// The event with this handle, for a program that stores handles.
+    /// The event with this handle, for callers that keep only the handle, such as the Python session.
     pub fn event(&self, handle: usize) -> Result<Event> {
         let nowhere = Event { handle, context: Context(std::num::NonZeroUsize::MIN), life: 0 };
         self.make("cuEventQuery", |state| Ok(state.events.get_mut(nowhere)?.event))

@@ -1,7 +1,7 @@
 //! Reads and writes the CUDA Array Interface dict.
 //!
-//! [`decode`] follows the specification, with two exceptions that real producers need. A list may stand for a tuple. The
-//! read-only flag may be NumPy's `bool_`, or the integer 0 or 1.
+//! [`decode`] follows the specification, with exceptions that real producers need. `shape` and `strides` may be lists.
+//! The read-only flag may be NumPy's `bool_`, or the integer 0 or 1. The caller can allow stream 0 ([`Reading`]).
 
 mod descr;
 mod recent;

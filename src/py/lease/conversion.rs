@@ -24,7 +24,8 @@ impl Conversion {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the conversion and returns its notes. Later notes are ignored.
+    /// Closes the conversion, and returns the note of each holder that has not ended, with the holder's number. Holders
+    /// that make or change a note later are ignored.
     pub(super) fn close(&self) -> Vec<(usize, ConsumerSide)> {
         let mut uses = self.uses();
         uses.over = true;

@@ -1,4 +1,4 @@
-//! Leases that hold Python references: how a lease ends, and where ends wait that cannot finish yet.
+//! Leases that hold Python references: how they end, and where ends that cannot finish yet are kept.
 
 mod call_watch;
 mod consumer_side;

@@ -107,7 +107,8 @@ impl HeldMemory {
         self.put_behind(before);
     }
 
-    /// Makes the previous consumer upstream.
+    /// Adds the streams of the previous consumer `before` to the upstream streams: at the end they wait as the
+    /// producer's does.
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {

@@ -101,7 +101,8 @@ impl Question {
 
 /// The `tp_descr_get` slot of the descriptor's type.
 fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
-    // SAFETY: the type of a live object. A slot is NULL or has its name's type (`PyType_GetSlot`).
+    // SAFETY: the type belongs to a live object. `PyType_GetSlot` returns NULL or a function of the type that the
+    // slot's name stands for.
     unsafe {
         let slot = ffi::PyType_GetSlot(descriptor.get_type_ptr(), ffi::Py_tp_descr_get);
         std::mem::transmute::<*mut std::ffi::c_void, Option<ffi::descrgetfunc>>(slot)

@@ -88,7 +88,8 @@ fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Op
     let Ok(mut reach) = cai::laid_out(shape, steps, dtype, layout) else { return Ok(None) };
     let thin = || shape.iter().any(|&extent| extent < 2);
     if strides.is_some() && layout.is_contiguous() && thin() {
-        // In this case the dict has no strides, whatever the strides of axes with extent 1 are.
+        // The dict of a contiguous array has no strides, whatever the strides of its axes with extent 0 or 1 are. Take
+        // the reach as the dict would give it.
         reach = cai::laid_out(shape, None, dtype, layout)?;
     }
     if layout.size() == 0 {

@@ -25,7 +25,7 @@ use crate::py::streams::{Exported, KnownStream, StreamRef, Unnamed, current, dic
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
-/// What a CAI dict tells beyond DLPack.
+/// What a CAI dict says that DLPack does not.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByDict {
     stream: Option<Stream>,
@@ -43,8 +43,8 @@ pub(super) struct OfMemory<'a> {
 }
 
 impl ByDict {
-    /// Reads the dict of `x` for `array`, which came by DLPack. `known` are the facts of the array that `x`
-    /// stands for.
+    /// Reads the CAI dict of `x` and checks `array`, which was imported by DLPack, against it. `known` holds the type
+    /// facts of the array whose `__dlpack__` `x` uses ([`stands_for`](types::stands_for)), or of `x` itself.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         facts: &TypeFacts,
@@ -153,8 +153,9 @@ impl ByDict {
     }
 }
 
-/// Adds to `source` what the dict of `x` tells beyond the exchange API. Returns the stream that the dict names. If this
-/// is not `work`, the exchange API's stream, it also waits at the end.
+/// Adds to `source` what the dict of `x` says that the exchange API does not. Returns the stream that the dict names,
+/// if more work may be pending there. A named stream other than `work`, the exchange API's stream, also waits at the
+/// end.
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,

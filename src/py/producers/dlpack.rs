@@ -81,7 +81,8 @@ pub(crate) fn exchange(
     Ok(source)
 }
 
-/// Imports by `__dlpack__`. `known` are the facts of the array that `x` stands for.
+/// Imports `x` by `__dlpack__`. `known` holds the type facts of the array whose `__dlpack__` `x` uses
+/// ([`stands_for`](types::stands_for)), or of `x` itself.
 pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,

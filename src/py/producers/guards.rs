@@ -79,8 +79,9 @@ fn followed(
     Ok(())
 }
 
-/// Asks again, through the library. Some of torch's classes, such as `ReadOnlyTensorWrapper`, refuse every
-/// question but the export.
+/// Calls `ask` again, with the library's own unwrapping switched on. Some of torch's classes (wrappers such as
+/// `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every operation except the export, even for
+/// `requires_grad`.
 #[cold]
 fn behind_wrapper<R>(
     x: &Bound<'_, PyAny>,
