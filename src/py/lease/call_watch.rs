@@ -1,5 +1,5 @@
-//! The end of a call with an array argument: the producer's stream waits for all work on the memory that the call
-//! started.
+//! What happens when a call with an array argument returns: the producer's stream waits for all work on the memory that
+//! the call started.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::lease::{Failure, Settlement};
 use crate::order;
 
-/// A call's hold on an array argument, until the call ends.
+/// Keeps an array argument's memory while a call runs, and collects the users that the call gives the memory to.
 #[derive(Debug)]
 pub(crate) struct CallWatch {
     end: EndContext,
@@ -28,8 +28,8 @@ pub(crate) struct CallWatch {
 }
 
 impl CallWatch {
-    /// Makes the producer's stream wait for all users that work on the memory now. If `read`, an array that cannot tell
-    /// who reads it counts as read.
+    /// Makes the producer's stream wait for all users that work on the memory now. With `read`, the argument itself
+    /// counts as read even if it did not notice a reader.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<ConsumerSide> = Vec::new();
         for (number, mut left) in self.conversion.close() {
@@ -47,12 +47,13 @@ impl CallWatch {
         }
         let mut failed = Ok(());
         for consumer_side in uses {
-            // If the memory itself must stay, its holders keep it at their own ends.
+            // If the memory must be kept until work is done, each holder keeps it when that holder ends, so the marks
+            // are not needed here.
             match settle(py, &self.end, &self.producer_side, &consumer_side, None, &mut Vec::new())
             {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
-                // The orders for the remaining users are made nevertheless.
+                // Go on with the remaining users: their orders must still be made. The call returns the first error.
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
@@ -82,12 +83,12 @@ impl HeldMemory {
         Ok(watch)
     }
 
-    /// This holder's places in its conversions.
+    /// This holder's entry in each conversion that it belongs to, the innermost first.
     fn members(&self) -> impl Iterator<Item = &Member> {
         successors(self.conversion.as_deref(), |member| member.outer.as_deref())
     }
 
-    /// Records in the holder's conversions the consumer that works on the memory from now on.
+    /// Copies this holder's consumer side into its entry in each conversion. Call it after the consumer has changed.
     #[inline]
     pub(super) fn note_use(&self, py: Python<'_>) {
         if self.conversion.is_some() {
@@ -103,7 +104,7 @@ impl HeldMemory {
         }
     }
 
-    /// Records in the holder's conversions where the consumers work.
+    /// Copies the place of this holder's consumer into its entry in each conversion.
     #[cold]
     pub(super) fn note_place(&self) {
         for member in self.members() {
@@ -111,7 +112,7 @@ impl HeldMemory {
         }
     }
 
-    /// Makes another holder of the same memory a member of this holder's conversions.
+    /// Adds `shared`, another holder of the same memory, to each conversion that this holder belongs to.
     #[cold]
     pub(super) fn bring(&self, py: Python<'_>, shared: &mut Self) {
         for member in self.members() {

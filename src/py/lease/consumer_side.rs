@@ -1,4 +1,5 @@
-//! The consumer's side of held memory: who works on it, where, and on which stream, as far as the caller named it.
+//! The consumer's side of held memory: who works on the memory, on which GPU and in which context, and on which stream
+//! if the caller named one.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -11,21 +12,21 @@ use crate::py::streams::{KnownStream, KnownStreams};
 /// The users that work on the memory through one holder, and the places of their streams.
 #[derive(Debug)]
 pub(super) struct ConsumerSide {
-    /// The place of the consumer's streams.
+    /// The GPU and context of the consumer's streams.
     pub(super) at: Place,
-    /// The place that the exchange API lent the array at; its borrowers work on the legacy default stream there.
+    /// Where the exchange API lent the array, if it did: the borrowers work on the legacy default stream of this place.
     pub(super) lent: Option<Place>,
     pub(super) consumer: Consumer,
     /// The program's line that named the consumer's stream, if nothing keeps that stream.
     pub(super) line: Option<Box<warned::Line>>,
-    /// Streams of further users that got the memory.
+    /// Streams of users that got the memory besides the consumer.
     pub(super) further: KnownStreams,
 }
 
 pub(super) type Consumer = end_rules::Consumer<KnownStream>;
 
 impl ConsumerSide {
-    /// The side of a holder at `place` that has no consumer.
+    /// The consumer's side of a holder that has no consumer yet. `at` is the place that its consumer will get.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
         Self { at, lent: None, consumer: Consumer::Nobody, line: None, further: KnownStreams::NONE }
@@ -71,7 +72,7 @@ impl end_rules::Known for KnownStream {
 }
 
 impl Consumer {
-    /// A copy for another holder.
+    /// Clones the references, for another holder of the memory.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Nobody => Self::Nobody,
@@ -85,7 +86,7 @@ impl Consumer {
         }
     }
 
-    /// Shows the garbage collector the held references.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let known = |known: &KnownStream| known.kept().map_or(Ok(()), |kept| kept.visit(visit));
         match self {

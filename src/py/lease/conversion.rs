@@ -1,14 +1,15 @@
 //! A conversion: the holders of an array argument, and the users that work on its memory through each holder.
 //!
 //! The array and everything made from it belong to its conversion; in nested calls also to the outer conversions. Each
-//! holder notes here the users that work on the memory through it. A holder that ends makes its own order and removes
-//! its note. At the call's end the producer's stream waits for the remaining users, and the conversion closes.
+//! holder records here which users work on the memory through that holder. A holder that ends orders its own users and
+//! removes its record. At the call's end the producer's stream waits for the remaining users, and the conversion
+//! closes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::consumer_side::ConsumerSide;
 
-/// The note of each holder, by the holder's number. The array itself is holder 0.
+/// Each holder's users, by the holder's number. The array itself is holder 0.
 #[derive(Debug, Default)]
 pub(super) struct Conversion(Mutex<Uses>);
 
@@ -24,8 +25,8 @@ impl Conversion {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the conversion, and returns the note of each holder that has not ended, with the holder's number. Holders
-    /// that make or change a note later are ignored.
+    /// Closes the conversion, and returns the users of each holder that has not ended, with the holder's number. What
+    /// holders record later is ignored.
     pub(super) fn close(&self) -> Vec<(usize, ConsumerSide)> {
         let mut uses = self.uses();
         uses.over = true;
@@ -63,7 +64,8 @@ impl Member {
         Self::new(&self.conversion, first, outer)
     }
 
-    /// Changes this holder's note. The caller drops what `change` returns after the lock is released.
+    /// Runs `change` on this holder's record; `None` if the conversion is closed. The lock is released when this
+    /// returns, so the caller can drop the result safely.
     pub(super) fn note<R>(&self, change: impl FnOnce(&mut ConsumerSide) -> R) -> Option<R> {
         let mut uses = self.conversion.uses();
         uses.noted.iter_mut().find(|(number, _)| *number == self.number).map(|(_, one)| change(one))

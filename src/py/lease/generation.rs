@@ -1,4 +1,4 @@
-//! Generations of holders, which bound the chain of ends.
+//! Generations of holders. They bound how many ends can cause one another.
 //!
 //! A producer may make a view of its own array whenever the bridge calls it. The end of that view calls the producer
 //! again, which makes another view, and so on. A holder made during an end is one generation younger than the ending
@@ -7,15 +7,17 @@
 use crate::py::streams::unasked;
 use crate::py::this_thread::DOING;
 
-/// From this generation on an end asks no producer; if a stream needs a voucher, the host waits for it.
+/// From this generation on, an end asks no producer. If only a producer could tell whether a stream is alive, the host
+/// waits instead.
 const UNASKED: u32 = 16;
 
-/// The generation of a holder made now.
+/// The generation that a holder made now on this thread gets.
 pub(super) fn now() -> u32 {
     DOING.with(|doing| doing.generation.get()).unwrap_or(0)
 }
 
-/// Runs the end of a holder of this generation.
+/// Runs `end`, which ends a holder of this generation. Holders that this thread makes meanwhile are one generation
+/// younger.
 pub(super) fn end<R>(generation: u32, end: impl FnOnce() -> R) -> R {
     /// Restores the thread's generation, also after a panic.
     struct Restore(u32);

@@ -1,5 +1,5 @@
-//! Held memory: the references that keep it until its end, and the streams on both sides. [`super::end`] makes the
-//! orders.
+//! Held memory: the references that keep the memory alive, and the streams of its producer and its consumers.
+//! [`super::end`] makes streams wait when the holder ends.
 //!
 //! Each holder has its own Python references, so the garbage collector's count is right. A DLPack producer's managed
 //! tensor has no reference count; from the second holder on it is shared.
@@ -32,7 +32,7 @@ use crate::stream::{Alive, Ready, Stream};
 pub(crate) struct HeldMemory {
     /// The array, until a view takes it.
     pub(crate) array: Descriptor,
-    /// The stream on which the array is ready, as consumers are told.
+    /// The stream that consumers are told the array is ready on.
     pub(crate) ready: Ready,
     /// The protocol by which the array was imported.
     pub(crate) by: By,
@@ -49,7 +49,7 @@ pub(crate) struct HeldMemory {
     pub(super) consumer_side: ConsumerSide,
     /// The conversion that the array belongs to, if a call watches its users.
     pub(super) conversion: Option<Box<Member>>,
-    /// The cause of the end that the trace names, unless another cause comes first; and the array's address.
+    /// For the trace: the array's address, and why the holder ended, unless another cause comes first.
     pub(crate) tag: EndTag,
     pub(super) generation: u32,
     /// The holder's entry in the table of known memory, once the memory is handed out.
@@ -106,14 +106,14 @@ impl HeldMemory {
         }
     }
 
-    /// Keeps the dict's entries for items that DLPack cannot express.
+    /// Keeps the dict's typestr and `descr`, for an element type that DLPack cannot express.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
         if let Owner::Array(_, tensor) = &mut self.owner {
             *tensor = Tensor::Words(words);
         }
     }
 
-    /// The dict's entries, if the array came from a dict that DLPack cannot express.
+    /// The typestr and `descr` of the array's dict, if DLPack cannot express the element type.
     pub(crate) const fn words(&self) -> Option<&Py<PyDict>> {
         match &self.owner {
             Owner::Array(_, Tensor::Words(words)) => Some(words),
@@ -121,7 +121,7 @@ impl HeldMemory {
         }
     }
 
-    /// Shares the tensor of a capsule, the held object, before the capsule is consumed.
+    /// If the held object is a capsule, shares its tensor before the capsule is consumed.
     pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
         let Owner::Array(object, tensor) = &mut self.owner else { return None };
         let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
@@ -130,12 +130,13 @@ impl HeldMemory {
         Some(unconsumed)
     }
 
-    /// Whether a refusal left the tensor in its capsule: then nothing holds the memory here.
+    /// Whether an error left the tensor in its capsule, so that this holder does not keep the memory.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(&self.owner, Owner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// Holds a copy in `buffer`, which is freed on `producer`. [`Copied`] says what `context` is.
+    /// A holder of a copy in `buffer`, which is freed in the order of the stream `producer`. `context` is kept as
+    /// [`Copied`] says.
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -152,7 +153,7 @@ impl HeldMemory {
         copy
     }
 
-    /// Boxed from the start: it is large, and moves often.
+    /// Returns a box: the structure is large, and callers move it often.
     #[inline(always)]
     fn new(owner: Owner, driver: Handle, by: By) -> Box<Self> {
         let nowhere = Place::gpu(0);
@@ -176,16 +177,16 @@ impl HeldMemory {
         )
     }
 
-    /// Takes the descriptor for its next owner. The trace names `end` as the cause of the end, unless another cause
-    /// comes first.
+    /// Takes the descriptor out, for a view or a capsule. The trace names `end` as the reason why this holder ended,
+    /// unless another reason comes first.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: EndedBy) -> Descriptor {
         self.tag = EndTag { by: end, ptr: self.array.ptr() };
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
-    /// Another holder of the same memory, without a consumer yet. Refused in a fork of the process that owns the
-    /// memory.
+    /// Returns another holder of the same memory, without a consumer. Fails in a process forked from the one that owns
+    /// the memory.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;
         shared.put_behind(self.consumer_side.consumer.clone_ref(py));
@@ -195,11 +196,12 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Another holder for this holder's consumer, until a call names another consumer.
+    /// Returns another holder of the same memory, with this holder's consumer until a call names another one.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
-        // If one consumer declines the order, offer it to the next.
+        // A consumer that named no stream or declined the order (-1) says nothing about the next one, which starts
+        // unread.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer_side.consumer {
             shared.replace_consumer(Consumer::Unread, None);
         }
@@ -220,7 +222,7 @@ impl HeldMemory {
         }
     }
 
-    /// Another holder between the same streams, for `consumer`.
+    /// Returns another holder of the same memory, with the same producer's side, for `consumer`.
     #[inline]
     fn sharing(&mut self, py: Python<'_>, consumer: Consumer) -> Result<Box<Self>> {
         let owner = self.share_owner(py)?;
@@ -248,7 +250,8 @@ impl HeldMemory {
         ))
     }
 
-    /// Sets the stream that consumers are told, and the streams of the producer's side.
+    /// Records what is known about readiness: the stream that consumers are told, the producer's stream, and the stream
+    /// that the array is ready on.
     #[inline(always)]
     pub(crate) fn produced(&mut self, Readiness { told, producer, ready_on }: Readiness) {
         self.ready = self.array.pending(told);
@@ -256,14 +259,14 @@ impl HeldMemory {
         self.producer_side.ready_on = ready_on;
     }
 
-    /// Keeps the producer, whose dict named no stream and may name one later.
+    /// Keeps the producer, to ask it again: its dict named no stream and may name one later.
     #[inline]
     pub(crate) fn keep_unnamed(&mut self, unnamed: Option<Unnamed>) {
         self.producer_side.unnamed = unnamed;
     }
 
-    /// Sets the stream on which the array is ready for a hand-over: the stream at its import (`ready`), or the stream
-    /// that the producer names only now.
+    /// Before a hand-over, sets the stream on which the array is ready: `ready`, as found at the import, or a stream
+    /// that the producer's dict names only now.
     #[inline]
     pub(crate) fn ready_by_now(&mut self, py: Python<'_>, ready: Ready) -> PyResult<()> {
         self.ready = ready;
@@ -275,14 +278,15 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Keeps the stream that the array is ready on. `None` if that is the producer's own stream, or a default stream at
-    /// its place.
+    /// Keeps the stream that the array is ready on. Pass `None` if this is the producer's own stream, or a default
+    /// stream at the producer's place.
     #[inline(always)]
     pub(crate) fn keep_ready_on(&mut self, kept: Option<StreamRef>) {
         self.producer_side.ready_on = kept;
     }
 
-    /// Makes the array ready on its consumer's stream, even if the producer moves to another stream.
+    /// Records that the array is ready on its consumer's stream, which holds even if the producer moves to another
+    /// stream.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
@@ -303,7 +307,7 @@ impl HeldMemory {
         self.producer_side.keeper_of(ready).map(StreamRef::place).or(named)
     }
 
-    /// Asks whether the array's stream `ready` is alive, or has moved.
+    /// See [`ProducerSide::confirm_ready`].
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -313,19 +317,21 @@ impl HeldMemory {
         self.producer_side.confirm_ready(py, &self.driver, ready)
     }
 
-    /// If the array is ready on the producer's own stream: the further stream that the producer names now.
+    /// See [`ProducerSide::also_ready`].
     pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         self.producer_side.also_ready(py, &self.driver)
     }
 
-    /// The producer's stream, or the legacy default stream, which stands in for it.
+    /// The producer's stream if it is known and alive; else the legacy default stream of its place, which stands in for
+    /// it.
     pub(crate) fn producer(&self, py: Python<'_>) -> Result<Alive<'_>, Failure<PyErr>> {
         let known = self.producer_side.stream.as_ref();
         let known = known.map(|producer| producer.confirm(py, &self.driver)).transpose()?;
         Ok(known.flatten().unwrap_or(Alive::standing_in(self.producer_side.place)))
     }
 
-    /// Whether only a Python object keeps the memory; the garbage collector may take that object apart.
+    /// Whether only a Python object keeps the memory, and no managed tensor. The garbage collector may clear that
+    /// object.
     pub(crate) const fn is_by_object(&self) -> bool {
         matches!(self.owner, Owner::Array(_, Tensor::None | Tensor::Words(_)))
     }
@@ -338,22 +344,22 @@ impl HeldMemory {
         }
     }
 
-    /// Enters the memory of `array`, which is being handed out, in the table of known memory: the program may pass it
-    /// to the bridge again.
+    /// Adds the memory of `array`, which is being handed out, to the table of known memory: the program may pass it to
+    /// the bridge again.
     pub(crate) fn register(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         self.known = self.known_as(py, array, None);
     }
 
-    /// Enters memory that the current consumer gets in a capsule. A capsule does not name the stream that the array is
-    /// ready on.
+    /// Like [`Self::register`], for memory that the current consumer gets in a capsule. The entry also has the stream
+    /// that the array is ready on, since a capsule does not name it.
     pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
         self.known = None;
         let clone = |kept: &StreamRef| kept.clone_ref(py);
         let kept = match &self.consumer_side.consumer {
             Consumer::On(known) => known.kept().map(clone),
             Consumer::OnProducer(_) => self.producer_side.stream.as_ref().map(clone),
-            // A consumer that declined got no order.
+            // For a consumer that declined the order (-1), the array is still ready on its old stream.
             Consumer::Declined => self.ready.stream().and_then(|ready| {
                 let default = || Alive::default_stream(ready, self.producer_side.place);
                 let kept = self.producer_side.keeper_of(ready).map(clone);
@@ -361,12 +367,12 @@ impl HeldMemory {
             }),
             _ => None,
         };
-        // Without a noted stream the array counts as ready on the legacy default stream of the consumer's place.
+        // An entry without a stream means the legacy default stream of the consumer's place.
         let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.consumer_side.at));
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
 
-    /// Enters the holder's own array, which is handed out without a managed tensor of the bridge's.
+    /// Like [`Self::register`], for the holder's own array, which is handed out without a managed tensor of the bridge.
     pub(crate) fn register_whole(&mut self, py: Python<'_>) {
         self.known = None;
         self.known = self.known_as(py, &self.array, None);
@@ -384,14 +390,15 @@ impl HeldMemory {
             .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
-    /// Looks up memory that came in a managed tensor with this `manager_ctx` and no producer's stream. If a lease of
-    /// the bridge's holds that memory, adopts the lease's producer's side.
+    /// Looks this array up in the table of known memory: it came in a managed tensor with the `manager_ctx` `context`,
+    /// and without a producer's stream. If the tensor is the bridge's own, takes over the producer's side of its lease;
+    /// if another tensor covers the same memory, adds the lease's streams as upstream.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }
 
-    /// [`Self::adopt_producer_side`] for a capsule. Returns the keeper of the stream that the bridge's own capsule is
-    /// ready on, unless that is the legacy default stream.
+    /// Like [`Self::adopt_producer_side`], for a capsule. If the capsule is the bridge's own, returns the stream on
+    /// which it was handed out as ready, unless this is the legacy default stream or nothing keeps it.
     pub(crate) fn adopt_from_capsule(
         &mut self,
         py: Python<'_>,
@@ -408,8 +415,8 @@ impl HeldMemory {
                     return Some(kept);
                 }
             }
-            // The tensor's producer may free its memory by itself, so the bridge keeps the memory until the work is
-            // done.
+            // The tensor's producer may free the memory without the bridge. So the lease's streams become upstream, and
+            // the bridge keeps the memory until their work is done.
             Some(known_memory::From::Same(streams)) => {
                 for kept in streams {
                     self.producer_side.put_upstream(kept);
@@ -420,7 +427,7 @@ impl HeldMemory {
         None
     }
 
-    /// Adds the streams on which other code continued to use the memory.
+    /// Adds the streams that were recorded, since the memory was handed out, as having further work on it.
     pub(super) fn find_users(&mut self) {
         if let Some(known) = &self.known
             && known.may_have_later()
@@ -431,7 +438,7 @@ impl HeldMemory {
         }
     }
 
-    /// Lends the array through the exchange API to a borrower at `at`.
+    /// Records that the exchange API has lent the array to a borrower at `at`.
     pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
         self.consumer_side.lent = Some(at);
         self.note_use(py);
@@ -442,7 +449,7 @@ impl HeldMemory {
         self.tag.by = EndedBy::Collected;
     }
 
-    /// Shows the garbage collector the held references.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Owner::Array(object, _) = &self.owner {
             visit.call(object)?;
@@ -462,7 +469,7 @@ impl Drop for HeldMemory {
     }
 }
 
-/// A holder whose drop gives the memory back.
+/// Held memory that is given back when this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryGuard(pub(super) Option<Box<HeldMemory>>);
 

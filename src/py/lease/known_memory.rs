@@ -18,14 +18,14 @@ use crate::device::Place;
 use crate::lease::WordHasher;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 
-/// The streams of a lease, for an array over the lease's memory that the bridge imports again.
+/// A lease in the table. It has the streams that an array over the same memory needs when the bridge imports it.
 #[derive(Debug)]
 struct MemoryEntry {
     /// The address of the lease's holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
     /// The length of the memory in bytes, from its address on.
     length: u64,
-    /// The lease's producer's stream, and its upstream streams.
+    /// The stream of the lease's producer, if known.
     producer: Option<StreamRef>,
     upstream: KnownStreams,
     /// Facts that few entries have. They are boxed, since each entry is moved a few times.
@@ -39,13 +39,13 @@ struct MemoryEntry {
 struct Rare {
     /// The producer, if its dict named no stream.
     unnamed: Option<Unnamed>,
-    /// The stream on which the memory was ready when it was handed out; `None` for the legacy default stream.
+    /// The stream on which the memory was ready when the bridge handed it out; `None` for the legacy default stream.
     ready_on: Option<KnownStream>,
 }
 
 type ByWord<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
 
-/// The entries of one address. Mostly one, stored inline.
+/// The entries at one address. Usually there is only one, which is stored inline.
 #[derive(Debug)]
 struct Same {
     first: Option<MemoryEntry>,
@@ -56,7 +56,7 @@ struct Same {
 #[derive(Debug, Default)]
 struct MoreEntries {
     entries: ByWord<usize, MemoryEntry>,
-    /// The producers' and upstream streams, each with the number of entries that have it.
+    /// The producer's and upstream streams of all these entries, each with the number of entries that have it.
     sources: Vec<(KnownStream, usize)>,
 }
 
@@ -79,7 +79,7 @@ impl MoreEntries {
         self.entries.insert(entry.holder, entry);
     }
 
-    /// Removes an entry, and the sources that no other entry has.
+    /// Removes the entry of `holder`, and the streams in `sources` that only this entry had.
     fn remove(&mut self, holder: usize) -> Option<(MemoryEntry, Vec<KnownStream>)> {
         let entry = self.entries.remove(&holder)?;
         let producer = entry.producer.iter().map(|kept| (kept.name(), Some(kept.place())));
@@ -116,7 +116,8 @@ impl Same {
         self.first.iter_mut().chain(more)
     }
 
-    /// Removes an entry. The caller drops the result unlocked: that can run any code.
+    /// Removes the entry of `holder`. The caller must release the lock before it drops the result: the drop can run
+    /// arbitrary code.
     #[cold]
     fn remove(
         &mut self,
@@ -145,7 +146,8 @@ type Entries = ByWord<u64, Same>;
 /// The memory that the bridge has handed out.
 struct HandedOut {
     entries: Mutex<Entries>,
-    /// How often further work was recorded. Most entries end before this number changes.
+    /// How often [`goes_on`] has recorded further work, on any memory. Most entries are removed before this number
+    /// changes.
     noted: AtomicUsize,
 }
 
@@ -154,24 +156,25 @@ static HANDED_OUT: HandedOut = HandedOut {
     noted: AtomicUsize::new(0),
 };
 
-/// The capacity that a shrink leaves, at least.
+/// The smallest capacity to which the table shrinks.
 const ROOM: usize = 256;
 
 fn entries() -> MutexGuard<'static, Entries> {
     HANDED_OUT.entries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lease's hold on its entry, which is removed on drop.
+/// A lease's entry in the table. Dropping this removes the entry.
 #[derive(Debug)]
 pub(super) struct KnownMemory {
     start: u64,
     holder: usize,
-    /// The count of further work when the entry was made.
+    /// [`HandedOut::noted`] when the entry was made.
     since: usize,
 }
 
 impl KnownMemory {
-    /// Enters the memory of `array`, its producer's side, and the address of its holder.
+    /// Adds an entry for the memory of `array`. `holder` is the address of the holder, by which the bridge recognises
+    /// its own tensors.
     pub(super) fn new(
         py: Python<'_>,
         array: &Descriptor,
@@ -201,13 +204,13 @@ impl KnownMemory {
         Self { start, holder, since: HANDED_OUT.noted.load(Ordering::Acquire) }
     }
 
-    /// Whether further streams may have work on the memory.
+    /// Whether further work was recorded, on this or on other memory, since the entry was made.
     #[inline]
     pub(super) fn may_have_later(&self) -> bool {
         HANDED_OUT.noted.load(Ordering::Acquire) != self.since
     }
 
-    /// Takes the further streams that work on the memory.
+    /// Takes the streams that [`goes_on`] recorded for this entry.
     pub(super) fn take_later(&self) -> Vec<KnownStream> {
         let mut entries = entries();
         let own = entries.get_mut(&self.start).and_then(|same| same.get_mut(self.holder));
@@ -237,23 +240,25 @@ impl Drop for KnownMemory {
     }
 }
 
-/// Gives back the capacity that a peak needed.
+/// Shrinks the table after a peak.
 #[cold]
 fn give_back_room(entries: &mut Entries) {
     let room = ROOM.max(entries.len() * 2);
     entries.shrink_to(room);
 }
 
-/// The origin of memory that came in a tensor without a producer's stream.
+/// Where memory comes from that arrived in a managed tensor without a producer's stream.
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
     /// The bridge's own tensor: its producer's side, and the stream that it was handed out as ready on.
     Ours(ProducerSide, Option<KnownStream>),
-    /// Another tensor over the same memory, with the lease's streams. It may wrap the bridge's tensor, or be separate.
+    /// Another library's tensor, with the streams of the leases at the same address; none if the bridge has handed out
+    /// nothing there. The tensor may wrap one of the bridge's, or be separate.
     Same(Vec<KnownStream>),
 }
 
-/// Looks up the origin of `array`, which came in a tensor with this `manager_ctx`.
+/// Looks up where `array` comes from. It came in a managed tensor whose `manager_ctx` is `context`. `None` if the array
+/// is empty.
 pub(super) fn from(
     py: Python<'_>,
     array: &Descriptor,
@@ -281,7 +286,8 @@ pub(super) fn from(
     Some(From::Same(same.sources(py)))
 }
 
-/// Records that a stream has further work on the memory of `array`: the ends of that memory's leases wait for it.
+/// Records that the stream `kept` has further work on the memory of `array`. Each lease whose memory overlaps it waits
+/// for that stream when it ends.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;
@@ -295,7 +301,7 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     let again: Vec<_> =
         each.filter(is_of).map(|(_, entry)| entry.later.add(kept.clone_ref(py))).collect();
     HANDED_OUT.noted.fetch_add(1, Ordering::Release);
-    // Dropping a stream can run any code, so it happens unlocked.
+    // Dropping a stream can run arbitrary code, so release the lock first.
     drop(entries);
     drop(again);
 }

@@ -12,7 +12,8 @@ use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{CallSpan, Outcome};
 
 impl MemoryGuard {
-    /// Ends the memory together with the bridge's object that holds it. The caller has the interpreter's lock.
+    /// Gives the memory back when the bridge's Python object that holds it is dropped. The caller holds the
+    /// interpreter's lock.
     #[inline(always)]
     pub(crate) fn end(mut self) {
         if let Some(held) = self.0.take() {
@@ -22,7 +23,7 @@ impl MemoryGuard {
         }
     }
 
-    /// Ends memory whose orders are already made.
+    /// Gives back memory whose orders are already made, with the result `settled`.
     pub(crate) fn settled(
         mut self,
         py: Python<'_>,
@@ -37,9 +38,9 @@ impl MemoryGuard {
 }
 
 impl Drop for MemoryGuard {
-    /// Takes the interpreter's lock and ends the memory, from any thread. If the interpreter has ended, or is ending,
-    /// the memory leaks: a leak at the end of a process is harmless, a foreign deleter without its interpreter may not
-    /// be.
+    /// Takes the interpreter's lock and gives the memory back. Any thread may drop the guard. If the interpreter has
+    /// ended, or is ending, the memory leaks: a leak at the end of a process is harmless, a foreign deleter without its
+    /// interpreter may not be.
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
             let (mut place, span) = (ManuallyDrop::new(Some(held)), CallSpan::begin());
@@ -49,7 +50,7 @@ impl Drop for MemoryGuard {
     }
 }
 
-/// Reports a holder whose end failed: it stays where it is.
+/// Reports memory that could not be given back. `left` is its holder, which is leaked.
 #[inline]
 fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
     if let Some(held) = left {

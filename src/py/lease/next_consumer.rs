@@ -1,4 +1,4 @@
-//! Hands held memory on: to its next consumer, while earlier consumers become upstream.
+//! Hands held memory to its next consumer. The streams of earlier consumers become upstream.
 
 use pyo3::prelude::*;
 
@@ -43,7 +43,7 @@ impl HeldMemory {
     }
 
     /// Whether `argument` names the default stream on which the producer works and the array is ready, as in most
-    /// calls. Then the bridge asks and orders nothing, and [`Self::keep_in_place`] hands the memory over.
+    /// calls. If so, no library is asked, no stream waits, and [`Self::keep_in_place`] hands the memory over.
     #[inline]
     pub(crate) fn stays_in_place(&self, argument: &Argument<'_, '_>, at: Place) -> bool {
         let place = self.producer_side.place;
@@ -52,7 +52,7 @@ impl HeldMemory {
         at == place && argument.stream_at(place).is_some_and(stays)
     }
 
-    /// Makes a consumer on the producer's stream the next consumer.
+    /// Hands the memory to a consumer on the producer's own stream.
     #[inline]
     pub(crate) fn keep_in_place(&mut self, py: Python<'_>) {
         self.consumer_side.at = self.producer_side.place;
@@ -91,8 +91,8 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Records pending work at `at` for which the end must wait. Returns `known` if it was already recorded; dropping
-    /// it can run any code.
+    /// Records that the stream `known` at `at` has pending work, for which the end must wait. Returns `known` if it was
+    /// already recorded; dropping the result can run arbitrary code.
     pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
         self.consumer_side.at = at;
         self.consumer_side.further.add(known)
@@ -113,7 +113,7 @@ impl HeldMemory {
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
             Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
-                // The bridge keeps only the stream's name: it matters only if the producer has left that stream.
+                // Keep only the stream's name: the end needs it only if the producer has left that stream.
                 let named =
                     self.producer_side.stream.as_ref().map_or(legacy.stream(), StreamRef::stream);
                 self.producer_side.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
@@ -144,8 +144,9 @@ impl HeldMemory {
         matches!(self.consumer_side.consumer, Consumer::Unnamed(_))
     }
 
-    /// Whether `stream`, on which a library works as it takes the memory, must still be recorded. The producer's own
-    /// stream must be recorded only if other streams are upstream, or if the producer may move.
+    /// Whether `stream`, on which a library takes the memory, must still be recorded as a reader's stream. The
+    /// producer's own stream must be recorded only if other streams are upstream, or if the producer's stream may close
+    /// or change.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return false };
         let settled = self.producer_side.upstream.is_empty()
@@ -154,8 +155,9 @@ impl HeldMemory {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// The keeper of the stream that a reader is told, if the end must order that stream. It must if this is not the
-    /// producer's own stream, or if other streams are upstream.
+    /// The stream `ready`, which a reader is told, with its keeper, if it must still be recorded. It must if it is not
+    /// the producer's own stream, or if other streams are upstream. `None` for default streams, which the end covers
+    /// anyway.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
         let producer_side = &self.producer_side;
@@ -173,8 +175,8 @@ impl HeldMemory {
         (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))
     }
 
-    /// Records the stream of such a reader. Returns `known` if there is nothing to record; dropping it can run any
-    /// code.
+    /// Records `known` as a stream of a reader that named none. Returns `known` if it is recorded already or the
+    /// consumer named its stream; dropping the result can run arbitrary code.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KnownStream) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &mut self.consumer_side.consumer else { return Some(known) };
         let left = known.add_to(seen);
@@ -197,7 +199,7 @@ impl HeldMemory {
     }
 }
 
-/// The program's line that names the stream, if nothing keeps that stream.
+/// The line of the program that is calling now, if nothing keeps the stream `known`: a later warning names this line.
 fn line_of(py: Python<'_>, known: &KnownStream) -> PyResult<Option<Box<warned::Line>>> {
     match known {
         KnownStream::Kept(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! Ends: the orders of an end are made and its memory dropped, or kept until that is possible.
+//! Runs ends: makes the orders of each, then drops the references to the memory, or keeps them until that is possible.
 //!
 //! Dropping a producer's array can run any code. It can also end another holder: the next capsule of a chain, or a view
 //! that the producer kept. An end inside an end makes its orders at once and drops its references later, so a long
@@ -28,13 +28,13 @@ use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{CallSpan, Outcome};
 
-/// An end, and the call span in which it began.
+/// An end to run, and the call in which it began, for the log.
 pub(super) struct QueuedEnd {
     pub(super) ending: Ending<Box<HeldMemory>>,
     pub(super) span: CallSpan,
     /// Whether a log handler caused this end: such ends are not logged.
     quiet: bool,
-    /// The outcome of its orders, if they are already made.
+    /// The outcome, if the orders of this end were already made.
     outcome: Option<Outcome>,
 }
 
@@ -45,7 +45,7 @@ impl QueuedEnd {
     }
 }
 
-/// What this thread is doing.
+/// Whether an end is running on this thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Now {
     Nothing,
@@ -71,7 +71,7 @@ local! {
     };
 }
 
-/// The state of this thread's ends; `None` if the thread has dropped its queue.
+/// Whether an end is running on this thread; `None` if the thread is exiting and its queue is gone.
 #[inline(always)]
 fn now() -> Option<Now> {
     ENDS.with(|ends| ends.now.get())
@@ -86,7 +86,7 @@ fn set_now(now: Now) -> Option<Now> {
 /// dropped after the running end.
 #[cold]
 fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
-    // If a panic passes, the end is leaked.
+    // If a panic unwinds through here, the end is leaked.
     let mut next = ManuallyDrop::new(QueuedEnd { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
     let mut next = Some(ManuallyDrop::into_inner(next));
@@ -98,7 +98,7 @@ fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
     next
 }
 
-/// This thread's queue while an end runs. After a panic, the drop keeps the queued ends for later.
+/// Exists while an end runs on this thread. Dropped by a panic, it keeps the queued ends for later.
 struct QueueGuard;
 
 impl QueueGuard {
@@ -155,7 +155,7 @@ impl Drop for QueueGuard {
     }
 }
 
-/// Runs `first`, then each end that it queued.
+/// Runs `first`, then each end that was queued meanwhile. Inside another end, runs only `first`.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     let following = QueueGuard::begin();
     first();
@@ -226,11 +226,11 @@ impl Drop for LeftGuard {
     }
 }
 
-/// Continues `ending`, and returns its outcome.
+/// Makes as much progress with `ending` as is possible now, and returns the outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> Outcome {
     let of = ending.holder().generation;
-    // If memory runs out, the end stays due. After an interrupt the producer may use the memory at once, so the end is
-    // tried again at once.
+    // If memory runs out, the end stays due. After an interrupt, try once more at once: the producer may use the memory
+    // as soon as this returns.
     for _ in 0..2 {
         match generation::end(of, || or_no_memory(|| ending.advance(py))) {
             Ok(()) => break,
@@ -253,7 +253,7 @@ struct Pending {
 
 impl Default for Pending {
     fn default() -> Self {
-        // The order of questions follows the last mark: `is_done` checks it first.
+        // Take turns by the last mark, since `is_done` checks that one first.
         let turn = |ending: &Ending<Box<HeldMemory>>| {
             ending.mark().and_then(|marks| marks.last()).map(Mark::turn)
         };
@@ -269,7 +269,7 @@ struct EndWatch {
     over: bool,
 }
 
-/// Indexed by the process's number: how many forks lie between it and the first process.
+/// One for each process, indexed by the number of forks between the first process and this one.
 static PENDING: [OnceLock<Pending>; 64] = [const { OnceLock::new() }; 64];
 
 fn pending() -> Option<&'static Pending> {
@@ -281,14 +281,14 @@ fn pending() -> Option<&'static Pending> {
 /// pending.
 const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
-/// How many pending ends a call checks when it returns, if it left an end pending: that end is the last in turn.
+/// How many pending ends a call checks when it returns, if the call left an end pending. That end is the last in turn.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
-/// How many pending ends the thread checks each time. Few enough that no other thread waits long for the interpreter's
-/// lock, and that thousands of busy streams cost a hundredth of a core.
+/// How many pending ends the watcher thread checks in each round. Few enough that no other thread waits long for the
+/// interpreter's lock, and that thousands of busy streams cost a hundredth of a core.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 
-/// The thread's first pause, and its longest; a round that finishes nothing doubles the pause.
+/// The watcher thread's shortest and longest pause between two rounds. A round that finishes nothing doubles the pause.
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
@@ -322,7 +322,7 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// Checks again when a call returns that left an end pending: foreign code inside the call may have held the end up.
+/// Checks pending ends when a call returns that left one pending: what held that end up inside the call may be over.
 #[cold]
 fn look_again(py: Python<'_>) {
     if let Some(pending) = pending() {
@@ -347,7 +347,7 @@ pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
 }
 
 impl Pending {
-    /// Checks pending ends; whether any finished.
+    /// Checks pending ends, and returns whether any of them finished.
     #[cold]
     fn look(&self, py: Python<'_>, most: Most) -> bool {
         let mut any = false;
@@ -372,7 +372,7 @@ impl Pending {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the thread that checks; starts it if there is none.
+    /// Wakes the watcher thread, or starts it.
     fn wake(&'static self) {
         let mut watch = self.watch();
         if watch.over {
@@ -400,8 +400,8 @@ impl Pending {
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
-            // The lock is released before other code runs: a fork while it is locked would leave it locked in the
-            // child.
+            // Release the lock before other code runs: a child forked while this lock is held would find it locked for
+            // ever.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             let any = !self.parked.is_empty()
                 && interpreter::enter(|py| self.look(py, AT_A_TIME)) == Some(true);
@@ -411,7 +411,8 @@ impl Pending {
     }
 }
 
-/// Stops the thread, before the interpreter ends; from now on only the calling thread enters the interpreter.
+/// Stops the watcher thread before the interpreter ends. From then on only the calling thread enters the interpreter
+/// through the bridge.
 #[pyfunction]
 pub(crate) fn _end(py: Python<'_>) {
     if let Some(pending) = pending() {

@@ -17,7 +17,7 @@ pub(crate) struct ProducerSide {
     pub(crate) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) stream: Option<StreamRef>,
-    /// The producer, if its dict named no stream: the dict may name one by now.
+    /// The producer, if its dict named no stream at import. The bridge asks it again: the dict may name one by now.
     pub(super) unnamed: Option<Unnamed>,
     /// Streams that wait at the end besides the producer's: streams that callers declared, and, for a view of a view,
     /// the streams of the views between.
@@ -30,7 +30,7 @@ pub(crate) struct ProducerSide {
 /// The stream on which an imported array is ready.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    /// The stream with pending work, as consumers are told.
+    /// The stream that consumers are told the array is ready on.
     pub(crate) told: Ready,
     /// The producer's stream, if it is known and kept.
     pub(crate) producer: Option<StreamRef>,
@@ -59,7 +59,7 @@ impl ProducerSide {
         Self { place, stream: None, unnamed: None, upstream: KnownStreams::NONE, ready_on: None }
     }
 
-    /// A copy for another holder.
+    /// Clones the references, for another holder of the memory.
     #[inline]
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl ProducerSide {
     /// Returns the reference recorded for the stream `ready`: `ready_on` if it is set, else the producer's stream if
     /// that is the same stream. `None` if neither matches; the caller then takes the stream to be at `self.place`.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
-        // A default stream is one of this place, unless another stream is kept.
+        // A default stream of another place is another stream, so compare the places too.
         let own = |producer: &&StreamRef| {
             producer.stream() == ready
                 && (matches!(ready, Stream::Handle(_)) || producer.place() == self.place)
@@ -82,7 +82,7 @@ impl ProducerSide {
         self.ready_on.as_ref().or_else(|| self.stream.as_ref().filter(own))
     }
 
-    /// The place of the array's stream `ready`.
+    /// The GPU and context of the stream `ready`, on which the array is ready.
     pub(crate) fn ready_place(&self, ready: Stream) -> Place {
         self.keeper_of(ready).map_or(self.place, StreamRef::place)
     }
@@ -97,13 +97,15 @@ impl ProducerSide {
         is_unnamed || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
-    /// Whether the stream that the array is `ready` on can be closed by other code than a dict's exporter.
+    /// Whether the stream that the array is `ready` on can be closed by its stream object, rather than replaced by a
+    /// dict's exporter.
     pub(crate) fn may_close(&self, ready: Ready) -> bool {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// Asks whether the array's stream `ready` is alive, or has moved. A producer that moved to another stream has
-    /// ordered that stream after its pending work; a consumer has not.
+    /// Asks whether the stream `ready`, on which the array is ready, is alive, or whether the producer names another
+    /// stream now. A producer that moved has made its new stream wait for its pending work; a consumer that moved has
+    /// not.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -122,7 +124,7 @@ impl ProducerSide {
         Ok(kept.now(py, driver)?.filter(stays))
     }
 
-    /// The further stream that the producer names now, if the producer may move to another stream and has moved.
+    /// The stream that the producer names now, if it differs from the stream that it named first.
     pub(super) fn producer_also(
         &self,
         py: Python<'_>,
@@ -148,12 +150,13 @@ impl ProducerSide {
         Ok(Some(stream))
     }
 
-    /// Whether the producer may name another stream later than it did.
+    /// Whether the producer's dict may name another stream later.
     pub(super) fn may_move(&self) -> bool {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
 
-    /// If the array is ready on the producer's own stream: the further stream that the producer names now.
+    /// The stream that the producer names now besides its first one, if the array is ready on the producer's own
+    /// stream.
     pub(crate) fn also_ready(
         &self,
         py: Python<'_>,
@@ -174,17 +177,17 @@ impl ProducerSide {
         self.stream.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// Whether `kept` is the keeper of the array's stream.
+    /// Whether `kept` is the reference recorded for the stream that the array is ready on.
     pub(crate) fn is_kept_by(&self, kept: &StreamRef) -> bool {
         self.keeper_of(kept.stream()).is_some_and(|own| own.is_same(kept))
     }
 
-    /// Whether the producer's stream may be closed, or the producer may move.
+    /// Whether the producer's stream may be closed, or the producer's dict may name another stream later.
     pub(super) fn may_change(&self) -> bool {
         self.stream.as_ref().is_some_and(StreamRef::may_change)
     }
 
-    /// Whether the producer is still on its first stream, and that stream is alive.
+    /// Whether the producer still names its first stream, and that stream is not closed. True if the stream is unknown.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         self.stream.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }
@@ -194,7 +197,7 @@ impl ProducerSide {
         self.upstream.add(kept);
     }
 
-    /// Shows the garbage collector the held references.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let upstream = self.upstream.iter().filter_map(KnownStream::kept);
         let mut all = self.stream.iter().chain(&self.ready_on).chain(upstream);

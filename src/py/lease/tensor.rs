@@ -1,6 +1,6 @@
-//! A producer's managed tensor: none, one holder's, or shared. A shared tensor may still be in its capsule, where a
-//! refusal leaves it. An array from a dict has no tensor; if DLPack cannot express its items, it has the dict's
-//! entries.
+//! A producer's managed tensor: none, one holder's, or shared. A shared tensor may still be in its capsule; if the call
+//! fails, it stays there. An array from a dict has no tensor; if DLPack cannot express the element type, the dict's
+//! typestr and `descr` are kept instead.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,16 +12,18 @@ use crate::dlpack::capsule;
 
 pub(super) enum Tensor {
     None,
-    /// No tensor, but the dict's entries for items that DLPack cannot express.
+    /// No tensor, but the dict's typestr and `descr`, for an element type that DLPack cannot express.
     Words(Py<PyDict>),
     Sole(ImportedDlpack),
     Shared(Arc<Later>),
 }
 
-/// Unset while the tensor is in its capsule; `None` if it stays there.
+/// A tensor that may still be in its capsule. Not set yet: it is in the capsule. Set to `None`: it stays in the
+/// capsule.
 type Later = OnceLock<Option<ImportedDlpack>>;
 
-/// A capsule that a later step consumes. If it is dropped unconsumed, every holder of its tensor has lost the memory.
+/// A capsule whose tensor is shared, and which a later step consumes. If this is dropped before that, no holder of the
+/// tensor keeps the memory.
 #[allow(missing_debug_implementations, reason = "a tensor of dlpark's has none")]
 pub(crate) struct Unconsumed {
     capsule: Py<PyCapsule>,
@@ -35,12 +37,12 @@ impl Drop for Unconsumed {
 }
 
 impl Unconsumed {
-    /// Refuses a capsule that was consumed elsewhere in the meantime.
+    /// Fails if other code has consumed the capsule in the meantime.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }
 
-    /// Takes the tensor out for all its holders. If none is left, the tensor's deleter runs here.
+    /// Takes the tensor out of the capsule, for all its holders. If no holder is left, the tensor's deleter runs here.
     pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.tensor.set(Some(capsule::take(self.capsule.bind(py))?)));
         Ok(())
@@ -65,12 +67,12 @@ impl Tensor {
         (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })
     }
 
-    /// Whether the tensor stays in its capsule, for others.
+    /// Whether the tensor stays in its capsule, so that this holder does not keep the memory.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, Self::Shared(tensor) if matches!(tensor.get(), Some(None)))
     }
 
-    /// The tensor for another holder.
+    /// Shares the tensor with another holder, and returns that holder's part.
     pub(super) fn share(&mut self, py: Python<'_>) -> Self {
         if let Self::Words(words) = self {
             return Self::Words(words.clone_ref(py));

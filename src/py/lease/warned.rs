@@ -14,13 +14,14 @@ pub(crate) type Line = (String, u32);
 /// The most lines for which the bridge remembers a warning.
 const MOST: usize = 1024;
 
-/// The program's line that the calling thread is at.
+/// The line of the program from which this thread called the bridge.
 pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
     Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
-/// Warns about a consumer on a non-blocking stream. `line` named this stream by a bare handle, and no imported library
-/// works on it at the end. If no line named it, the warning has the line of the end.
+/// Warns that the end cannot be ordered after a consumer's non-blocking stream: nothing keeps this stream alive now,
+/// and no imported library works on it. The warning names `line`, where the program named the stream, or the line where
+/// the memory is released.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,

@@ -31,9 +31,10 @@ pub(crate) struct Argument<'a, 'py> {
     object: Option<&'a Bound<'py, PyAny>>,
     /// The GPU of a default stream, if the stream object names it.
     ordinal: Option<i32>,
-    /// Whether the legacy default stream stands in for any blocking stream of its context.
+    /// Whether the consumer may in fact work on any blocking stream of the context, so that the legacy default stream
+    /// stands in for it.
     stands_in: bool,
-    /// Whether each call of the library may name another stream; this stream is only the default.
+    /// Whether this stream is only the library's default: each of its calls may name another stream.
     is_default: bool,
 }
 
@@ -105,24 +106,26 @@ impl<'a, 'py> Argument<'a, 'py> {
     }
 
     /// Marks the stream as a library's current one: a library on the legacy default stream may also work on blocking
-    /// streams, which follow it. With `is_default` each of its calls may name another stream.
+    /// streams, which follow that stream. `is_default` tells that each of the library's calls may name another stream.
     pub(crate) const fn by_library(self, is_default: bool) -> Self {
         Self { stands_in: true, is_default, ..self }
     }
 
-    /// Whether the consumer works on `stream` itself, not on a blocking stream that `stream` stands in for.
+    /// Whether the consumer works on `stream` itself. False if `stream` is only the library's default and stands in for
+    /// blocking streams.
     pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
         !(self.is_default && stream.stands_in())
     }
 
-    /// The named stream, if it is at `place` and the consumer stays on it.
+    /// The named stream, if it belongs to the GPU of `place` and is not only the library's default.
     #[inline]
     pub(crate) fn stream_at(&self, place: Place) -> Option<Stream> {
         let is_there = self.ordinal.is_none_or(|ordinal| ordinal == place.ordinal);
         self.request.stream().filter(|_| is_there && !self.is_default)
     }
 
-    /// Runs `call`, which names the stream to a producer by its handle.
+    /// Runs `call`, which passes the stream's handle to a producer. If the producer calls the bridge with that handle,
+    /// the bridge finds the stream object again.
     pub(crate) fn naming<R>(&self, call: impl FnOnce() -> R) -> R {
         match (self.request, self.object) {
             (Request::On(Stream::Handle(handle)), Some(object)) => {
@@ -162,7 +165,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The named stream; at `place`, unless its object names another GPU.
+    /// The named stream. It is taken to be at `place`, unless the stream object names another GPU.
     #[inline]
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         let place = match self.ordinal {
@@ -178,7 +181,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The named stream with its keeper, for use after the call.
+    /// The named stream with what keeps it alive, for use after the call.
     pub(crate) fn keep(
         &self,
         py: Python<'py>,

@@ -12,7 +12,7 @@ use crate::py::this_thread::Once;
 
 /// A library's answer.
 pub(super) struct Answered<'py> {
-    /// The stream, as the driver names it.
+    /// The stream's driver handle.
     pub(super) native: u64,
     /// The stream's object, if the library answered with one.
     pub(super) object: Option<Bound<'py, PyAny>>,
@@ -20,13 +20,14 @@ pub(super) struct Answered<'py> {
     pub(super) ignores: bool,
 }
 
-/// The answers of all libraries with such a function. Inside such a function the list is empty.
+/// Calls the function of each library that has one, and returns the answers. Returns none if such a function is already
+/// running on this thread.
 #[inline]
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     if has_functions(py)? { asked(py, ordinal) } else { Ok(Vec::new()) }
 }
 
-/// Whether there is a function to ask.
+/// Whether any imported or registered library has such a function.
 #[inline]
 pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
     if library::are_registered() {
@@ -71,8 +72,8 @@ fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     Ok(answers)
 }
 
-/// The stream that an answer names, and whether the answer is a stream object. The integer 0 names no stream; 1 and 2
-/// are the driver's names of its default streams.
+/// The stream that a function's answer names, and whether the answer is a stream object. The integer 0 names no stream;
+/// 1 and 2 are the driver's handles of its default streams.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
     let py = answer.py();
     if !answer.is_instance_of::<PyInt>()

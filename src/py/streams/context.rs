@@ -1,4 +1,4 @@
-//! A stream's context: whether it is still alive, and which streams its legacy default stream waits for.
+//! A stream's context: whether the context still exists, and which streams its legacy default stream waits for.
 
 use crate::capture::Part;
 use crate::device::Place;
@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::order::{context_of, within};
 use crate::stream::{Alive, Stream};
 
-/// The life number of a handle's context; 0 for a default stream, which exists in every life.
+/// The number of the context (`cuCtxGetId`) that `stream` belongs to, if it has a handle. 0 for a default stream, which
+/// every context has.
 pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
     match stream {
         Stream::Handle(_) => life_at(driver, place),
@@ -16,13 +17,14 @@ pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64>
     }
 }
 
-/// The life number of the context of `place`.
+/// The number of the context of `place` (`cuCtxGetId`). A later context at the same address has another number.
 pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
     let driver = driver.get()?;
     driver.life(context_of(driver, place)?)
 }
 
-/// Whether a context still has the life number `before`; false if it is gone.
+/// Whether a context is still the one that had the number `before`. `now` is the number that the driver gives now;
+/// false if the context is destroyed.
 pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     match now {
         Ok(now) => Ok(now == before),
@@ -31,7 +33,8 @@ pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     }
 }
 
-/// Whether CUDA itself orders the legacy default stream after `given`, a stream of the same place.
+/// Whether CUDA itself makes the legacy default stream wait for `given`: a blocking stream of the same context, outside
+/// any capture.
 pub(super) fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
     let driver = driver.get()?;
     within(driver, given.place(), |_| {

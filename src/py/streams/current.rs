@@ -1,8 +1,8 @@
 //! The streams that imported libraries work on now. PyTorch, CuPy and the simulated device are asked directly; Warp and
 //! registered libraries through a Python function. Numba and JAX have no current stream.
 //!
-//! The bridge asks the libraries at each use, and imports none. A library that raises an exception has not answered; an
-//! interrupt passes through.
+//! The bridge asks the libraries at each use, and imports none. If a library raises an exception, it counts as having
+//! no current stream; an interrupt is passed on to the caller.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -26,12 +26,12 @@ pub(crate) enum DictPolicy {
     Ignores,
 }
 
-/// Keeps the objects of the streams that [`each`] names, which another thread may drop.
+/// Keeps the stream objects that libraries returned to [`each`], since another thread may drop them.
 #[derive(Debug, Default)]
 pub(crate) struct Objects<'py>(RefCell<Vec<(Stream, Bound<'py, PyAny>)>>);
 
 impl<'py> Objects<'py> {
-    /// The object of `stream`, if a library's function answered with one.
+    /// The object of `stream`, if a library's function returned one.
     pub(super) fn of(&self, stream: Stream) -> Option<Bound<'py, PyAny>> {
         let objects = self.0.borrow();
         objects.iter().find(|(one, _)| *one == stream).map(|(_, object)| object.clone())
@@ -51,10 +51,11 @@ pub(crate) fn each<'a, 'py>(
     let policy = |ignores| if ignores { DictPolicy::Ignores } else { DictPolicy::Waits };
     let from_native = |native| Stream::from_native(native, Thread::current());
     let mut found = |stream: Stream, takes| {
-        // SAFETY: the library works on the stream now, in this thread, and so keeps it. PyTorch and CuPy hold their
-        // current streams until this thread sets another, and every caller is done with the stream before that. The
-        // simulated device outlives its own streams. Another thread may give up Warp's or a registered library's
-        // stream: `objects` has its object. `Library.current_stream` requires an object, or a handle that lives on.
+        // SAFETY: the library works on the stream now, in this thread, and so keeps the stream alive. PyTorch and CuPy
+        // hold their current streams until this thread sets another, and every caller is done with the stream before
+        // that. The simulated device outlives its own streams. Another thread may drop Warp's or a registered library's
+        // stream, so `objects` keeps the stream object. `Library.current_stream` requires an object, or a handle whose
+        // stream stays alive.
         each(unsafe { Alive::kept(stream, place) }, takes)
     };
     match driver {
@@ -75,7 +76,7 @@ pub(crate) fn each<'a, 'py>(
     }
     for asked in answers(py, place.ordinal)? {
         let stream = from_native(asked.native);
-        // While the device is simulated, a real library's stream does not count.
+        // While the device is simulated, ignore a stream of a real library.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
             objects.0.borrow_mut().extend(asked.object.map(|object| (stream, object)));
             found(stream, policy(asked.ignores))?;
@@ -84,7 +85,8 @@ pub(crate) fn each<'a, 'py>(
     Ok(())
 }
 
-/// The streams that libraries work on now on a simulated GPU, and whether each library ignores dicts' streams.
+/// The streams that libraries work on now on a simulated GPU, each with whether its library ignores the streams that
+/// dicts name.
 fn on_simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
     let mut found = Vec::new();
     for library in library::all() {
@@ -101,7 +103,7 @@ pub(crate) fn are_all_on_legacy(
     driver: &Handle,
     ordinal: i32,
 ) -> PyResult<Option<bool>> {
-    /// The driver's names of the legacy default stream.
+    /// The driver's handles of the legacy default stream.
     const LEGACY: [u64; 2] = [0, 1];
     let is_legacy = |native: Option<u64>| native.is_none_or(|native| LEGACY.contains(&native));
     if !matches!(driver, Handle::Cuda) || has_functions(py)? {
@@ -115,18 +117,18 @@ pub(crate) fn are_all_on_legacy(
     Ok(Some(true))
 }
 
-/// A stream that a library has just named by its driver handle: through its exchange API, as its current stream, or
-/// through a dict.
+/// The stream whose driver handle a library has just given: through its exchange API, as its current stream, or in a
+/// dict.
 pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     let stream = Stream::from_native(native, Thread::current());
-    // SAFETY: a library that hands out an array with a stream keeps that stream during the import, and `'py` lasts for
-    // that call. `current_work_stream` names the stream to launch work on (`dlpack.h`, "DLPackCurrentWorkStream"); an
-    // exporter names a stream that outlives the array (CUDA Array Interface, version 3, "Lifetime management",
-    // "Streams").
+    // SAFETY: a library that hands out an array with a stream keeps that stream alive during the import, and `'py`
+    // lasts no longer than that call. `current_work_stream` names the stream to launch work on (`dlpack.h`,
+    // "DLPackCurrentWorkStream"); an exporter names a stream that outlives the array (CUDA Array Interface, version 3,
+    // "Lifetime management", "Streams").
     unsafe { Alive::kept(stream, place) }
 }
 
-/// The object of the stream `handle`, if a library works on that stream now.
+/// The stream object for `handle`, from a library that works on that stream now.
 pub(super) fn object<'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -155,7 +157,8 @@ pub(super) fn object<'py>(
     Ok(None)
 }
 
-/// The object of the stream `handle`, from the libraries that are asked through a function, which costs more.
+/// The stream object for `handle`, from the libraries whose current stream is found by calling a Python function, which
+/// costs more.
 pub(super) fn object_by_function(
     py: Python<'_>,
     handle: u64,

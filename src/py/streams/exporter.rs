@@ -11,7 +11,7 @@ use crate::py::interpreter::answered;
 use crate::py::this_thread::asking;
 use crate::stream::{Ready, Stream, Thread};
 
-/// The exporter of a dict that named a stream, or may name one.
+/// The exporter of a dict that named a stream at import, or may name one later.
 #[derive(Debug)]
 pub(super) struct Exporter {
     pub(super) voucher: Voucher,
@@ -21,17 +21,18 @@ pub(super) struct Exporter {
     pub(super) moves: bool,
     /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
-    /// The life number of the context in which the exporter's dict may name another stream.
+    /// The number of the context in which the exporter's dict may name another stream. After that context is destroyed,
+    /// the dict's handle is not used.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    /// The stream that the exporter's dict names now; `before` is the stream that it named at import. `None` if the
-    /// exporter cannot be asked, or names other memory.
+    /// The stream that the exporter's dict names now. `before` is the stream that the dict named at import. `None` if
+    /// the exporter cannot be asked, or its dict describes other memory now.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
-            // Another thread's per-thread stream has the same number.
+            // On another thread the same number names that thread's per-thread stream, so keep the first one.
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
                 Some(Ready::On(before))
             }
@@ -46,7 +47,7 @@ impl Exporter {
         Ok(now.is_none_or(|now| now == Ready::On(before)))
     }
 
-    /// Whether the garbage collector is about to end the exporter.
+    /// Whether the exporter is garbage that the collector is clearing.
     pub(super) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         self.voucher.object(py).is_none()
     }
@@ -55,7 +56,7 @@ impl Exporter {
         Self { voucher: self.voucher.clone_ref(py), ..*self }
     }
 
-    /// Shows the garbage collector the object.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.voucher.visit(visit)
     }
@@ -72,7 +73,7 @@ fn said_of(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     if address(&dict)? == Some(ptr) { pending(&dict).map(Some) } else { Ok(None) }
 }
 
-/// The dict of `object`, if it is about the memory of `array`: it begins there, or has address 0.
+/// The CAI dict of `object`, if its address lies inside the memory of `array` or is 0.
 pub(crate) fn dict_of<'py>(
     object: &Bound<'py, PyAny>,
     array: &Descriptor,
@@ -96,7 +97,7 @@ fn address(dict: &Bound<'_, PyDict>) -> PyResult<Option<u64>> {
     data.map(|data| data.get_item(0)?.extract()).transpose()
 }
 
-/// The stream with pending work, as a dict names it.
+/// The stream that `dict` names as having pending work, or that it names none.
 pub(crate) fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
     let named = dict.get_item(intern!(dict.py(), "stream"))?;
     let named = named.filter(|named| !named.is_none()).map(|named| named.extract()).transpose()?;

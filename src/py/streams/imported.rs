@@ -1,4 +1,4 @@
-//! How the imported libraries use the streams of dicts.
+//! Whether imported libraries wait for the streams that dicts name.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

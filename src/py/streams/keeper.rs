@@ -10,23 +10,23 @@ use crate::array::RustStream;
 /// What keeps a stream alive.
 #[derive(Debug)]
 pub(super) enum Keeper {
-    /// Nothing is needed: a default stream, or a stream of a library that destroys none.
+    /// The stream is never destroyed: it is a default stream, or its library destroys none.
     Always,
-    /// The stream's object, which cannot be closed while it is held.
+    /// The stream object keeps the stream alive as long as the object is held.
     Owner(Voucher),
-    /// The stream's object, which can be closed and is asked at each use.
+    /// The stream object can be closed while it is held, so it is asked at each use.
     Object(Voucher),
-    /// The exporter of a dict that names the stream, asked at each use; and another keeper, if any, asked before the
-    /// exporter.
+    /// The exporter of the dict that names the stream, which is asked at each use. The second item, if there is one,
+    /// also keeps the stream and is asked first.
     Exporter(Box<(Exporter, Option<Self>)>),
     /// Rust code holds the stream.
     Rust(Box<RustStream>),
-    /// Nothing keeps the stream: the legacy default stream stands in for it.
+    /// Nothing keeps the stream. It is a blocking stream, and the legacy default stream stands in for it.
     StandIn,
 }
 
 impl Keeper {
-    /// A copy for another holder.
+    /// Clones the references, for another holder of the memory.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Always => Self::Always,
@@ -41,7 +41,7 @@ impl Keeper {
         }
     }
 
-    /// Shows the garbage collector the held objects.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),

@@ -28,12 +28,12 @@ pub(crate) enum KnownStream {
 }
 
 impl KnownStream {
-    /// Finds what keeps a stream without an object.
+    /// Finds what keeps a stream for which the caller has no stream object.
     pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
         keep(py, driver, given, None)
     }
 
-    /// A stream that cannot be asked about now.
+    /// A lost stream of which not even the number is known, since the driver or the library could not be asked.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self::Lost(StreamName::unasked(stream))
     }
@@ -55,7 +55,8 @@ impl KnownStream {
         Ok(found)
     }
 
-    /// The streams that `known` lists, each with its keeper. Leaves out a stream that cannot be asked about now.
+    /// The streams in the list `known`, each with what keeps it alive. Leaves out a stream about which the driver or a
+    /// library could not be asked.
     pub(crate) fn of_each<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -90,7 +91,7 @@ impl KnownStream {
         }
     }
 
-    /// The name of the stream, or of its stand-in, and its place if known.
+    /// The name of the stream, or of the default stream that stands in for it; and its GPU and context, if known.
     pub(crate) fn name(&self) -> (StreamName, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.name(), Some(kept.place())),
@@ -98,7 +99,8 @@ impl KnownStream {
         }
     }
 
-    /// Adds the stream to `known`, or returns it if `known` already has it. Dropping it can run any code.
+    /// Adds the stream to `known`, or returns `self` if the list already has that stream. Dropping the result can run
+    /// arbitrary code.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
         if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
@@ -124,7 +126,7 @@ impl KnownStream {
         }
     }
 
-    /// The stream, or its stand-in, and its place if known.
+    /// The stream, or the default stream that stands in for it; and its GPU and context, if known.
     pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
         match self {
             Self::Kept(kept) => (kept.stream(), Some(kept.place())),
@@ -132,9 +134,9 @@ impl KnownStream {
         }
     }
 
-    /// The stream on which the consumer works, if it named this stream and works on another: JAX's own stream waits for
-    /// the named stream. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200, 2026-11); DLPack does not
-    /// require it.
+    /// The stream on which the consumer really works, if it named this stream but works on another. JAX does so: its
+    /// own stream waits for the named one. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200,
+    /// 2026-11); DLPack does not require it.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
@@ -147,7 +149,7 @@ impl KnownStream {
         let Some(native) = pool.computes_on(py, place.ordinal)? else {
             return Ok(Some(Self::unasked(Stream::Handle(handle))));
         };
-        // SAFETY: the library never destroys this stream either.
+        // SAFETY: the library never destroys the stream on which it computes (`Pool::computes_on`).
         let alive = unsafe { Alive::kept(Stream::Handle(native), place) };
         Ok(Some(Self::Kept(StreamRef::new(driver, alive, Keeper::Always)?)))
     }
@@ -160,7 +162,7 @@ impl KnownStream {
     }
 }
 
-/// Streams, mostly none: then the list takes one word, and is free to make, copy and drop.
+/// A list of streams, which is usually empty. An empty list takes one word and costs nothing to make, copy or drop.
 #[derive(Debug, Default)]
 pub(crate) struct KnownStreams(#[allow(clippy::box_collection)] Option<Box<Vec<KnownStream>>>);
 
@@ -209,12 +211,14 @@ impl StreamRef {
         {
             return Ok(None);
         }
-        // SAFETY: a default stream; or a stream of a library that destroys none, as `pools::has` has just found.
+        // SAFETY: `stream` is a default stream, or `pools::has` has just found it in the pool of a library that never
+        // destroys its streams.
         let alive = unsafe { Alive::kept(stream, place) };
         Ok(Some(Self::new(driver, alive, Keeper::Always)?))
     }
 
-    /// The stream with that name, if a library vouches for it.
+    /// A reference to `stream`, if it is a default stream, or in a library's pool, or a library works on it now and its
+    /// object keeps it. Else `None`.
     pub(crate) fn vouched(
         py: Python<'_>,
         driver: &Handle,
@@ -226,12 +230,13 @@ impl StreamRef {
         }
         let object = current::object(py, driver, stream.handle(), place.ordinal)?;
         let Some(object) = object else { return Ok(None) };
-        // SAFETY: the library works there now, and its object has just said that it has the stream.
+        // SAFETY: a library works on the stream now, and the library's stream object has just returned this handle.
         let alive = unsafe { Alive::kept(stream, place) };
         Self::by_object(driver, &object, alive)
     }
 
-    /// The stream that `exporter`'s dict names, kept by its `stream` attribute, if that object has the same handle.
+    /// A reference to `alive`, the stream that the dict of `exporter` names, kept by the exporter's `stream` attribute.
+    /// `None` if there is no such stream object with the same handle.
     pub(crate) fn by_attribute(
         driver: &Handle,
         exporter: &Bound<'_, PyAny>,
@@ -245,7 +250,8 @@ impl StreamRef {
         Self::by_object(driver, &object, alive)
     }
 
-    /// A stream that `object` has just named as its own, if `object` keeps it.
+    /// A reference to `alive`, the stream that `object` has just named as its own. `None` if `object` does not keep the
+    /// stream alive.
     pub(crate) fn by_object(
         driver: &Handle,
         object: &Bound<'_, PyAny>,

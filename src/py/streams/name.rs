@@ -9,7 +9,7 @@ use crate::stream::{Alive, Stream};
 /// A stream's name, and the driver's number for the stream, which no other stream has.
 ///
 /// The driver reuses a destroyed stream's handle at once, even while work of the first is pending (50 of 50 times,
-/// H200, driver 580, 2026-11). By its handle alone the bridge might mistake a stream for another one.
+/// H200, driver 580, 2026-11). So a handle alone does not identify a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
@@ -20,11 +20,12 @@ pub(crate) struct StreamName {
 enum Number {
     /// The driver's number, which no other stream has.
     Of(u64),
-    /// The driver gives no number, or the stream needs none.
+    /// No number: this driver has none, or the stream needs none.
     None,
-    /// The stream was in the capture of this number; asking for the stream's own number would have ended the capture.
+    /// The stream was in the capture with this number. Asking the driver for the stream's own number would have ended
+    /// that capture.
     Captured(u64),
-    /// The stream could not be asked about.
+    /// The driver could not be asked about the stream.
     Unasked,
 }
 
@@ -39,7 +40,7 @@ impl StreamName {
         Self { stream, number: Number::None }
     }
 
-    /// The name of a stream that could not be asked about: no later stream counts as this one.
+    /// The name of a stream about which the driver could not be asked. [`Self::is`] returns false for every stream.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self { stream, number: Number::Unasked }
     }
@@ -49,7 +50,8 @@ impl StreamName {
         self.stream
     }
 
-    /// Whether the name certainly names `other`. Unknown if the stream was in a capture at only one of the two times.
+    /// Whether this name certainly means `other`. False also if that is unknown, since the stream was in a capture
+    /// either when the name was made or now, but not both times.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {
@@ -59,7 +61,7 @@ impl StreamName {
             })
     }
 
-    /// Whether the name certainly does not name `other`, which has the same handle.
+    /// Whether this name certainly does not mean `other`, which has the same handle.
     pub(crate) fn is_of_another(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         let Number::Of(mine) = self.number else { return Ok(false) };
         Ok(matches!(number(driver, other)?, Number::Of(theirs) if theirs != mine))

@@ -1,6 +1,6 @@
-//! Stream objects: their handles, and which objects keep their streams. The handle is what `__cuda_stream__` answers by
-//! [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0,
-//! handle)`.
+//! Stream objects: their handles, and which objects keep their streams. The handle is the second item of what
+//! `__cuda_stream__` returns by [CUDA's stream
+//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0, handle)`.
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// The handle, if the object's type tells how to ask; else `None`.
+/// The object's handle, read in the way that was found for its type; `None` if no way was found.
 #[inline]
 pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
@@ -97,7 +97,7 @@ fn no_method(other: &Bound<'_, PyAny>) -> PyErr {
     refused(Kind::StreamProtocol, shown(other).map(|shown| format!("{shown}, which is no method")))
 }
 
-/// The handle in an answer of `__cuda_stream__`.
+/// The handle in what `__cuda_stream__` returned.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = answer.py();
     let malformed = || refused(Kind::StreamProtocol, shown(answer));
@@ -133,31 +133,31 @@ pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
 struct StreamKind {
     asking: Asking,
     hint: Hint,
-    /// Whether an object that owns its stream can be closed while it is held.
+    /// Whether objects of this type that own their stream can be closed while they are held.
     closes: bool,
-    /// Whether an object may name its GPU.
+    /// Whether objects of this type may name their GPU.
     has_ordinal: bool,
 }
 
 /// How the bridge asks the objects of a type for their handles.
 enum Asking {
-    /// By an attribute that equals the answer of `__cuda_stream__`.
+    /// By reading an attribute, which has held the same handle as `__cuda_stream__` returned.
     Attribute(Question),
-    /// By the type's `__cuda_stream__`.
+    /// By calling the type's `__cuda_stream__`.
     Method,
-    /// By a lookup of each object's attributes.
+    /// By looking up attributes on each object.
     Unknown,
 }
 
-/// Where an object tells whether it keeps its stream.
+/// Where to read whether an object owns its stream or only wraps a handle.
 enum Hint {
-    /// Nowhere: it owns its stream.
+    /// Nowhere: objects of this type own their streams.
     Nowhere,
-    /// In its own `__dict__`, if anywhere.
+    /// In the object's `__dict__`, if it has such an entry.
     InDict,
-    /// In an attribute, which must be asked for.
+    /// In an attribute that must be looked up on the object.
     Attribute,
-    /// In the name of its type.
+    /// In the type's name: objects of this type only wrap handles.
     TypeName,
     /// In PyTorch's `stream_id` (its lowest bit), where that is a C-level attribute that Python code cannot replace.
     Id(Question),
@@ -191,7 +191,7 @@ pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok(answered(py, keeper())?.flatten())
 }
 
-/// The keeper of an object that owns its stream.
+/// Makes the keeper of a stream that `object` owns.
 fn owner(object: &Bound<'_, PyAny>, known: &StreamKind) -> PyResult<Keeper> {
     let voucher = Voucher::new(object)?;
     Ok(if known.closes { Keeper::Object(voucher) } else { Keeper::Owner(voucher) })
@@ -202,8 +202,8 @@ fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok((id.extract::<i64>()? & 1 == 1).then_some(Keeper::Always))
 }
 
-/// Reads the keeper from an object's attributes with `get`: PyTorch's `stream_id`; `external` of Numba and others; the
-/// object that CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19).
+/// Finds the keeper by reading attributes of `object` with `get`: PyTorch's `stream_id`; `external` of Numba and
+/// others; the object that CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19).
 fn says<'py>(
     object: &Bound<'py, PyAny>,
     known: &StreamKind,
@@ -234,8 +234,8 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     Ok(StreamKind { asking, hint: place(kind)?, closes, has_ordinal })
 }
 
-/// How to ask the objects of a type. Some libraries keep the handle in an attribute of an extension type; the first
-/// object of the type shows whether `__cuda_stream__` returns the same handle.
+/// Finds out how to ask the objects of the type `kind` for their handles. Some libraries keep the handle in a C-level
+/// attribute; `object`, the first of its type, shows whether `__cuda_stream__` returns the same handle.
 fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
@@ -254,8 +254,8 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
     Ok(Asking::Method)
 }
 
-/// Where the objects of a type tell whether they keep their streams. A missing attribute costs an exception, so the
-/// bridge looks once for each type.
+/// Finds where objects of a type tell whether they own their streams. Looking up a missing attribute raises an
+/// exception, which is slow, so the bridge looks once for each type.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
     if let Some(id) = Question::attribute(kind, intern!(py, "stream_id"))? {

@@ -1,13 +1,13 @@
 //! Stream objects that this thread has named to a producer by handle: `__dlpack__` takes no objects.
 //!
 //! A producer's `__dlpack__` may call the bridge again: its class may wrap one of the bridge's views. Then the handle
-//! that it passes belongs to an object that the outer call holds, and the view can keep that object.
+//! that the producer passes on belongs to a stream object that the outer call holds, and the view can keep that object.
 
 use pyo3::prelude::*;
 
 use crate::py::this_thread::DOING;
 
-/// Removes the name on drop.
+/// Removes the handle from this thread's list when dropped.
 struct OnDrop(u64);
 
 impl Drop for OnDrop {
@@ -17,7 +17,7 @@ impl Drop for OnDrop {
     }
 }
 
-/// Runs `call`, inside which `handle` means `object`.
+/// Runs `call`. Meanwhile [`object_of`] finds `object` for `handle` on this thread.
 pub(super) fn with_object<R>(
     handle: u64,
     object: &Bound<'_, PyAny>,
@@ -28,7 +28,7 @@ pub(super) fn with_object<R>(
     call()
 }
 
-/// The object that an outer call named by `handle`.
+/// The stream object whose `handle` an outer call on this thread has passed to a producer.
 pub(super) fn object_of(py: Python<'_>, handle: u64) -> Option<Bound<'_, PyAny>> {
     let of =
         |(known, object): &(u64, Py<PyAny>)| (*known == handle).then(|| object.bind(py).clone());

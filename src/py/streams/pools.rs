@@ -1,8 +1,9 @@
-//! Streams that their libraries never destroy, by their handles: PyTorch's pools, and the streams on which JAX asks
-//! others to be ready.
+//! Handles of streams that their libraries never destroy: PyTorch's pools, and the streams on which JAX asks for arrays
+//! to be ready.
 //!
-//! Both libraries hand out their streams in turn, so a whole round lists them. A second round sets the library's turn
-//! back. A library that does not use the device yet is not asked: asking would initialise it.
+//! Both libraries hand out their streams in turn, so asking until the first one comes again lists them all. A second
+//! round leaves the library's turn where it was. A library that does not use the device yet is not asked: asking would
+//! initialise it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +26,8 @@ struct Listed {
 /// The pools that libraries listed.
 struct Pools {
     listed: Mutex<Vec<Listed>>,
-    /// Whether a library with a listed stream computes on other streams.
+    /// Whether one of the listed pools is [`Pool::is_apart`](library::Pool::is_apart): its library computes on other
+    /// streams.
     has_apart: AtomicBool,
 }
 
@@ -74,12 +76,13 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether any library with a listed stream computes on other streams.
+/// Whether one of the listed pools belongs to a library that computes on other streams.
 pub(super) fn has_apart() -> bool {
     POOLS.has_apart.load(Ordering::Relaxed)
 }
 
-/// The stream's pool, if its library computes on other streams. Only for a stream that [`has`] was asked about.
+/// The pool of the stream `handle`, if its library computes on streams outside the pool. Call [`has`] for this stream
+/// first.
 pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn Pool> {
     let all = library::pools().iter().copied().enumerate();
     let of = |(at, pool): &(usize, &'static dyn Pool)| {
@@ -105,7 +108,8 @@ pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
         }
         all.push(one);
     }
-    // A second round sets the turn back, and finds the streams that another thread took in the meantime.
+    // A second round leaves the library's turn where it was, and finds streams that another thread was given in the
+    // meantime.
     for _ in 1..all.len() {
         let one = next()?;
         if !all.contains(&one) {

@@ -1,4 +1,4 @@
-//! Streams that the bridge may use after the call that named them: it holds an object or a lease that keeps each alive.
+//! Streams that the bridge may use after the call that named them, each with what keeps it alive.
 //!
 //! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of PyTorch
 //!   and CuPy, Numba's `external_stream`) keep nothing. An object of cuda.core's `from_handle` does not say whose
@@ -32,10 +32,11 @@ use crate::stream::{Alive, Ready, Stream};
 /// A stream, the GPU and context that it belongs to, and what keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    /// Has the stream's number if an object that can be closed keeps the stream.
+    /// Includes the driver's number of the stream if the stream's keeper is an object that can be closed.
     name: StreamName,
     place: Place,
-    /// The life number of the handle's context: the stream ends with its context, whatever keeps it.
+    /// The number of the stream's context (`cuCtxGetId`), 0 for a default stream. A stream is destroyed with its
+    /// context, whatever keeps the stream.
     life: u64,
     keeper: Keeper,
 }
@@ -62,12 +63,13 @@ impl StreamRef {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::Always }
     }
 
-    /// The legacy default stream, standing in for a blocking stream of `place` that nothing keeps.
+    /// The legacy default stream of `place`. It stands in for a blocking stream that nothing keeps.
     pub(super) const fn standing_in(place: Place) -> Self {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
 
-    /// A default stream, which needs no keeper.
+    /// A reference to `alive` if it is a default stream, which is never destroyed. `None` for any other stream and for
+    /// a stand-in.
     #[inline]
     pub(crate) fn of_default(alive: Alive<'_>) -> Option<Self> {
         if alive.stands_in() || matches!(alive.stream(), Stream::Handle(_)) {
@@ -86,7 +88,7 @@ impl StreamRef {
         Ok(Self { name, place, life: life(driver, stream, place)?, keeper })
     }
 
-    /// A stream that Rust holds.
+    /// A reference to a stream that Rust code holds.
     pub(crate) fn held(driver: &Handle, held: RustStream) -> Result<Self> {
         let (stream, place) = (held.stream(), held.alive().place());
         let life = life(driver, stream, place)?;
@@ -94,7 +96,7 @@ impl StreamRef {
         Ok(Self { name, place, life, keeper: Keeper::Rust(Box::new(held)) })
     }
 
-    /// The stream that a dict names.
+    /// A reference to `alive`, the stream that an exporter's dict names.
     pub(crate) fn exported(
         driver: &Handle,
         alive: Alive<'_>,
@@ -130,7 +132,7 @@ impl StreamRef {
         self.place
     }
 
-    /// Whether this is the legacy default stream, standing in for a blocking stream that nothing keeps.
+    /// Whether this is the legacy default stream and stands in for a blocking stream that nothing keeps.
     pub(crate) const fn stands_in(&self) -> bool {
         matches!(self.keeper, Keeper::StandIn)
     }
@@ -142,7 +144,7 @@ impl StreamRef {
         is_it && matches!(self.keeper, Keeper::Always) && self.place == place
     }
 
-    /// Whether the stream may be closed by its object, or its exporter may name another.
+    /// Whether the stream object can be closed, or the exporter's dict may name another stream later.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
@@ -158,8 +160,8 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether the stream is not closed, and its exporter still names it. A stream of a dead context stays: all its
-    /// work ended.
+    /// Whether the stream object is not closed, and the exporter's dict still names the stream. True if the context is
+    /// destroyed, since all its work has ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -170,7 +172,7 @@ impl StreamRef {
                 let stays = |object: &Bound<'_, PyAny>| {
                     Ok((handle_of(object)? == self.stream().handle()).then_some(()))
                 };
-                // SAFETY: the object, which is held as long as `self`, has just said that it has the stream.
+                // SAFETY: the stream object, which `self` holds, has just returned this handle.
                 let alive = || unsafe { Alive::kept(self.stream(), self.place) };
                 let is_same = || {
                     let goes_on = goes_on(life(driver, self.stream(), self.place), self.life)?;
@@ -195,8 +197,8 @@ impl StreamRef {
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
-    /// Proof that the stream is alive, if it is. For an exporter's stream, the proof is about the stream that its dict
-    /// names now.
+    /// Checks that the stream is alive, and returns the proof; `None` if it may not be. If an exporter's dict names the
+    /// stream, the proof is for the stream that the dict names now.
     #[inline(always)]
     pub(crate) fn confirm(
         &self,
@@ -209,7 +211,8 @@ impl StreamRef {
         })
     }
 
-    /// The stream that the exporter names now, if it differs from the first stream, for which a library vouches.
+    /// The stream that the exporter's dict names now, if it is another stream than the first. Only if something besides
+    /// the exporter keeps the first one: else [`Self::confirm`] already returns the new stream.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -229,8 +232,7 @@ impl StreamRef {
         Ok(other.filter(|_| lives))
     }
 
-    /// The stream's present state: alive, or its exporter's dict names another stream or none. `None` if nothing keeps
-    /// the stream any more.
+    /// The stream's state: alive, or what the exporter's dict names now. `None` if nothing keeps the stream any more.
     #[inline(always)]
     pub(crate) fn now(
         &self,
@@ -277,8 +279,9 @@ impl StreamRef {
             }
             return Ok(now.map(|now| now.map(|stream| alive_by(exporter, stream, self.place))));
         }
-        // SAFETY: the stream is a default one; or its context lives, and one of three holds. Its library destroys no
-        // streams; Rust holds it; or its object has just named it. The object is held as long as `self`.
+        // SAFETY: the stream is a default stream; or its context is not destroyed, and one of these holds: its library
+        // destroys no streams, Rust code holds the stream, or its stream object, which `self` holds, owns it or has
+        // just returned this handle.
         let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
             return Ok(None);
         };
@@ -288,13 +291,14 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the stream's context still has the life number that it had when this reference was made.
+    /// Whether the stream's context is still the one that it belonged to when this reference was made.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
-    /// For a stream that [`Self::confirm`] did not find: whether its keeper was asked and no longer names it, while its
-    /// context lives. Such a stream may be destroyed, or still have work pending.
+    /// For a stream for which [`Self::confirm`] returned `None`: whether the object that kept the stream was asked and
+    /// no longer names it, while its context is not destroyed. Such a stream may be destroyed, or still have work
+    /// pending.
     pub(crate) fn is_dropped(&self, py: Python<'_>, driver: &Handle) -> bool {
         let asked = match &self.keeper {
             Keeper::Exporter(exporter) => exporter.1.is_none(),
@@ -304,7 +308,7 @@ impl StreamRef {
         is_asked && matches!(self.stream(), Stream::Handle(_)) && self.is_of_this_life(driver)
     }
 
-    /// Whether the garbage collector is about to end the stream's keeper.
+    /// Whether the object that keeps the stream is garbage that the collector is clearing.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         match &self.keeper {
             Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
@@ -313,20 +317,21 @@ impl StreamRef {
         }
     }
 
-    /// A copy for another holder.
+    /// Clones the references, for another holder of the memory.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self { keeper: self.keeper.clone_ref(py), ..*self }
     }
 
-    /// Shows the garbage collector the held objects.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.keeper.visit(visit)
     }
 }
 
-/// A stream of `place` that the dict of `exporter` has just named, in a context that lives.
+/// The stream `stream` at `place`, which the dict of `exporter` has just named. The caller has checked that its context
+/// is not destroyed.
 pub(super) const fn alive_by(_exporter: &Exporter, stream: Stream, place: Place) -> Alive<'_> {
-    // SAFETY: the exporter, which is held as long as the result, keeps the stream that its dict names ("Lifetime
-    // management", "Streams").
+    // SAFETY: the result borrows the exporter, and the exporter keeps alive the stream that its dict names (CUDA Array
+    // Interface, "Lifetime management", "Streams").
     unsafe { Alive::kept(stream, place) }
 }

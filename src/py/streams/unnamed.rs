@@ -12,12 +12,13 @@ use crate::driver::Handle;
 use crate::lease::Failure;
 use crate::stream::{Alive, Ready, Stream};
 
-/// An exporter whose dict named no stream at import, and its place. Its dict may name one later.
+/// An exporter whose dict named no stream at import and may name one later. The place is the producer's.
 #[derive(Debug)]
 pub(crate) struct Unnamed(Box<(Exporter, Place)>);
 
 impl Unnamed {
-    /// The exporter of the memory at `ptr`. `is_idle` says that nothing was pending.
+    /// Keeps `exporter`, to ask it again. `ptr` is the memory's address. `is_idle` tells that a dict without a stream
+    /// means that nothing is pending.
     pub(crate) fn new(
         driver: &Handle,
         place: Place,
@@ -30,7 +31,7 @@ impl Unnamed {
         Ok(Self(Box::new((exporter, place))))
     }
 
-    /// The stream that its dict names now, if it names one.
+    /// The stream that the exporter's dict names now. `None` if it names none, or the context is destroyed.
     pub(crate) fn now(
         &self,
         py: Python<'_>,
@@ -42,7 +43,7 @@ impl Unnamed {
         Ok(lives.then(|| alive_by(exporter, stream, *place)))
     }
 
-    /// The stream that its dict names now, with its keepers.
+    /// Like [`Self::now`], with what keeps the stream alive.
     pub(crate) fn named(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<StreamRef>> {
         let (exporter, place) = &*self.0;
         let (Some(alive), Some(object)) = (self.now(py, driver)?, exporter.voucher.object(py))
@@ -55,17 +56,17 @@ impl Unnamed {
         StreamRef::exported(driver, alive, by).map(Some)
     }
 
-    /// Whether the garbage collector is about to end the exporter.
+    /// Whether the exporter is garbage that the collector is clearing.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         self.0.0.is_of_garbage(py)
     }
 
-    /// A copy for another holder.
+    /// Clones the references, for another holder of the memory.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self(Box::new((self.0.0.clone_ref(py), self.0.1)))
     }
 
-    /// Shows the garbage collector the exporter.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.0.0.visit(visit)
     }

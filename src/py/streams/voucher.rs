@@ -13,7 +13,7 @@ use crate::py::this_thread::Once;
 
 /// A held object that vouches for a stream.
 ///
-/// The collector takes apart a garbage cycle with the object and its holder in any order. The stream may be destroyed
+/// The garbage collector may clear a cycle with the object and its holder in any order. The stream may be destroyed
 /// while the object still exists: by `__del__`, by `weakref.finalize`, or with an attribute of the object. The
 /// collector clears weak references to all garbage first, so a cleared weak reference shows that the object is garbage.
 /// So does a `__del__` that has run, since it runs once in an object's life. If an object survived its `__del__` before
@@ -37,7 +37,7 @@ impl Voucher {
         Ok(Self { object: object.clone().unbind(), weak: weak.map(Bound::unbind), came_back })
     }
 
-    /// The object, unless the garbage collector is about to end it.
+    /// The object, unless it is garbage that the collector is clearing.
     pub(super) fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<&'a Bound<'py, PyAny>> {
         let object = self.object.bind(py);
         let found = self.weak.as_ref().is_some_and(|weak| weak.bind(py).upgrade().is_none());
@@ -45,7 +45,8 @@ impl Voucher {
         (!found && !finalized).then_some(object)
     }
 
-    /// Asks the object about its stream. An object that raises an exception vouches for nothing.
+    /// Calls `ask` on the object. `None` if the object is being collected, if it raises an ordinary exception, or if
+    /// this thread must not ask libraries now.
     pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
@@ -60,7 +61,7 @@ impl Voucher {
         Self { object: self.object.clone_ref(py), weak, came_back: self.came_back }
     }
 
-    /// Shows the garbage collector the object.
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.object)
     }
@@ -71,7 +72,7 @@ pub(super) fn is_unasked() -> bool {
     Once::Unasked.is_on()
 }
 
-/// Runs `call`. Inside it no library is asked for a stream.
+/// Runs `call`. Meanwhile this thread asks no library for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
     let _once = Once::Unasked.begin();
     call()

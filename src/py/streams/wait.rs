@@ -1,4 +1,4 @@
-//! Waits of the host, if no stream can wait.
+//! Makes the host wait where no stream can wait instead.
 
 use pyo3::prelude::*;
 
@@ -27,7 +27,7 @@ pub(crate) enum WaitReason {
 }
 
 impl WaitReason {
-    /// The reason, for the log.
+    /// The text for the log.
     const fn as_str(self) -> &'static str {
         match self {
             Self::SilentDict => "the dict names no stream; the host waited for the context",
@@ -45,7 +45,7 @@ impl WaitReason {
     }
 }
 
-/// Makes the host wait for all work at `place`, with the interpreter's lock released.
+/// Makes the host wait for all work in the context of `place`. Releases the interpreter's lock meanwhile.
 pub(crate) fn wait_for_all(
     py: Python<'_>,
     door: &'static str,
@@ -59,7 +59,7 @@ pub(crate) fn wait_for_all(
     Ok(())
 }
 
-/// `place` and the places of `streams`: waiting for one GPU does not cover another GPU's streams.
+/// Lists `place` and the places of `streams`, each once: waiting for one GPU does not cover another GPU's streams.
 pub(crate) fn places_of(
     driver: &Handle,
     place: Place,

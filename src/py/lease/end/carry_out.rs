@@ -20,13 +20,14 @@ use crate::py::streams::current::{self, Objects};
 use crate::py::streams::{KnownStream, StreamRef, WaitReason, places_of, wait_for_all};
 use crate::stream::{Alive, Elided};
 
-/// The facts about an end, besides its streams.
+/// What the end of a holder needs to know besides the streams.
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) driver: Handle,
-    /// Whether this is the end of a call's argument.
+    /// Whether the memory was lent for one call.
     pub(in crate::py::lease) in_call: bool,
-    /// Whether only a Python object keeps the memory; the garbage collector may take that object apart.
+    /// Whether only a Python object keeps the memory, and no managed tensor. The garbage collector may clear that
+    /// object.
     pub(in crate::py::lease) by_object: bool,
     /// Whether the garbage collector found the holder.
     pub(in crate::py::lease) collected: bool,
@@ -74,7 +75,8 @@ fn order(
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(producer_side.stays(py, driver)?);
             }
-            // A view's end has asked, in `is_done_without_orders`. For other ends the streams decide.
+            // For a view, `is_done_without_orders` has asked this already, and the answer was no. For other holders,
+            // look at the streams.
             Next::Ask(Question::AllOnLegacy) => answers.all_on_legacy = Some(false),
             Next::Ask(Question::OneMarkDoes) => {
                 let all = current::are_all_on_legacy(py, driver, consumer_side.at.ordinal)?;
@@ -91,7 +93,7 @@ fn order(
     carry_out(py, end, &sides, plan, None)
 }
 
-/// Makes the orders for which every stream must be looked up.
+/// Makes the orders of an end whose plan needs the state of every stream.
 #[inline(never)]
 fn order_by_streams(
     py: Python<'_>,
@@ -119,7 +121,7 @@ fn order_by_streams(
     carry_out(py, end, sides, plan, Some(&known))
 }
 
-/// Carries out `plan`. `known` has the streams, if they were gathered.
+/// Carries out `plan`. `known` has the state of the streams, if the plan needed it.
 #[inline]
 fn carry_out(
     py: Python<'_>,
@@ -189,7 +191,8 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector takes the memory's owner apart, too.
+/// Whether the garbage collector is clearing the memory's owner as well. The object that keeps the producer's stream
+/// tells, if there is one.
 fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
     match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
@@ -205,7 +208,7 @@ fn tell_elided(producer_side: &ProducerSide, why: Elided) {
 }
 
 impl HeldMemory {
-    /// The facts about this holder's end, besides its streams.
+    /// What this holder's end needs to know besides the streams.
     pub(in crate::py::lease) fn end(&self) -> EndContext {
         EndContext {
             driver: self.driver.clone(),
@@ -254,7 +257,8 @@ impl HeldMemory {
         }
     }
 
-    /// Makes the orders for work on the memory on stream `user`, as an end would.
+    /// Makes the producer's streams wait for work on the memory on the stream `user`, as an end would. The holder does
+    /// not end.
     pub(crate) fn settle_for(
         &self,
         py: Python<'_>,
@@ -271,7 +275,8 @@ impl HeldMemory {
         )
     }
 
-    /// Makes the orders of the end, for the consumer and for another user (`user`).
+    /// Makes the orders of the end, for the consumer and, if given, for another user on the stream `user`. Then frees
+    /// the memory if it is a copy.
     pub(crate) fn settle_with(
         &mut self,
         py: Python<'_>,
@@ -284,7 +289,7 @@ impl HeldMemory {
         let mut found = Vec::new();
         let settled =
             settle(py, &self.end(), &self.producer_side, &self.consumer_side, user, &mut found);
-        // Few ends find any.
+        // Most ends find no streams that must be recorded.
         if !found.is_empty() {
             for known in found {
                 drop(self.note(py, known));

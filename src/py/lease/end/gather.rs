@@ -1,5 +1,5 @@
-//! Gathers the facts of an end. [`Sides`] needs no call of Python or the driver. [`Gathered`] has each stream with its
-//! role and its present state.
+//! Collects what [`plan`](crate::lease::plan) needs to know about an end. Building [`Sides`] calls neither Python nor
+//! the driver. [`Gathered`] has each stream with its role, and says whether the stream is still alive.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ pub(super) struct Sides<'a> {
     /// Whether the call names another user.
     pub(super) names_user: bool,
     pub(super) in_call: bool,
-    /// Whether the garbage collector found the owner. The keeper of the producer's stream may tell more.
+    /// Whether the garbage collector found the holder while only a Python object keeps the memory.
     pub(super) collected: bool,
 }
 
@@ -83,19 +83,19 @@ impl Outline for Sides<'_> {
     }
 }
 
-/// The streams of both sides.
+/// The producer's and the consumers' streams, with their state.
 pub(super) struct Gathered<'a> {
     driver: &'a Handle,
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
     /// The names of lost users' streams, each with its index in `streams`.
     lost: SmallVec<[(usize, StreamName); 1]>,
-    /// Streams of earlier users that may still touch the memory but are no longer referenced.
+    /// Handles of the producer's and upstream streams that no object names any more. Work may still be pending on them.
     pub(super) dropped: SmallVec<[u64; 1]>,
     /// The program's line that named the consumer's stream, if that stream is lost.
     pub(super) line: Option<&'a warned::Line>,
 }
 
-/// Asks Python, the driver and the stream's keeper once about each stream.
+/// Looks up the state of each stream once: asks the object that keeps the stream, and the driver.
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
@@ -178,8 +178,8 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// If an unreferenced earlier user is on the producer's stream, adds that user: the producer's later work may be on
-    /// another stream.
+    /// If no object names the producer's or an upstream stream any more, adds the producer's stream as a lost user: the
+    /// consumer worked there, and the producer's later work may be on another stream.
     fn add_where_dropped(&mut self, producer_side: &ProducerSide) {
         if let Some(kept) = producer_side.stream.as_ref().filter(|_| !self.dropped.is_empty()) {
             self.add_lost(kept.name());
@@ -223,7 +223,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// Asks for the streams that libraries work on now. This comes last: no Python code that might drop a stream runs
-    /// after it. A lost user's stream that a library or another user works on counts as met. If a library raises an
+    /// after it. A lost stream that a library or another user works on now counts as found. If a library raises an
     /// interrupt, the streams found so far go to `found`.
     pub(super) fn ask<'py: 'a>(
         &mut self,

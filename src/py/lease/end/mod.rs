@@ -1,4 +1,4 @@
-//! The end of held memory: gather its facts, let [`crate::lease::end_rules`] decide, carry out the plan.
+//! Ends held memory: collects the state of the streams, lets [`crate::lease::end_rules`] decide, and carries out the plan.
 
 mod carry_out;
 mod gather;

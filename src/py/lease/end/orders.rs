@@ -13,8 +13,8 @@ use crate::py::lease::producer_side::ProducerSide;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
-/// The parts of the holder that an end's orders need, so that the holder stays in place. This keeps the object, not its
-/// managed tensor.
+/// A copy of what the orders of an end need, so that the holder can stay in its lease meanwhile. It keeps the
+/// producer's object, but not the managed tensor.
 #[derive(Debug)]
 pub(crate) struct Orders {
     end: EndContext,
@@ -27,7 +27,8 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// The orders, if any is needed: for the consumer, or for another user (`user`).
+    /// Prepares the orders of the end of `held`. `None` if none is needed, or for a copy. `names_user` tells that the
+    /// caller will name another user, for which an order is always needed.
     pub(crate) fn of(held: &mut HeldMemory, py: Python<'_>, names_user: bool) -> Option<Self> {
         held.find_users();
         match &held.owner {
@@ -43,7 +44,7 @@ impl Orders {
         }
     }
 
-    /// The orders when the garbage collector found the view and only a Python object keeps the memory.
+    /// Like [`Self::of`], for a view that the garbage collector has found while only a Python object keeps the memory.
     pub(crate) fn for_collector(held: &mut HeldMemory, py: Python<'_>) -> Option<Self> {
         let mut orders = Self::of(held, py, false)?;
         orders.end.collected = true;
@@ -62,7 +63,8 @@ impl Orders {
         settle(py, &self.end, &self.producer_side, &self.consumer_side, user, &mut self.found)
     }
 
-    /// If the orders failed, adds the found streams to the holder: its end waits for them, too.
+    /// If the orders failed, adds the libraries' current streams that were found to `held`, so that its end waits for
+    /// them too.
     pub(crate) fn tell(self, py: Python<'_>, held: &mut HeldMemory) {
         for known in self.found {
             drop(held.note(py, known));
@@ -70,7 +72,7 @@ impl Orders {
     }
 }
 
-/// Whether no stream has to wait, by the facts that need no call of Python or the driver.
+/// Whether it is clear, without calling Python or the driver, that no stream has to wait.
 fn has_nothing_to_do(held: &HeldMemory) -> bool {
     let next = end_rules::next(&held.sides(), &Answers::default());
     matches!(next, Next::Do(Plan::Nothing(_)))
