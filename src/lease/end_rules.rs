@@ -28,7 +28,7 @@ use super::parties::Parties;
 use crate::device::Place;
 use crate::stream::{Alive, Elided};
 
-/// A stream, as the holder of memory knows it.
+/// A stream, as a holder of memory has recorded it.
 pub trait Known {
     /// Whether something keeps the stream alive, or the legacy default stream stands in for it.
     fn is_kept(&self) -> bool;
@@ -43,35 +43,35 @@ pub enum Consumer<K> {
     Unread,
     /// A consumer that wants no order (-1).
     Declined,
-    /// A consumer on the producer's own stream. The stream is given if it may be closed, or if the producer
-    /// may move.
+    /// A consumer on the producer's own stream. The value is that stream, if it may be closed or the producer's dict
+    /// may name another one later.
     OnProducer(Option<K>),
-    /// A reader that named no stream. It works on any blocking stream of its place, or on a library's current stream.
-    /// The list has the libraries' current streams at the read.
+    /// A reader that named no stream. It may work on any blocking stream of its place, or on a library's current
+    /// stream. The list has the streams on which libraries worked when the memory was read.
     Unnamed(Vec<K>),
     /// A consumer on this stream.
     On(K),
 }
 
-/// The facts of an end before a library or the driver is asked.
+/// What is known about an end before any library or the driver is asked.
 pub trait Outline {
     /// The holder's stream type.
     type Stream: Known;
     /// The consumer of the memory.
     fn consumer(&self) -> &Consumer<Self::Stream>;
-    /// The place of a consumer that named no stream.
+    /// The GPU and context where a consumer that named no stream works.
     fn at(&self) -> Place;
-    /// Whether users beside the consumer work on the memory.
+    /// Whether other users than the consumer work on the memory.
     fn has_further_users(&self) -> bool;
     /// Whether an earlier user's stream must wait, too.
     fn has_upstream(&self) -> bool;
-    /// The place where the memory was lent to users of the legacy default stream.
+    /// Where the memory was lent, if it was lent: the borrowers use the legacy default stream of this place.
     fn lent(&self) -> Option<Place>;
     /// Whether the producer's own stream is known.
     fn has_producer(&self) -> bool;
-    /// Whether `stream` is the producer's own.
+    /// Whether `stream` is the producer's own stream.
     fn is_producer(&self, stream: Alive<'_>) -> bool;
-    /// Whether the producer's stream may be closed, or the producer may move to another.
+    /// Whether the producer's stream may be closed, or the producer may move to another stream.
     fn may_change(&self) -> bool;
     /// Whether the producer may move to another stream.
     fn may_move(&self) -> bool;
@@ -79,7 +79,7 @@ pub trait Outline {
     fn in_call(&self) -> bool;
     /// The producer's place.
     fn producer_place(&self) -> Place;
-    /// Whether the garbage collector clears the owner as well.
+    /// Whether the garbage collector clears the memory's owner as well as the view.
     fn is_collected(&self) -> bool;
 }
 
@@ -96,7 +96,7 @@ pub enum Question {
     /// Whether the consumer's stream and the producer's stream are both alive. If so, the producer's stream waits for
     /// the consumer's stream.
     BothLive,
-    /// The role and the state of each stream.
+    /// What role each stream has, and whether it is alive.
     Streams,
     /// The imported libraries' current streams.
     Libraries,
@@ -115,7 +115,7 @@ pub struct Answers<'f, 'a> {
     pub both_live: Option<Option<(Alive<'a>, Alive<'a>)>>,
     /// The answer to [`Question::Streams`]. A stream may have several roles.
     pub streams: Option<&'f [(Role, Found<'a>)]>,
-    /// Whether the garbage collector clears the owner. Known once the producer's stream was asked.
+    /// Whether the garbage collector clears the memory's owner. This is known with [`Self::streams`].
     pub collected: bool,
     /// The answer to [`Question::Libraries`].
     pub libraries: Option<&'f [Alive<'a>]>,
@@ -151,7 +151,7 @@ pub fn next<'a>(known: &impl Outline, answers: &Answers<'_, 'a>) -> Next<'a> {
         return decided.map_or(Next::Ask(Question::Libraries), Next::Do);
     }
     let nothing = |why| Next::Do(Plan::Nothing(why));
-    // These two answers decide, whatever is known besides.
+    // If one of these two questions was answered, the answer decides.
     match (answers.both_live, answers.producer_stays) {
         (Some(Some((user, producer))), _) => return Next::Do(Plan::Edge(user, producer)),
         (_, Some(true)) => return nothing(Elided::SameStream),
@@ -193,9 +193,8 @@ fn first(known: &impl Outline) -> Result<Question, Elided> {
         Consumer::On(stream) if stream.is_kept() && known.has_producer() && !known.may_move() => {
             Ok(Question::BothLive)
         }
-        // Only if the legacy stream is the producer's own: it may also stand in for another producer's
-        // stream. The end of a call makes an order in any case: the next call may use another stream that
-        // follows the legacy one.
+        // Ask this only if the legacy stream is the producer's own, and not a stand-in. At the end of a call a wait is
+        // made in any case: the next call may use a stream that the legacy one does not order.
         Consumer::Unnamed(seen)
             if seen.is_empty()
                 && !known.in_call()

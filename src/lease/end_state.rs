@@ -53,7 +53,7 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, State::GivenBack | State::Abandoned)
     }
 
-    /// Makes as much progress as is possible now. After an interrupt it can be called again.
+    /// Makes as much progress with the end as is possible now. If this returns an interrupt, call it again later.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, State::Due | State::ToRetry) {
             self.state = match self.holder.settle(lock) {

@@ -1,4 +1,4 @@
-//! Decides what an end does, by what was found of its streams. Pure functions.
+//! Decides what an end does, once the state of its streams is known. Pure functions.
 
 use std::collections::HashSet;
 
@@ -9,15 +9,15 @@ use crate::stream::{Alive, Elided, Stream};
 /// The part that a stream plays in an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A consumer worked on the memory there.
+    /// A consumer worked on the memory on this stream.
     User,
-    /// The producer works there.
+    /// The producer works on this stream.
     Producer,
-    /// An earlier user of the memory works there. Its later work may use the memory again, like the producer's.
+    /// An earlier user of the memory works on this stream. Like the producer, that user may use the memory again later.
     Upstream,
 }
 
-/// The state in which the end finds a stream.
+/// What is known about a stream when a lease ends.
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'a> {
     /// The stream is alive, or the legacy default stream stands in for it.
@@ -35,7 +35,7 @@ pub enum Found<'a> {
 pub enum Lost {
     /// This stream may still have work, or use the memory later. No driver call may use it, since it may be destroyed.
     Stream(u64),
-    /// The owner is garbage, so it cannot be kept, and its stream is unknown.
+    /// The memory's owner is garbage, so the bridge cannot keep it alive, and the producer's stream is unknown.
     Owner,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct EndFacts<'f, 'a> {
     pub(super) libraries: Option<&'f [Alive<'a>]>,
     /// Whether the memory was lent for one call, which ends now.
     pub(super) in_call: bool,
-    /// Whether the garbage collector is collecting the owner, too.
+    /// Whether the garbage collector is collecting the memory's owner as well as the view.
     pub(super) collected: bool,
 }
 
@@ -106,7 +106,8 @@ pub(super) fn decide<'a>(facts: &EndFacts<'_, 'a>) -> Option<Plan<'a>> {
     })
 }
 
-/// Adds the streams of earlier users to `producers`. Returns the handle of a lost stream, if there is one.
+/// Adds the streams of earlier users to `producers`. Returns the handle of a lost stream that could not be added, if
+/// there is one.
 ///
 /// A lost stream counts as alive if a library's current stream has its handle. If the handle belongs to a new stream,
 /// the lost stream was destroyed and gets no more work.
@@ -129,8 +130,8 @@ fn upstream<'a>(
     left
 }
 
-/// Adds to `users` the streams that an unnamed consumer may use: any blocking stream of its place, and the libraries'
-/// current streams.
+/// Adds to `users` the streams that a consumer may use that named none: the legacy default stream, which stands for
+/// every blocking stream of the consumer's place, and the libraries' current streams.
 fn add_unknown<'a>(facts: &EndFacts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
     // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a
     // call the producer's next work may be on another stream.
@@ -151,7 +152,8 @@ fn alive<'a>(facts: &EndFacts<'_, 'a>, of: Role) -> Streams<'a> {
 
 /// Adds the streams with the role `of` to `streams`, each once.
 fn add_alive<'a>(facts: &EndFacts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
-    // The same streams as a set, used if there are many: a chain of views has hundreds of upstream streams.
+    // The same streams as in `streams`, as a set. Used only if there are many: a chain of views has hundreds of
+    // upstream streams.
     let mut there = HashSet::new();
     for (role, stream) in facts.streams {
         let (Found::Alive(alive) | Found::Met(alive)) = *stream else { continue };

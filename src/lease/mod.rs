@@ -42,7 +42,7 @@ pub use self::queue::Queue;
 use self::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
 use crate::error::Error;
 
-/// The parts of the state: from `std`, or from loom, which tries every interleaving in the model.
+/// Mutexes and atomics: from `std`, or in the model from loom, which tries every interleaving.
 mod sync {
     #[cfg(all(loom, test))]
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize};
@@ -56,22 +56,23 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// Holds memory: the references to drop at the end, and the data that belongs to them.
+/// Keeps memory alive. It has the references that are dropped when the lease ends, and knows how to order that end.
 pub trait Holder: Send {
-    /// The proof that the references may be used: the interpreter's lock for Python objects.
+    /// What a caller must hold to use the references: for Python objects, the interpreter's lock.
     type Lock<'l>: Copy;
-    /// A mark of the consumer's work, if the memory must wait for that work.
+    /// What tells later whether the consumer's work is done.
     type Mark: Send;
     /// The exception that stops an end, such as `KeyboardInterrupt` from an object that was asked for its stream.
     type Interrupt;
 
-    /// Makes the orders that the end needs.
+    /// Makes the streams wait that must wait when the lease ends, and returns whether the memory must be kept for
+    /// longer.
     fn settle(
         &mut self,
         lock: Self::Lock<'_>,
     ) -> Result<Settlement<Self::Mark>, Failure<Self::Interrupt>>;
 
-    /// Whether the consumer's work is done. Does not wait.
+    /// Whether the consumer's work, which `mark` marks, is done. Does not wait.
     fn is_done(&self, mark: &mut Self::Mark) -> Result<bool, Error>;
 }
 
@@ -89,14 +90,14 @@ impl<H: Holder> Holder for Box<H> {
     }
 }
 
-/// What a settled end still waits for.
+/// What the memory must still wait for once the orders of an end are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Settlement<M> {
     /// Nothing.
     Done,
     /// The consumer's work: the producer's stream is unknown, so the references stay until that work is done.
     Until(M),
-    /// The consumer's work, which cannot be marked just now.
+    /// The consumer's work, but no mark can be made now, for instance because of a capture. The end is tried again.
     Later,
 }
 
@@ -124,7 +125,7 @@ pub enum State<M = ()> {
     Waiting(M),
     /// The orders could not be made, and will be tried again.
     ToRetry,
-    /// The memory went back. The references may be dropped.
+    /// The memory is given back. The references may be dropped.
     GivenBack,
     /// The context is destroyed or broken, and its memory with it. No order is possible, and the references may be
     /// dropped.
@@ -141,7 +142,7 @@ impl<M> From<Settlement<M>> for State<M> {
     }
 }
 
-/// Keeps a holder until the first call ends the lease.
+/// Keeps a holder of memory until the lease is ended. Only the first call that ends it gets the holder.
 pub struct Lease<H> {
     place: Mutex<Place<H>>,
     /// Whether the lease has ended or is ending, so that [`Lease::is_leased`] need not take the lock. [`Lease::stop`]
@@ -172,8 +173,8 @@ impl<H> Lease<H> {
         if place.enders == 0 { place.holder.as_mut().map(look) } else { None }
     }
 
-    /// Runs `look` on the holder without waiting, for a garbage collector's visit. `None` if the lease has ended, or
-    /// another thread holds the lock.
+    /// Runs `look` on the holder without waiting for the lock: the garbage collector visits objects with this. `None`
+    /// if the lease has ended, or another thread holds the lock.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
         match self.place.try_lock() {
             Ok(place) => place.holder.as_ref().map(look),
@@ -187,8 +188,8 @@ impl<H> Lease<H> {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Begins an end: `look` takes from the holder what making the orders needs. `None` if the lease has ended. Other
-    /// threads may begin an end, too. Until [`Self::stop`], [`Self::with`] returns `None`.
+    /// Begins to end the lease: `look` copies from the holder what the orders need. `None` if the lease has ended.
+    /// Several threads may begin. Until each of them has called [`Self::stop`], [`Self::with`] returns `None`.
     pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         let taken = place.holder.as_mut().map(look)?;
@@ -205,7 +206,8 @@ impl<H> Lease<H> {
         }
     }
 
-    /// Finishes an end that was begun. If no thread has ended the lease or is ending it, it is leased again.
+    /// Call this after [`Self::begin`], whether or not [`Self::end`] was called. If the lease has not ended and no
+    /// other thread is ending it, it counts as leased again.
     pub fn stop(&self) {
         let mut place = self.place();
         place.enders = place.enders.saturating_sub(1);
@@ -213,7 +215,7 @@ impl<H> Lease<H> {
         self.ended.store(!is_leased, Ordering::Release);
     }
 
-    /// Ends a lease that no other thread can reach.
+    /// Ends a lease that no other thread can reach, and returns its holder. `None` if the lease has ended already.
     pub fn end_unshared(&mut self) -> Option<H> {
         self.place.get_mut().unwrap_or_else(PoisonError::into_inner).holder.take()
     }

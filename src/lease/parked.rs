@@ -1,8 +1,8 @@
-//! Pending ends, sorted by what they wait for.
+//! Pending ends, grouped by what they wait for.
 //!
-//! The work of one stream finishes in its order. So of the ends that wait for one stream only the first is asked, and
-//! the next when the first is over. One question per stream is enough, however many ends wait. Ends that wait for
-//! something else are asked one by one.
+//! Work on one stream finishes in the order in which it was queued. So of the ends that wait for one stream, only the
+//! first is checked, and the next one when the first is over. One check per stream is enough, however many ends wait.
+//! Ends that wait for something else are checked one by one.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
@@ -20,9 +20,9 @@ pub type Turn<K> = (K, u64);
 /// The limits of one call of [`Parked::ask`].
 #[derive(Debug, Clone, Copy)]
 pub struct Most {
-    /// How many lanes to ask. Each item without a lane counts as one.
+    /// How many lanes to check. Each item without a lane counts as a lane.
     pub lanes: usize,
-    /// How many questions to ask in all.
+    /// How many items to check in all.
     pub questions: usize,
 }
 
@@ -70,7 +70,7 @@ impl Hasher for WordHasher {
     }
 }
 
-/// Items to ask again and again until they are over.
+/// A collection of items that are checked from time to time until they are over.
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
     queue: Queue<Entry<K, T>>,
@@ -117,7 +117,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
                 slot.insert(item);
                 return;
             }
-            // Cannot happen, since numbers in a lane are unique. Ask the item alone.
+            // This cannot happen, since numbers in a lane are unique. If it does, check the item alone.
             Some(Slot::Occupied(_)) => Entry::Alone(item),
             None => {
                 lanes.insert(key.clone(), BTreeMap::from([(number, item)]));
@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         self.queue.push(entry);
     }
 
-    /// Asks an item. If `is_over` panics, the item no longer counts.
+    /// Checks an item with `is_over`. If `is_over` panics, the item no longer counts in [`Self::len`].
     fn is_over(&self, item: &mut T, is_over: &mut impl FnMut(&mut T) -> bool) -> bool {
         let counted = CountGuard(&self.length);
         let is_over = is_over(item);
@@ -138,10 +138,10 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         is_over
     }
 
-    /// Asks the next items, least recently asked first, within the limits of `most`. Returns the items that are over.
-    /// Nothing is locked meanwhile, since `is_over` may run any code, this function too.
+    /// Checks items with `is_over`, the least recently checked first, within the limits of `most`. Returns the items
+    /// that are over. No lock is held meanwhile: `is_over` may run arbitrary code, even this function.
     ///
-    /// If `is_over` panics, all other items stay. The item that it was asked about is leaked: it is not over, and would
+    /// If `is_over` panics, all other items stay. The item that it was called with is leaked: it is not over, and would
     /// panic again.
     pub fn ask(&self, most: Most, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let (mut over, mut left) = (Vec::new(), most.questions);
@@ -174,7 +174,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         over
     }
 
-    /// Asks the items of a lane in order, up to the first that is not over.
+    /// Checks the items of a lane in order, up to the first that is not over.
     fn ask_lane(
         &self,
         key: &K,
@@ -207,8 +207,8 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-/// A lane whose items [`Parked::ask`] is asking. Dropping the guard puts a lane with items back into the queue, also
-/// after a panic.
+/// A lane whose items [`Parked::ask`] is checking. When this is dropped, also by a panic, a lane that still has items
+/// goes back into the queue.
 struct LaneGuard<'a, K: Clone + Eq + Hash, T> {
     parked: &'a Parked<K, T>,
     key: &'a K,

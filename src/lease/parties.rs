@@ -1,4 +1,4 @@
-//! The streams on both sides of an end, and the orders between them.
+//! The users' and the producer's streams when a lease ends, and the waits between them.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use crate::stream::{Alive, Stream, between};
 /// A list of streams. An end rarely has more than two on a side, so it does not allocate.
 pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 
-/// The streams on both sides of an end, as far as they are known and alive.
+/// The users' and the producer's streams when a lease ends, as far as they are known and alive.
 #[derive(Debug, Clone)]
 pub struct Parties<'a> {
     /// The streams that consumers worked on.
@@ -25,7 +25,7 @@ pub struct Parties<'a> {
 }
 
 impl<'a> Parties<'a> {
-    /// An end with unknown streams on both sides. `stream` stands in for both.
+    /// For users and a producer whose streams are all unknown: `stream` stands in for them.
     pub fn one(stream: Alive<'a>) -> Self {
         let of = |stream| Streams::from_slice(&[stream]);
         Self { users: of(stream), producers: of(stream), known: false }
@@ -33,15 +33,15 @@ impl<'a> Parties<'a> {
 }
 
 impl Parties<'_> {
-    /// Whether each producer's stream follows each user's stream without an order.
+    /// Whether no producer's stream has to wait for a user's stream, since they are all one stream.
     pub(super) fn are_one_stream(&self) -> bool {
         let mut pairs =
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (user, next)));
         pairs.all(|(user, next)| between(*user, *next).is_some())
     }
 
-    /// Makes the edges that an end still needs when the host waits: captured work does not run during the wait, so its
-    /// streams are ordered inside the graph.
+    /// Makes the waits between captured streams, for an end for which the host waits. Captured work does not run while
+    /// the host waits, so these streams must be ordered inside the graph.
     pub fn join(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
@@ -63,8 +63,9 @@ impl Parties<'_> {
         Ok(())
     }
 
-    /// Makes each producer's stream wait for each user's stream. Marks the end of the users' work if
-    /// the memory must wait for it. `detach` runs calls that may block.
+    /// Makes each producer's stream wait for each user's stream. If the producer's own stream is unknown, also marks
+    /// the users' work, and the memory must be kept until that is done. Driver calls that may block run inside
+    /// `detach`.
     pub fn settle(
         &self,
         driver: &Handle,
@@ -74,8 +75,8 @@ impl Parties<'_> {
         let edges = || {
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (*user, *next)))
         };
-        // A mark records an event on the stream. The record also orders the streams that this stream
-        // stands in for.
+        // To make a mark, an event is recorded on the stream. That record already orders the streams that this stream
+        // stands in for, so no wait is needed.
         let by_mark =
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
         for (user, producer) in edges().filter(|edge| !by_mark(edge)) {

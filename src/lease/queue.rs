@@ -1,11 +1,11 @@
-//! The queue of pending ends. The bridge asks each in turn whether it is over.
+//! A queue of pending ends. The bridge checks in turn whether each is over.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, PoisonError};
 
-/// A queue of items that are asked whether they are over, the least recently asked item first.
+/// A queue of items, the least recently checked item first.
 #[derive(Debug)]
 pub struct Queue<T> {
     items: Mutex<VecDeque<T>>,
@@ -35,10 +35,10 @@ impl<T> Queue<T> {
         self.change(|items| items.push_back(item));
     }
 
-    /// Asks the first `most` items. Items that are not over go to the end, and the others are returned. Nothing is
-    /// locked meanwhile, since `is_over` may run any code, this function too.
+    /// Checks the first `most` items with `is_over`. Items that are not over go to the end of the queue, and the others
+    /// are returned. No lock is held meanwhile: `is_over` may run arbitrary code, even this function.
     ///
-    /// If `is_over` panics, all other items stay. The item that it was asked about is leaked: it is not over, and would
+    /// If `is_over` panics, all other items stay. The item that it was called with is leaked: it is not over, and would
     /// panic again.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let mut asked = Batch { queue: self, items: VecDeque::new() };

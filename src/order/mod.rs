@@ -21,10 +21,10 @@ use crate::driver::{Call, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 
-/// An edge to make.
+/// A wait to make: the stream `to` waits for the stream `from`.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
-    /// Whether the edge belongs to the hand-over or to the end.
+    /// Whether the wait hands the memory over or gives it back.
     pub direction: Direction,
     /// The stream that an event is recorded on.
     pub from: Alive<'a>,
@@ -32,10 +32,10 @@ pub struct Need<'a> {
     pub to: Alive<'a>,
 }
 
-/// Work queued on `to` after this call runs after work queued on `from` before it.
+/// Makes work queued on `to` after this call run after work queued on `from` before this call.
 ///
-/// During a graph capture [`route`] decides, and a refusal comes before any change. Returns the reason if no edge was
-/// needed.
+/// During a graph capture [`route`] decides, and an error is returned before anything has changed. Returns the reason
+/// if no wait was needed.
 pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
@@ -68,8 +68,9 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
     })
 }
 
-/// How to make the edge, from what the driver says about captures of both streams. Asks about `from` only if the
-/// answer matters: captured work may fork to any stream.
+/// Asks the driver whether the streams are in or beside a capture, and returns how to make the wait. At a hand-over to
+/// a stream outside any capture, `from` is asked only if one of the two is the legacy stream: captured work may fork to
+/// any other stream.
 #[inline]
 fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
@@ -96,8 +97,8 @@ fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Re
     }
 }
 
-/// The state of `stream`, while the stream's own context is current. This is the first driver call on a stream, so it
-/// refuses a stream that does not exist, by name.
+/// The state of `stream` with respect to captures. The stream's own context must be current. This is the first driver
+/// call on a stream, so its error names the stream if the stream does not exist.
 #[inline]
 fn part_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<Part> {
     driver.part(stream).map_err(|error| error.of_stream(stream.stream()))
@@ -140,9 +141,9 @@ pub fn part_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Part> {
 /// Work that a capture must not record.
 #[derive(Debug, Clone, Copy)]
 pub struct Uncaptured {
-    /// The kind of error that refuses it.
+    /// The kind of the error.
     pub kind: Kind,
-    /// What the work is, for the message.
+    /// What the work is, for the error's message.
     pub got: &'static str,
 }
 
@@ -156,7 +157,7 @@ pub fn check_captures(driver: &dyn Driver, streams: &[Alive<'_>], work: Uncaptur
     Ok(())
 }
 
-/// A point of a stream, reached when all work queued before it is done.
+/// A point on a stream. It is reached when all work queued on the stream before the mark was made is done.
 #[derive(Debug)]
 pub struct Mark {
     event: Event,
@@ -167,18 +168,19 @@ pub struct Mark {
 /// The number of marks made so far.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// A mark's stream with its context.
+/// The stream of a mark: its context, the context's number, and the stream.
 pub type Lane = (Context, u64, Stream);
 
 impl Mark {
-    /// The mark's stream, and a number. Among the marks of one stream, a smaller number is reached no later.
+    /// The mark's stream, and the mark's number. Of two marks on one stream, the one with the smaller number is reached
+    /// first, or both at once.
     pub const fn turn(&self) -> (Lane, u64) {
         ((self.event.context, self.event.life, self.stream), self.number)
     }
 }
 
-/// Marks the end of the work queued on `stream` now. [`is_reached`] gives the event back. Refused while `stream` is
-/// captured: the record would spoil the capture, or the mark would never be reached.
+/// Makes a mark after the work queued on `stream` so far. Fails while `stream` is in or beside a capture: recording
+/// would spoil the capture, or the mark would never be reached. [`is_reached`] returns the mark's event to the driver.
 pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     within(driver, stream.place(), |context| {
         if part_here(driver, stream)? != Part::Outside {
@@ -193,7 +195,8 @@ pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     })
 }
 
-/// Whether `mark` is reached. Never waits, and is legal during any capture.
+/// Whether the work before `mark` is done. Never waits, and is legal during any capture. Do not ask again after it has
+/// returned true.
 pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     let reached = driver.is_reached(mark.event)?;
     if reached {
@@ -202,7 +205,7 @@ pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     Ok(reached)
 }
 
-/// Gives the events of `marks` back to the driver. Nobody needs these marks any more.
+/// Returns the events of marks that are no longer needed to the driver.
 pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     if let Ok(driver) = driver.get() {
         for mark in marks {
@@ -232,7 +235,7 @@ pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     Err(other_device(stream.stream(), ordinal, stream.place()))
 }
 
-/// The error for `stream`, on the device `ordinal`, with an array at `place`.
+/// The error for an array at `place` with a stream of another device, `ordinal`.
 #[cold]
 pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     let got = format!("{stream} of device {ordinal} for an array on device {}", place.ordinal);
@@ -270,7 +273,7 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
 /// Why a wait between two streams is made: the call and the direction, as written to the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Purpose {
-    /// The name of the call that makes the edge.
+    /// The name of the call, as the log has it.
     pub door: &'static str,
     /// Whether the call hands the memory over or gives it back.
     pub direction: Direction,
@@ -289,13 +292,14 @@ impl Purpose {
         Self { door, direction }
     }
 
-    /// A call that gives memory back, or an end.
+    /// A call that gives memory back, or the end of a lease.
     pub const fn give_back(door: &'static str) -> Self {
         Self { door, direction: Direction::GiveBack }
     }
 }
 
-/// Makes work queued on `to` run after work queued on `from`, and reports it. `detach` runs the calls that may block.
+/// Makes work queued on `to` after this call run after work queued on `from` before it, and logs the wait. Driver calls
+/// that may block run inside `detach`.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
@@ -310,7 +314,7 @@ pub fn connect(
     let need = Need { direction: purpose.direction, from, to };
     let mut made = Ok(None);
     if let Some(cuda) = driver.cuda() {
-        // By the concrete type, so that its calls are inlined.
+        // Pass the concrete type, so that the compiler inlines its calls.
         let cuda = cuda?;
         detach(&mut || made = order(cuda, need));
     } else {
@@ -324,8 +328,8 @@ pub fn connect(
     made.map(drop)
 }
 
-/// Makes several edges, after checking all of them. An edge may join a stream to a capture, and the stream would stay
-/// there if a later edge were refused.
+/// Makes several waits, after checking all of them. A wait may join a stream to a capture, and the stream would stay in
+/// the capture if a later wait were refused.
 pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
@@ -338,14 +342,14 @@ pub fn connect_all(
     edges.iter().try_for_each(|&(from, to)| connect(purpose, driver, from, to, &detach))
 }
 
-/// Checks whether a capture forbids one of `needs`, if [`order`] made them one after the other. Makes none of them.
-/// The error comes with the index of the refused edge.
+/// Checks whether a capture would forbid one of `needs` if [`order`] made them one after the other. Makes none of them.
+/// Returns the error with the index of the wait that is forbidden.
 pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
     if needs.len() < 2 {
         return Ok(());
     }
     let driver = driver.get().map_err(|error| (0, error))?;
-    // The state of each stream after the edges checked so far.
+    // The state that each stream would have after the waits checked so far.
     let mut parts: SmallVec<[(Alive<'_>, Part); 4]> = SmallVec::new();
     let part = |parts: &[(Alive<'_>, Part)], stream: Alive<'_>| {
         let known = parts.iter().rev().find(|(known, _)| known.is(stream));
@@ -372,7 +376,7 @@ pub fn refused(kind: Kind, from: Alive<'_>, to: Alive<'_>) -> Error {
     Error::new(kind, format!("an edge from {} to {}", from.stream(), to.stream()))
 }
 
-/// Reports an edge.
+/// Logs a wait, and whether it was made.
 #[inline]
 pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     if is_told() {
@@ -380,7 +384,8 @@ pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Whether anybody may be listening. Inlined, so that the code that reports stays out of the way.
+/// Whether a `tracing` subscriber may want these events. Inlined, so that without one the code that logs is skipped
+/// quickly.
 #[inline(always)]
 fn is_told() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
@@ -405,7 +410,8 @@ fn tell_listener(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Reports why `purpose` needs no edge. `on` names the stream concerned, and is called only if anybody listens.
+/// Logs why a call needs no wait. `on` returns the stream concerned, and is called only if a subscriber may want the
+/// event.
 #[inline(always)]
 pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     if is_told() {

@@ -1,16 +1,16 @@
-//! Makes a context current for the length of a call.
+//! Makes a context current while a closure runs.
 
 use crate::device::{Context, Place};
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 
-/// The context of `place`.
+/// The context of `place`: the one that it names, else the primary context of its GPU.
 #[inline]
 pub fn context_of<D: Driver + ?Sized>(driver: &D, place: Place) -> Result<Context> {
     place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)
 }
 
-/// A context made current. The scope's end restores the caller's, however the scope ends.
+/// Keeps a context current. When this is left or dropped, also by a panic, the caller's context is current again.
 struct ContextGuard<'a, D: Driver + ?Sized> {
     driver: &'a D,
     pushed: bool,
@@ -50,8 +50,8 @@ impl<D: Driver + ?Sized> Drop for ContextGuard<'_, D> {
     }
 }
 
-/// Runs `call` with the context of `place` current, and restores the caller's. An error of `call` comes before an
-/// error of the restoring.
+/// Runs `call` with the context of `place` current, and then makes the caller's context current again. If both `call`
+/// and that fail, returns the error of `call`.
 #[inline]
 pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,
@@ -62,7 +62,7 @@ pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
     in_context(driver, context, || call(context))
 }
 
-/// Runs `call` as [`within`] does, with a context that is already known.
+/// Like [`within`], for a context that the caller knows already.
 #[inline]
 pub(super) fn in_context<D: Driver + ?Sized, R, E: From<Error>>(
     driver: &D,

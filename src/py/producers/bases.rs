@@ -1,4 +1,5 @@
-//! The classes of a type's MRO: which library each belongs to, and which one defines the protocols.
+//! The classes of a type's method resolution order (MRO): which library each belongs to, and which one defines a
+//! protocol.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,7 +11,7 @@ use crate::py::text::attribute;
 
 /// The classes of a type's MRO.
 pub(super) struct Bases {
-    /// The classes' modules, the type's own first.
+    /// The module of each class, in the order of the MRO, which begins with the type itself.
     modules: Vec<String>,
     /// The index of the first class that defines `__dlpack__`.
     dlpack: Option<usize>,
@@ -41,7 +42,7 @@ impl Bases {
         Ok(found)
     }
 
-    /// Whether `library` itself defines the protocol that a habit is `about`: no derived class overrides it.
+    /// Whether the MRO has a class of `library`, and no class before it defines the protocol that a habit is `about`.
     pub(super) fn are_of(&self, about: About, library: &str) -> bool {
         let Some(its) = self.modules.iter().position(|module| is_of(module, library)) else {
             return false;

@@ -1,7 +1,7 @@
-//! Reads arrays by their attributes, for at most half the cost of their dict.
+//! Reads arrays by their attributes. This costs at most half as much as reading their CAI dict.
 //!
-//! The bridge reads the first array of a type both ways. If the answers differ, or the attributes are not the
-//! known ones, it reads arrays of that type by their dict.
+//! The bridge reads the first array of a type both ways. If the two differ, or an attribute is missing, it reads all
+//! arrays of that type by their dict.
 //!
 //! Only strides may differ: [`super::missing_strides`] adds strides to dicts that lack them.
 
@@ -26,7 +26,7 @@ type Array = (u64, Dtype, Reach);
 
 /// An array, read by its attributes.
 pub(super) struct Attributes<'py> {
-    /// The content that the array's dict would have.
+    /// What the array's dict would say.
     pub(super) decoded: Decoded,
     pub(super) stream: Names<'py>,
 }
@@ -58,7 +58,7 @@ pub(super) fn parts(
     Ok(None)
 }
 
-/// Whether the attributes of `x` agree with its dict.
+/// Whether the attributes of `x` say the same as the dict of `x`.
 fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
@@ -84,7 +84,7 @@ fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Op
     let Some(dtype) = numpy::known(&parts.dtype.answer(x)?) else { return Ok(None) };
     let shape = shape.as_slice();
     let steps = strides.as_ref().map(Dims::as_slice);
-    // The dict decides what is refused.
+    // If the layout is refused, let the caller read the dict, so that errors are the same as without this shortcut.
     let Ok(mut reach) = cai::laid_out(shape, steps, dtype, layout) else { return Ok(None) };
     let thin = || shape.iter().any(|&extent| extent < 2);
     if strides.is_some() && layout.is_contiguous() && thin() {
@@ -111,7 +111,7 @@ pub(super) fn decode<'py>(
     Ok(Some(Attributes { decoded, stream }))
 }
 
-/// The library's current stream at `place`, as a claim of the dict.
+/// What the dict would say about pending work: the library's current stream at `place`.
 pub(super) fn current(py: Python<'_>, current: &dyn Current, place: Place) -> PyResult<Claim> {
     let native = current.native(py, place.ordinal)?.unwrap_or_default();
     Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))

@@ -34,7 +34,7 @@ pub(super) struct ByDict {
     pub(super) readonly: bool,
 }
 
-/// The memory that a dict describes: its address and its place.
+/// The memory that a dict describes: its driver, its place and its address.
 #[derive(Clone, Copy)]
 pub(super) struct OfMemory<'a> {
     pub(super) driver: &'a Handle,
@@ -51,7 +51,7 @@ impl ByDict {
         known: &TypeFacts,
         array: &Descriptor,
     ) -> PyResult<Self> {
-        // Known libraries are skipped: reading JAX's dict would make the host wait.
+        // Do not read the dicts of known libraries: reading JAX's dict would make the host wait.
         if known.is_known() || array.ptr() == 0 {
             return Ok(Self::default());
         }
@@ -78,8 +78,7 @@ impl ByDict {
                 readonly: false,
             });
         }
-        // A typestr that gives only the item's size, such as `<V2`, is no contradiction if no typestr can express the
-        // type.
+        // If no typestr can express the element type, accept a typestr that gives only the item's size, such as `<V2`.
         let by_typestr = !dtype.is_opaque() && dtype.typestr() != "|b1";
         let said = if by_typestr { None } else { Some(dtype) };
         let (mut layout, reading) = (Layout::EMPTY.clone(), Reading { said, ..Reading::default() });
@@ -136,7 +135,7 @@ impl ByDict {
         self.is_idle.then(named).transpose()
     }
 
-    /// For the end: what keeps the stream that the dict of `x` names. At the end the dict may name another stream.
+    /// A reference to the stream that the dict of `x` names, for the end. By then the dict may name another stream.
     pub(super) fn kept(
         &self,
         x: &Bound<'_, PyAny>,

@@ -34,7 +34,7 @@ use crate::py::text::an_object;
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
 
-/// The caller's arguments beside the array.
+/// The arguments that the caller passed besides the array.
 #[derive(Debug)]
 pub(crate) struct ImportOptions<'a, 'py> {
     /// The function that the caller called, for messages and logs.
@@ -89,7 +89,7 @@ pub(crate) fn import<'py>(
     if let Some(said) = said_dtype.filter(|said| said.itemsize() == dtype.itemsize()) {
         dtype = said;
     } else if names.is_none() && exports && facts.may_say_more(dtype) {
-        // A separate dict may give its owner's memory any type.
+        // A dict that was passed separately may give its owner's memory any element type.
         dtype = agreed(x, facts, dtype)?;
     }
     check_dtype(options.dtype, dtype)?;
@@ -135,7 +135,7 @@ pub(crate) fn import<'py>(
         && ordered
         && let Some(producer) = work.on_default(py, claim)
     {
-        // The common case: a default stream needs no keeper.
+        // The common case: the stream is a default stream, which nothing needs to keep alive.
         source.produced(Readiness::of(Ready::On(producer.stream()), Some(producer)));
         return Ok(source);
     }
@@ -162,21 +162,21 @@ pub(crate) fn import<'py>(
     Ok(source)
 }
 
-/// The facts about an array's pending work.
+/// What the dict and the caller say about an array's pending work.
 #[derive(Clone, Copy)]
 struct Said {
-    /// The dict's statement.
+    /// What the dict says.
     claim: Claim,
     /// Whether the array's attributes were read, and name no stream.
     is_unnamed: bool,
     /// The place of the stream that the caller declares.
     there: Place,
-    /// Whether streams wait.
+    /// Whether the bridge makes streams and the host wait.
     ordered: bool,
 }
 
-/// Finds the stream on which the array is ready, given the dict's claim. If the caller declares another stream, that
-/// stream waits for the dict's stream. The second value keeps the dict's stream.
+/// Finds the stream on which the array is ready, from what the dict says. If the caller declares another stream, makes
+/// that stream wait for the dict's stream and returns a reference to the dict's stream as the second value.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
@@ -254,8 +254,8 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<St
     library.map(|library| library.default_stream(x.py())).transpose()
 }
 
-/// New held memory that references the owner. If a view of the bridge owns the dict's memory, it shares the
-/// view's references: the view may be released before the array is done.
+/// Makes held memory that keeps `owner`. If `owner` is a view of the bridge, shares the memory that the view holds
+/// instead: the view may be released before the array is done.
 #[inline]
 fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory>> {
     let py = owner.py();
@@ -263,7 +263,7 @@ fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory
         return Ok(view.share(py)?);
     }
     let driver = driver::prepared(|call| detach(py, call))?;
-    // A weak proxy keeps nothing alive.
+    // A weak proxy does not keep its object alive, so keep that object.
     let owner = match owner.cast::<PyWeakrefProxy>() {
         Ok(proxy) => proxy.upgrade().unwrap_or_else(|| owner.clone()),
         Err(_) => owner.clone(),
@@ -295,7 +295,7 @@ fn keep_streams(
     source.ready = told;
     let same = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
     source.keep_ready_on(ready_on.or_else(same));
-    // The view already has the stream that its own dict names, or a stand-in for it.
+    // Do not add the stream that the view's own dict names: the view has it already, or a stand-in for it.
     if let Some(producer) = producer.filter(|_| is_another(view)) {
         source.producer_side.put_upstream(KnownStream::Kept(producer));
     }

@@ -36,8 +36,8 @@ pub(super) fn locate(
     as_wanted(own_device(found), wanted).map(|device| (device, Place::owning(found)))
 }
 
-/// Finds the device of an empty array. The first known device counts: `wanted` (the caller's `device=`), the pointer's
-/// device, the GPU of a stream in `named`, the answer of `said`, the thread's current GPU.
+/// Finds the device of an empty array. The first that is known counts: `wanted` (the caller's `device=`), the pointer's
+/// device, the GPU of a stream in `named`, the device that `said` returns, the thread's current GPU.
 #[cold]
 pub(super) fn without_items(
     driver: &Handle,
@@ -98,8 +98,8 @@ pub(super) fn said_device(
     Ok(Some(Device::cuda(place.ordinal)))
 }
 
-/// The number of a GPU, as libraries write it: an integer, text such as `cuda:1`, or an object with `index`,
-/// `id`, `device_id` or `ordinal`. `None` for the host and for other accelerators.
+/// Reads a GPU's number from what a library has as `device`: an integer, text such as `cuda:1`, or an object with
+/// `index`, `id`, `device_id` or `ordinal`. `None` for the host and for other accelerators.
 fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     let py = device.py();
     let number = |value: &Bound<'_, PyAny>| -> PyResult<Option<i32>> {
@@ -144,7 +144,7 @@ const fn own_device(found: Pointer) -> Device {
     }
 }
 
-/// Refuses a GPU that this machine does not have. The message says `got` for `field`.
+/// Fails if this machine has no GPU `ordinal`. The error names the argument `field` and shows `got`.
 pub(crate) fn check_exists(
     driver: &Handle,
     ordinal: i32,
@@ -182,8 +182,8 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Checks an unknown producer's claim about its device against the driver. The host reads memory that is
-/// claimed as pinned or managed.
+/// Checks with the driver that the memory is on the device that an unknown producer states. This matters since the host
+/// reads memory that is stated to be pinned or managed.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
     // Without a driver there is nothing to check.

@@ -1,4 +1,4 @@
-//! The stream that a dict's array is ready on, and what keeps that stream alive.
+//! Finds the stream on which the array of a CAI dict is ready, and what keeps that stream alive.
 
 use pyo3::prelude::*;
 
@@ -17,24 +17,24 @@ use crate::py::streams::{
 use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
-/// The facts for finding the stream on which a dict's array is ready.
+/// What is needed to find the stream on which the array of a dict is ready.
 pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
     pub(super) place: Place,
     pub(super) owner: &'a Bound<'py, PyAny>,
-    /// Whether the dict was read from the owner, which then vouches for the stream.
+    /// Whether the dict was read from the owner itself. If so, the owner keeps the dict's stream alive.
     pub(super) exports: bool,
     /// The address of the array.
     pub(super) ptr: u64,
     pub(super) of_owner: &'a TypeFacts,
-    /// The stream object that the array's attributes gave.
+    /// The stream object, if the array was read by its attributes and has one.
     pub(super) object: Option<&'a Bound<'py, PyAny>>,
-    /// Whether the library hands out dicts that it read earlier.
+    /// Whether the library hands out dicts that it read from another array earlier.
     pub(super) stores: bool,
 }
 
 impl DictStream<'_, '_> {
-    /// The array's stream, if it is a default stream and the array does not move to another.
+    /// The array's stream, if it is a default stream and the dict will not name another one later.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
         let Claim::Stated(Ready::On(stream)) = claim else { return None };
@@ -44,7 +44,7 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// The stream that the dict names, with its keeper or a stand-in.
+    /// A reference to the stream that the dict names, or to the default stream that stands in for it.
     pub(super) fn exported(
         &self,
         py: Python<'_>,
@@ -59,24 +59,24 @@ impl DictStream<'_, '_> {
         }
     }
 
-    /// Whether the dict names the library's current stream (CuPy).
+    /// Whether the dict names the library's current stream, as CuPy's do.
     const fn is_of_now(&self) -> bool {
         self.of_owner.has(Habit::NamesCurrentStream)
     }
 
-    /// Whether the dict may name another stream later. A Numba array keeps its own stream object.
+    /// Whether the owner's dict may name another stream later. A Numba array keeps one stream object for good.
     const fn moves(&self) -> bool {
         !self.is_of_now() && !self.of_owner.has(Habit::KeepsStreamObject)
     }
 
-    /// Whether the library read this dict from another array earlier. `stream` may no longer exist.
+    /// Whether the library may have read this dict from another array earlier, so that `stream` may no longer exist.
     pub(super) const fn is_stored(&self, stream: Stream) -> bool {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// The stream that a stored dict names, if its library never destroys streams. Otherwise the bridge does
-    /// not use the stream, and the host waits if `ordered`. A current stream with the same handle proves
-    /// nothing: CUDA may reuse handles.
+    /// The stream that a stored dict names, if its library never destroys streams. Otherwise the bridge does not use
+    /// the stream, and the host waits if `ordered`. It does not help that a library's current stream has the same
+    /// handle: CUDA may reuse handles.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
@@ -97,8 +97,8 @@ impl DictStream<'_, '_> {
         Ok(Readiness::told(Ready::Nothing))
     }
 
-    /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names.
-    /// Returns what keeps the dict's stream; `None` if both are one stream.
+    /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names. Returns a
+    /// reference to the dict's stream, if something keeps it alive; `None` if both are one stream.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,
@@ -111,7 +111,7 @@ impl DictStream<'_, '_> {
         }
         let kept = if self.is_stored(named) {
             let pooled = self.stored(py, named, Request::Unspecified, true)?.producer;
-            // If the stream is not pooled, the host has waited.
+            // If the stream is in no library's pool, the host has waited already.
             if pooled.is_none() {
                 return Ok(None);
             }
@@ -123,8 +123,8 @@ impl DictStream<'_, '_> {
         Ok(kept)
     }
 
-    /// Makes the stream of a separate dict wait for the stream that the owner's own dict names for this
-    /// memory. Returns what keeps the owner's stream; `None` if both are one stream.
+    /// For a dict that was passed separately: makes its stream wait for another stream that the owner's own dict names
+    /// for this memory. Returns a reference to the owner's stream; `None` if there is no other stream.
     #[cold]
     pub(super) fn order_owners(
         &self,
@@ -145,7 +145,7 @@ impl DictStream<'_, '_> {
         Ok(Some(kept))
     }
 
-    /// Makes `later` wait for work on `earlier`, a stream of this place.
+    /// Makes `later` wait for work queued on `earlier`, a stream at this place.
     fn order(
         &self,
         py: Python<'_>,
@@ -160,7 +160,8 @@ impl DictStream<'_, '_> {
         Ok(())
     }
 
-    /// The owner, as the keeper of the stream that its dict names. `vouched` keeps the stream as well.
+    /// A reference to `named`, the stream that the owner's dict names. The owner keeps that stream alive, and so does
+    /// `vouched`, if given.
     fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
         let by = Exported {
             exporter: self.owner,
@@ -172,7 +173,7 @@ impl DictStream<'_, '_> {
         StreamRef::exported(self.driver, named, by)
     }
 
-    /// The exporter of a dict that names no stream now and may name one later.
+    /// The owner, if its dict names no stream now and may name one later.
     pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
         if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {
             return Ok(None);
@@ -181,13 +182,14 @@ impl DictStream<'_, '_> {
         Unnamed::new(self.driver, self.place, self.owner, self.ptr, is_idle).map(Some)
     }
 
-    /// Whether a separate dict, which says `ready`, matches the owner's own dict.
+    /// For a dict that was passed separately and says `ready`: whether the owner's own dict says the same for this
+    /// memory.
     fn is_of_owner(&self, ready: Ready) -> PyResult<bool> {
         Ok(!self.owner.is_instance_of::<View>() && ready_by(self.owner, self.ptr)? == Some(ready))
     }
 
-    /// What keeps the dict's stream alive, if anything does. By the specification the exporter keeps it;
-    /// CuPy's arrays do not.
+    /// A reference to `stream`, which the dict names, if anything keeps it alive. By the specification the exporter
+    /// does; CuPy's arrays do not.
     pub(super) fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let (Some(object), Stream::Handle(_)) = (self.object, stream)
@@ -205,7 +207,7 @@ impl DictStream<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        // The separately passed dict may be the owner's own dict.
+        // A dict that was passed separately may still be the owner's own: then the owner keeps the stream alive.
         if (self.exports && !of_now) || (moves && self.is_of_owner(Ready::On(stream))?) {
             return self.exporter(alive, vouched).map(Some);
         }

@@ -1,9 +1,9 @@
 //! Imports an array by DLPack: by the exchange API, by `__dlpack__`, or as a capsule.
 //!
-//! Producers accept different arguments. JAX's `__dlpack__` fails on -1 and always returns a legacy capsule.
-//! PyTorch refuses stream 2, and tensors that are not on the current device. Warp and others take no
-//! `max_version` (torch 2.11, JAX 0.11.2). So the bridge leaves a refused argument out, and the capsule's
-//! name tells its version.
+//! Producers accept different arguments. JAX's `__dlpack__` fails on -1 and always returns a legacy capsule. PyTorch
+//! refuses stream 2, and tensors that are not on the current device. Warp and others take no `max_version` (torch 2.11,
+//! JAX 0.11.2). So the bridge calls again without an argument that was refused, and reads the version from the
+//! capsule's name.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::intern;
@@ -97,8 +97,8 @@ pub(crate) fn protocol(
     let quick = quick.map_err(Refused::ByProducer)?;
     let device = if quick.is_none() { declared_device(x)? } else { None };
     guards::check(x, facts, None)?;
-    // If the library names its stream, `__dlpack__` is asked for no order: the bridge orders the hand-over
-    // and the end. The bridge's own views are left out: their `__dlpack__` makes the requested stream wait.
+    // If the library names its stream, call `__dlpack__` with -1, so that it orders nothing: the bridge orders the
+    // hand-over and the end. The bridge's own views are left out: their `__dlpack__` makes the requested stream wait.
     let own = match device {
         Some(device)
             if known.producer == ProducerKind::Foreign
@@ -145,14 +145,14 @@ pub(crate) fn protocol(
     if own.is_none() && !silent && !names_legacy && ready != Stream::Legacy && array.ptr() != 0 {
         presume(py, door, known, &driver, place, argument)?;
     }
-    // The array is ready on the requested stream. `argument` keeps that stream.
+    // The array is ready on the requested stream, which `argument` keeps alive.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
     let told = ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream()));
     let mut readiness = of_work.unwrap_or(Readiness::told(told));
-    // The dict's stream is the producer's, now and at the end.
+    // Take the dict's stream as the producer's, now and at the end.
     let of = OfMemory { driver: &driver, place, ptr: array.ptr() };
     let mut unnamed = None;
     if readiness.producer.is_none() {
@@ -164,7 +164,7 @@ pub(crate) fn protocol(
     source.set_place(place);
     source.produced(readiness);
     source.keep_unnamed(unnamed);
-    // This call requested a stream, so the stream of an earlier request is not needed.
+    // This call has requested a stream, so it does not matter on which stream an earlier capsule was ready.
     source.adopt_producer_side(py, context);
     hand_over(
         door,
@@ -172,13 +172,13 @@ pub(crate) fn protocol(
         &mut source,
         &Recipient { ready_on: ready, dict_stream, ..Recipient::of(argument) },
     )?;
-    // Last: a failure before this leaves the capsule unconsumed.
+    // Do this last: if an earlier step fails, the capsule is not consumed.
     source.take(capsule::take(capsule)?);
     Ok(source)
 }
 
-/// If the bridge does not know whether a library orders the requested stream, the consumer's stream also
-/// waits for the legacy default stream. Work that names no stream goes there.
+/// If the bridge does not know that a library's `__dlpack__` makes the requested stream wait, makes the consumer's
+/// stream wait for the legacy default stream as well: work that names no stream runs there.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -208,9 +208,9 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// Imports a bare capsule. It is ready on the legacy default stream. A capsule of the bridge's own is ready on the
-/// stream for which it was made. A capsule that is flagged as a copy is accepted: its holder requested the copy. The
-/// capsule owns its tensor until [`consume`].
+/// Imports a bare capsule. Its array counts as ready on the legacy default stream, or, if the bridge made the capsule,
+/// on the stream for which it was made. A capsule that is flagged as a copy is accepted, since the program asked for
+/// the copy. The capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -221,7 +221,7 @@ pub(crate) fn capsule(
     let Held { array, context, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
-    // Without a driver the capsule is read unchecked.
+    // Without a driver, the capsule's device cannot be checked.
     if array.ptr() != 0 && driver.get().is_ok() {
         if array.device().kind == MemoryKind::Device {
             check_exists(&driver, place.ordinal, "device", format_args!("(2, {})", place.ordinal))?;
@@ -271,12 +271,12 @@ pub(crate) fn consume(py: Python<'_>, source: &mut HeldMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// The capsule that `source` came from. Its tensor is taken out after the last step that may refuse.
+/// The capsule that `source` came from, if any, to be consumed after the last step that may fail.
 pub(crate) fn consume_later(py: Python<'_>, source: &mut HeldMemory) -> Option<Unconsumed> {
     if source.by == By::Capsule { source.take_later(py) } else { None }
 }
 
-/// The place of the streams of `array`. Opens its GPU.
+/// The place of the streams of `array`. Also opens that GPU in the driver.
 #[inline(always)]
 pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Result<Place> {
     let place = place_of(driver, array)?;
@@ -284,8 +284,8 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
     Ok(place)
 }
 
-/// The device that the producer states. Refuses a device that CUDA cannot reach, before a capsule is requested. `None`
-/// without `__dlpack_device__`.
+/// The device that `__dlpack_device__` states; `None` without that method. Fails for a device that CUDA cannot reach,
+/// before a capsule is requested.
 fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }
@@ -300,7 +300,7 @@ fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
 
-/// Whether the array's capsule states CPU memory.
+/// Requests a capsule from `x`, and returns whether the capsule states CPU memory.
 #[cold]
 pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some((answer, _)) = answered(x.py(), call(x, None))? else { return Ok(false) };

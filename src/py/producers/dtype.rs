@@ -1,7 +1,7 @@
 //! The names of element types: from `x.dtype`, and from `dtype=`.
 //!
 //! A typestr may give no more than the bytes of an item: bfloat16 is `<u2` in Warp's dicts, `<f2` in TensorRT-LLM's. So
-//! the object's own `dtype` counts if both have the same size. The bridge refuses it if DLPack has no such type.
+//! the bridge takes the object's own `dtype` if both have the same size, and fails if DLPack has no such type.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -28,7 +28,7 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     } else {
         shown(dtype)?
     };
-    // Keeps the last part of `torch.bfloat16`. Text that is no name stays whole.
+    // Keep the last part of a dotted name such as `torch.bfloat16`. Keep other text whole.
     let is_name = text.chars().all(|one| one.is_alphanumeric() || matches!(one, '_' | '.'));
     let last = if is_name { text.rsplit('.').next() } else { Some(&*text) };
     Ok(last.map(str::to_owned))
@@ -54,7 +54,7 @@ fn is_swapped(dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(attribute(dtype, intern!(dtype.py(), "byteorder"))?.is_some_and(|order| order == ">"))
 }
 
-/// Refuses a `dtype=` that is unknown, or has another size than `dtype`.
+/// Fails if the caller passed a `dtype=` that does not name the element type `dtype`.
 pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> PyResult<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let name =
@@ -66,8 +66,8 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
     Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
-/// The element type of `x`, whose typestr says `said`. `x.dtype` counts if both have the same size. With another size,
-/// several items make one element, as in Warp's vectors.
+/// The element type of `x`: the type of `x.dtype` if it has the same size as `said`, the type that the typestr says;
+/// else `said`. A `dtype` of another size means that several items make one element, as in Warp's vectors.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),
@@ -84,15 +84,16 @@ fn agreed_with(own: &Bound<'_, PyAny>, said: Dtype) -> PyResult<Dtype> {
         }
         return Ok(if named.itemsize() == said.itemsize() { named } else { said });
     }
-    // The bridge knows nothing about another library's type without a name here.
+    // Only NumPy's types can be compared here: the bridge knows nothing about a type of another library whose name is
+    // unknown.
     if is_numpys && !said.is_opaque() && itemsize(own)? == Some(said.itemsize()) {
         return Err(differ(own, said.typestr())?);
     }
     Ok(said)
 }
 
-/// The NumPy `dtype` of `x`, whose items DLPack cannot express. It says more than `words`, the dict's
-/// entries: a `descr` is not complete. Refuses a `dtype` that contradicts them.
+/// The NumPy `dtype` of `x`, whose element type DLPack cannot express. It is more exact than `words`, the dict's
+/// typestr and `descr`. `None` if `x` has no NumPy `dtype` of the same size. Fails if the two contradict each other.
 pub(super) fn exact<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,

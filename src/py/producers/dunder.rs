@@ -1,5 +1,5 @@
-//! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers accept different arguments: the bridge leaves a
-//! refused argument out.
+//! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers accept different arguments, so the bridge calls
+//! again without those that were refused.
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::intern;
@@ -17,7 +17,8 @@ use crate::py::text::{refused, shown};
 use crate::py::this_thread::asking;
 use crate::stream::{Request, Stream};
 
-/// [`ask`] without the array's device or context; `None` if the library has no such way.
+/// Like [`ask`], by a quicker way for which the array's device and context are not needed; `None` if the library has no
+/// such way.
 pub(super) fn ask_quickly<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -28,7 +29,7 @@ pub(super) fn ask_quickly<'py>(
     Ok(capsules.quickly(x, stream.handle())?.map(|capsule| (capsule, stream)))
 }
 
-/// Requests a capsule. Returns it with the stream that its memory is ready on.
+/// Requests a capsule, and returns it with the stream on which its memory is ready.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -136,8 +137,8 @@ fn call_without<'py>(
     }
 }
 
-/// The device that `__dlpack_device__` names; the inner error refuses it. `None` if the producer lacks the
-/// method.
+/// The device that `__dlpack_device__` returns, or, as the inner error, why CUDA cannot use that device. `None` if the
+/// producer lacks the method.
 pub(crate) fn dlpack_device(x: &Bound<'_, PyAny>) -> Result<Option<Result<Device>>, Refused> {
     let py = x.py();
     let method = match x.getattr(intern!(py, "__dlpack_device__")) {

@@ -15,8 +15,8 @@ use crate::py::interpreter::{answered, is_interrupt};
 use crate::py::native::Question;
 use crate::py::text::{an_object, printed, type_name};
 
-/// Refuses a tensor whose memory does not hold its values, or that autograd follows. The array's `dtype`, if known,
-/// answers some questions in advance; with `None` the tensor is asked all of them.
+/// Fails for a tensor whose memory does not hold its values, or that autograd tracks. If the element type `dtype` is
+/// known, some attributes need not be read.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype>) -> PyResult<()> {
     let bits = match &facts.lazy {
@@ -34,7 +34,7 @@ pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype
     found?.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The reason to refuse a torch tensor, by its own answers.
+/// Why a torch tensor must be refused, by what its attributes say; `None` if it may be exported.
 #[inline(always)]
 fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
     let found = if dtype.is_none_or(Dtype::is_inexact) && bits.requires_grad.ask(x)? {
@@ -49,8 +49,8 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
     Ok(Some(Error::new(found.0, found.1)))
 }
 
-/// Refuses another library's tensor that autograd follows, by its type's or its own attribute. A value that
-/// is neither True nor False, such as a method, says nothing.
+/// Fails for a tensor of another library that autograd tracks, as an attribute of the type or of the object says. A
+/// value that is neither True nor False, such as a method, is ignored.
 #[inline(never)]
 fn followed(
     x: &Bound<'_, PyAny>,
@@ -101,7 +101,7 @@ fn behind_wrapper<R>(
     answered(py, asked)?.ok_or(error)
 }
 
-/// Refuses a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask.
+/// Fails for a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask.
 pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
     match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
@@ -110,7 +110,8 @@ pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// Explains a producer's failure. If the tensor's layout has no strides, the error names the layout.
+/// Turns the exception `error`, which the producer raised, into a refusal. If the tensor's layout has no strides, the
+/// new error names the layout.
 #[cold]
 pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> Refused {
     if is_interrupt(x.py(), &error) {
@@ -149,7 +150,7 @@ const fn has_bits(facts: &TypeFacts) -> bool {
     matches!(facts.lazy, Some(Lazy::Bits(_)))
 }
 
-/// Refuses a layout without strides.
+/// Fails if the tensor's layout has no strides, as a sparse one.
 pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<()> {
     match unstrided(x, facts)? {
         Some(unstrided) => Err(unstrided.into()),

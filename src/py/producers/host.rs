@@ -1,8 +1,8 @@
-//! Imports arrays in the host's memory, by the same facts, guards and decoding as a GPU's arrays.
+//! Imports arrays in host memory, with the same checks and decoding as arrays on a GPU.
 //!
-//! The object's `dtype` counts if it has as many bytes as the tensor's type: Paddle and Warp export bfloat16 as
-//! `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express the types of `ml_dtypes`, so the bridge asks such an
-//! array for its bits. The bridge refuses the same arrays as on a GPU.
+//! The bridge takes the element type from the object's `dtype` if it has as many bytes as the tensor's: Paddle and Warp
+//! export bfloat16 as `uint16` (Paddle 3.3, Warp 1.19). NumPy's DLPack cannot express the types of `ml_dtypes`, so the
+//! bridge reads such an array as unsigned integers. It refuses the same arrays as on a GPU.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
@@ -25,7 +25,7 @@ use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::text::{an_object, refused};
 
-/// An imported array in the host's memory. A library makes its own array of it.
+/// An imported array in host memory, for a library that makes its own array from this object.
 #[pyclass(frozen, module = "cai_bridge", name = "_HostArray")]
 #[derive(Debug)]
 pub(crate) struct HostArray(pub(crate) HostTensor);
@@ -66,7 +66,7 @@ pub(crate) fn take_in(x: &Bound<'_, PyAny>, for_copy: bool) -> PyResult<HostTens
     Ok(tensor)
 }
 
-/// The tensor of `x`, by the best way that its type offers.
+/// Gets the tensor of `x`: by the exchange API if the type has one, else by `__dlpack__`.
 fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     if let Some(table) = facts.table
         && facts.has_still(table, x)?
@@ -80,8 +80,8 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// The tensor of a NumPy copy of `x`, whose strides NumPy's DLPack cannot express. Otherwise the refusal for
-/// such an array on a GPU.
+/// For a NumPy array `x` whose strides NumPy's DLPack cannot express: the tensor of a copy, if the caller wants a copy;
+/// else the same error as for such an array on a GPU. `None` if `x` is not such an array.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };

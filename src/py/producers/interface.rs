@@ -14,7 +14,7 @@ use crate::py::streams::argument::pair;
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::this_thread::asking;
 
-/// The dict of `x`; `x` itself, if it is a dict.
+/// The CAI dict of `x`, or `x` itself if it is a dict.
 pub(super) fn interface<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -38,7 +38,7 @@ pub(super) fn interface<'py>(
     }
 }
 
-/// Why an object has no dict: it is on the CPU, or it does not speak CAI.
+/// The error for an object that has no CAI dict: it is on the CPU, or it does not have the protocol.
 #[cold]
 fn speechless(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();

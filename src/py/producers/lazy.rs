@@ -9,20 +9,20 @@ use crate::py::interpreter::answered;
 use crate::py::native::Question;
 use crate::py::text::attribute;
 
-/// How to ask a tensor whether autograd follows it, and whether its memory holds its values.
+/// How to find out whether autograd tracks a tensor, and whether the tensor's memory holds its values.
 #[derive(Debug)]
 pub(super) enum Lazy {
     Bits(Bits),
-    /// Attributes of other libraries' tensors, whose memory holds the values. `None`: the type lacks the
-    /// attribute, but an object may have it.
+    /// For other libraries' tensors, whose memory always holds the values: where to read the attributes. `None` if the
+    /// type lacks the attribute; an object may still have it.
     Others {
         requires_grad: Option<Question>,
-        /// Paddle's inverse of `requires_grad`: False means that autograd follows the tensor.
+        /// Paddle's inverse of `requires_grad`: False means that autograd tracks the tensor.
         stop_gradient: Option<Question>,
     },
 }
 
-/// The questions for a type that has all three, such as torch's.
+/// Where to read all three attributes, for a type that has them, such as torch's.
 #[derive(Debug)]
 pub(super) struct Bits {
     pub(super) requires_grad: Question,
@@ -31,7 +31,8 @@ pub(super) struct Bits {
 }
 
 impl Lazy {
-    /// The questions for `kind`, the type of `x`; `None` if there is nothing to ask.
+    /// Finds out how to read these attributes from objects of `kind`, the type of `x`; `None` if there is nothing to
+    /// read.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
@@ -60,7 +61,7 @@ pub(super) enum OwnAttributes {
     Nothing,
     /// In the object's own dict.
     InDict,
-    /// In code, such as `__getattr__`. The object must be asked.
+    /// In code, such as `__getattr__`, so the attribute must be looked up on the object.
     ByCode,
 }
 
@@ -75,11 +76,11 @@ impl OwnAttributes {
         Ok(if in_dict && plain { Self::InDict } else { Self::ByCode })
     }
 
-    /// The attributes that `x` has and its type lacks.
+    /// Where to look up attributes of `x` that its type lacks.
     pub(super) fn of<'py>(self, x: &Bound<'py, PyAny>) -> PyResult<Own<'py>> {
         Ok(match self {
             Self::Nothing => Own::Nothing,
-            // Reading the dict is cheaper: asking for a missing attribute raises.
+            // Reading the dict is cheaper: looking up a missing attribute raises an exception.
             Self::InDict => {
                 let own = answered(x.py(), x.getattr(intern!(x.py(), "__dict__")))?;
                 own.and_then(|own| own.cast_into().ok()).map_or(Own::Nothing, Own::InDict)
@@ -89,7 +90,7 @@ impl OwnAttributes {
     }
 }
 
-/// Whether an object may have attributes that its type lacks.
+/// Whether objects of `kind` may have attributes that the type lacks.
 pub(super) fn has_more(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     let py = kind.py();
     if kind.getattr(intern!(py, "__dictoffset__"))?.is_truthy()?

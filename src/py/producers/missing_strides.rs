@@ -34,7 +34,7 @@ pub(super) fn added<'py>(
     }
 }
 
-/// The strides of `owner`, if `dict` describes the owner's array and some strides are 0.
+/// The strides of `owner`, if `dict` has none, describes the same array, and one of those strides is 0.
 fn left_out<'py>(
     dict: &Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

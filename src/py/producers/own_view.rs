@@ -1,4 +1,4 @@
-//! Imports one of the bridge's own views, which knows its array, its streams and its owner.
+//! Imports one of the bridge's own views, whose array, streams and owner the bridge already knows.
 
 use pyo3::prelude::*;
 
@@ -12,8 +12,8 @@ use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
-/// Imports a view again, with the caller's arguments. A stream that the caller declares becomes one more
-/// stream of the producer. The consumer waits for it, too.
+/// Imports a view, with the caller's arguments. If the caller declares a stream, it counts as one more stream of the
+/// producer, and the consumer waits for it too.
 pub(crate) fn adapt(
     py: Python<'_>,
     mut view: Box<HeldMemory>,
@@ -55,7 +55,7 @@ fn declare(
     {
         order_for(options.door, py, view, alive)?;
     }
-    // A reader may only be told a stream of the memory's GPU.
+    // Readers may be told only a stream of the memory's GPU.
     let is_there = alive.place().ordinal == view.producer_side.place.ordinal;
     if is_there
         && view.producer_side.is_producer(alive)

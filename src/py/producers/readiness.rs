@@ -1,4 +1,4 @@
-//! The stream on which an array is ready, its keeper, and the stream that consumers are told.
+//! Finds the stream on which an array is ready, what keeps that stream alive, and the stream that consumers are told.
 
 use pyo3::prelude::*;
 

@@ -1,5 +1,5 @@
-//! Tells a refusal by the bridge from a producer's. A producer may have another protocol that can express the
-//! array.
+//! Tells an error of the bridge from an error of a producer. After the producer's error, another protocol of the
+//! producer may still work.
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use crate::py::interpreter::is_interrupt;
 /// Why an array was not imported.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The bridge refuses it.
+    /// The bridge refuses the array.
     Here(PyErr),
     /// The producer's code raised this when it was asked for its memory.
     ByProducer(PyErr),
@@ -26,8 +26,8 @@ impl Refused {
         }
     }
 
-    /// Whether the producer's refusal only means that this protocol cannot express the array. A driver error or an
-    /// interrupt means a real failure.
+    /// Whether the producer's exception may mean only that this protocol cannot express the array. A driver error or an
+    /// interrupt is a real failure.
     pub(crate) fn is_of_protocol(&self, py: Python<'_>) -> bool {
         let Self::ByProducer(error) = self else { return false };
         let any_of = error.is_instance_of::<PyBufferError>(py)

@@ -20,9 +20,9 @@ use crate::py::streams::current;
 use crate::py::this_thread::is_asked;
 use crate::stream::{Ready, Stream};
 
-/// Finds the stream that `x` is ready on, and what keeps that stream alive: the library's current stream on the GPU of
-/// `place`. If the library names none, `__dlpack__` makes the memory ready on the legacy default stream, or the host
-/// waits (if `ordered`).
+/// Finds the stream on which `x` is ready, and what keeps that stream alive. This is the library's current stream on
+/// the GPU of `place`. If the library names none, calls `__dlpack__` to make the memory ready on the legacy default
+/// stream. If that is not possible either, makes the host wait, if `ordered`.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -42,7 +42,8 @@ pub(super) fn settle(
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, alive, place, true);
     }
-    // This `__dlpack__` may be the bridge's own, made from the same dict.
+    // Do not call `__dlpack__` while `x` is being asked already: the class may answer it through the bridge, from this
+    // same dict.
     let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing) && !is_asked(x);
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok(Readiness::told(Ready::On(Stream::Legacy)));

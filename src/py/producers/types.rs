@@ -1,4 +1,4 @@
-//! The facts of a producer's type, found once and kept.
+//! What the bridge knows about a producer's type. It examines each type once and keeps the result.
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ pub(crate) enum ProducerKind {
     Dict,
     /// A class. It produces nothing, but may own a dict's memory.
     Class,
-    /// Any other object. Its attributes tell.
+    /// Any other object. Its attributes tell which protocols it has.
     Foreign,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum ProducerKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrays {
     All,
-    /// Objects with attributes of their own that say so.
+    /// Only objects that have attributes of their own which make them arrays.
     Some,
     None,
 }
@@ -83,7 +83,7 @@ impl Speaks {
     }
 }
 
-/// The facts of a type.
+/// What the bridge knows about a type.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(crate) struct TypeFacts {
@@ -91,7 +91,7 @@ pub(crate) struct TypeFacts {
     pub(crate) arrays: Arrays,
     /// The type's exchange API.
     pub(crate) table: Option<Table>,
-    /// Properties that DLPack cannot express and the exchange API does not check. Torch's and Paddle's
+    /// How to read properties that DLPack cannot express and the exchange API does not check. Torch's and Paddle's
     /// tensors have them.
     pub(super) lazy: Option<Lazy>,
     /// Where an object may have attributes that the type lacks.
@@ -113,7 +113,7 @@ pub(crate) struct TypeFacts {
     /// Whether the type has a CAI dict and takes its `__dlpack__` from NumPy's array. Its objects without a
     /// dict are NumPy's own.
     pub(crate) is_numpys: bool,
-    /// A cheaper way to capsules than `__dlpack__`.
+    /// How to get capsules more cheaply than by `__dlpack__`, if the library has a way.
     pub(super) capsules: Option<&'static dyn Capsules>,
 }
 
@@ -147,18 +147,20 @@ impl TypeFacts {
         }
     }
 
-    /// Whether an object's `dtype` may differ from `said`, its typestr's type. For a known library only types
-    /// without a letter for typestrs may differ.
+    /// Whether the `dtype` of an object may be more exact than `said`, the type that its typestr gives. For a known
+    /// library this is so only for types that typestrs have no letter for.
     pub(super) fn may_say_more(&self, said: Dtype) -> bool {
         said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
     }
 
-    /// Whether the bridge knows something about the type's library.
+    /// Whether the bridge knows more about the type's library than that it follows the protocols: a way to read its
+    /// arrays by attributes, or a habit.
     pub(super) const fn is_known(&self) -> bool {
         self.parts.is_some() || self.habits.are_peculiar()
     }
 
-    /// Whether the type still has its `table`. A known library's type keeps its table for good.
+    /// Whether the type still has the exchange API `table`. For a known library this is not checked: its types keep
+    /// their tables.
     #[inline(always)]
     pub(crate) fn has_still(&self, table: Table, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.has(Habit::KeepsToDlpack) || Table::of(&x.get_type())? == Some(table))
@@ -174,14 +176,14 @@ local! {
     static FACTS: ByType<TypeFacts> = const { ByType::new() };
 }
 
-/// The facts of the type of `x`.
+/// What the bridge knows about the type of `x`. Examines the type the first time.
 #[inline(always)]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<TypeFacts>> {
     FACTS.known(x, examine)
 }
 
-/// The new facts of the type of `x`, if its protocols changed since `facts` were found. A program may change
-/// a class, or a reload may make it anew.
+/// Examines the type of `x` again if its protocols have changed since `facts` were found; `None` if they have not. A
+/// program may change a class, or reload its module.
 #[cold]
 pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Rc<TypeFacts>>> {
     if Speaks::of(&x.get_type())? == facts.speaks {
@@ -241,13 +243,13 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     })
 }
 
-/// Whether `x` has the attribute. None counts as missing, as with `__hash__`.
+/// Whether `x` has the attribute `name`. If its value is None, it counts as missing, as with `__hash__`.
 pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<bool> {
     Ok(x.getattr_opt(name)?.is_some_and(|found| !found.is_none()))
 }
 
-/// The array whose bound `__dlpack__` the object `x` uses, as flax's variables do. The array tells what the
-/// object cannot.
+/// The array to which the `__dlpack__` of `x` is bound, if this is another object than `x`, as with flax's variables.
+/// The type of that array tells what the type of `x` cannot.
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

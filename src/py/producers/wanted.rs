@@ -1,5 +1,5 @@
-//! The protocol that an array is imported for. Only that protocol's limits count: an array that only DLPack
-//! can express passes from DLPack to DLPack. The same holds for the CUDA Array Interface.
+//! The protocol for which an array is imported. Only the limits of that protocol are checked: an array that only DLPack
+//! can express passes from DLPack to DLPack, and likewise for the CUDA Array Interface.
 
 use pyo3::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::py::cai_dict;
 use crate::py::lease::HeldMemory;
 use crate::py::streams::Argument;
 
-/// The consumers that must be able to express an array.
+/// Which consumers must be able to express the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Consumers of the CUDA Array Interface.
@@ -36,13 +36,13 @@ pub(crate) struct ImportFor<'a, 'py> {
 }
 
 impl Wanted {
-    /// Refuses an element type that the consumer cannot express.
+    /// Fails if the consumer cannot express the element type.
     #[inline(always)]
     pub(crate) fn check_dtype(self, dtype: Dtype) -> Result<()> {
         if matches!(self, Self::Cai | Self::Numpy) { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Refuses an imported array that the consumer cannot express, or that is misaligned for a GPU.
+    /// Fails if the consumer cannot express the imported array, or if the array is misaligned for a GPU.
     #[inline(always)]
     pub(crate) fn check(self, py: Python<'_>, source: &HeldMemory) -> PyResult<()> {
         let (array, dtype) = (&source.array, source.array.dtype());
