@@ -1,4 +1,4 @@
-//! Collects what [`plan`](crate::lease::plan) needs to know about an end. Building [`Sides`] calls neither Python nor
+//! Collects what [`end_rules`](crate::lease::end_rules) needs to know about an end. Building [`Sides`] calls neither Python nor
 //! the driver. [`Gathered`] has each stream with its role, and says whether the stream is still alive.
 
 use pyo3::prelude::*;
