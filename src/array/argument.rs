@@ -8,7 +8,7 @@ use super::origin::Use;
 use super::view::{View, ViewMut};
 use crate::descriptor::Descriptor;
 
-/// An argument in the form that a launch needs.
+/// A kernel's argument, in the form in which it is passed to a launch.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub enum Slot {

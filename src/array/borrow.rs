@@ -1,4 +1,4 @@
-//! Views for direct calls of cudarc.
+//! Lends a view to cudarc, for direct calls of cudarc's functions.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -94,7 +94,7 @@ struct Borrowed {
     lent: Arc<dyn Lent>,
 }
 
-/// Memory that cudarc holds as a slice. A forgotten slice leaves its events alive.
+/// Memory that cudarc has as a slice. If the slice is forgotten, its events stay alive.
 struct LentToCuda {
     work: Span,
     stream: Arc<CudaStream>,
@@ -107,7 +107,8 @@ impl Lent for LentToCuda {
     }
 
     fn take_back(&self) -> Result<()> {
-        // SAFETY: the borrow gives its slice up only after this call has succeeded, and forgets the slice otherwise.
+        // SAFETY: the borrow takes the slice apart only after this call has succeeded, and forgets the slice otherwise,
+        // so the events are alive.
         unsafe { self.events.wait(&self.stream) }
     }
 }
@@ -148,8 +149,8 @@ fn borrow<'v, T, S: WorkStream>(
     s.in_turn(&[used], || {
         let mut slice = slice_of(view, stream);
         let (events, _) = Events::of(&mut *slice, stream);
-        // Other streams on which cudarc uses the view wait for this stream, as for the last writer of a slice.
-        // SAFETY: the events belong to the slice, which is not given up before.
+        // Make other streams on which cudarc uses the view wait for this stream, as for the last writer of a slice.
+        // SAFETY: the events belong to the slice, which exists until the borrow ends.
         unsafe { events.record(stream) }?;
         let lent: Arc<dyn Lent> = Arc::new(LentToCuda { work, stream: Arc::clone(stream), events });
         origin.users().lend(&scope, Arc::clone(&lent));
@@ -159,8 +160,8 @@ fn borrow<'v, T, S: WorkStream>(
 }
 
 fn slice_of<T>(view: &View<'_, '_, T>, stream: &Arc<CudaStream>) -> ManuallyDrop<CudaSlice<T>> {
-    // SAFETY: the view's address, length and type were checked. Its memory lives longer than the borrow, which gives
-    // the slice up without freeing anything.
+    // SAFETY: the view's address, length and type were checked. The memory outlives the borrow, and the borrow takes
+    // the slice apart without freeing the memory.
     ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) })
 }
 
@@ -226,7 +227,7 @@ impl<T> Drop for CudaBorrow<'_, T> {
                 return; // the slice's events still need a wait
             }
         }
-        // SAFETY: this is the only place that takes the slice.
+        // SAFETY: only this `drop` takes the slice out, and it runs once.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
         let _ = slice.leak();
     }

@@ -58,7 +58,7 @@ unsafe impl WorkStream for Arc<CudaStream> {
 /// The most streams that the crate makes for one GPU; threads share them.
 const POOLED: u64 = 16;
 
-/// A GPU's context, the context's life, and the streams made in it so far.
+/// A GPU's primary context, its number from `cuCtxGetId`, and the streams made in it so far.
 struct Pool {
     ordinal: i32,
     life: u64,
@@ -68,15 +68,16 @@ struct Pool {
 
 static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
-/// The calling thread's stream on a GPU. The crate never destroys it.
+/// The stream that the calling thread uses on a GPU. Several threads may share one. The crate never destroys these
+/// streams.
 pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     Cuda::get()?;
     let slot = Thread::current().number() % POOLED;
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
     let at = match at {
-        // A device reset destroyed the streams with their context. The old handles name nothing, and destroying such
-        // a handle kills the process.
+        // A device reset destroyed the streams with their context. The old handles are invalid, and destroying a stream
+        // by such a handle kills the process, so forget them.
         Some(at) if life(pools[at].context.cu_ctx() as usize)? != pools[at].life => {
             std::mem::forget(pools.swap_remove(at));
             new_pool(&mut pools, ordinal)?
@@ -92,8 +93,8 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
         if !pool.streams.is_empty() {
             return Ok::<_, Error>(pool.context.new_stream()?);
         }
-        // With the first stream cudarc starts to order slices between streams, and makes the host wait for the device,
-        // unless it tracks no events.
+        // When the first stream is made, cudarc starts to order slices between streams, and for that makes the host
+        // wait for the device, unless event tracking is off.
         // SAFETY: this pool made the context, which has no slice yet.
         unsafe { pool.context.disable_event_tracking() };
         let stream = pool.context.new_stream();
@@ -144,7 +145,7 @@ pub(super) unsafe fn launch(
 ) -> Result<()> {
     let mut launched = Ok(());
     unlocked(&mut || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `launch_unlocked` requires.
         launched = unsafe { launch_unlocked(stream, kernel, grid, slots) };
     });
     launched
@@ -188,7 +189,7 @@ unsafe fn launch_unlocked(
     })
 }
 
-/// A number or an address, as the bytes that the driver reads.
+/// The bytes that the driver reads for a number or an address.
 fn bytes(slot: &Slot) -> [u8; 8] {
     match slot {
         Slot::Number(number, _) => *number,
@@ -197,8 +198,8 @@ fn bytes(slot: &Slot) -> [u8; 8] {
     }
 }
 
-/// The code as the driver takes it. The driver tells text, which must end with a NUL, from a cubin or a fatbin by the
-/// first bytes.
+/// The kernel's code in the form that the driver takes. PTX text must end with a NUL; the driver recognises a cubin or
+/// a fatbin by its first bytes.
 fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
     const CUBIN: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xBA55_ED50_u32.to_le_bytes();
@@ -214,8 +215,8 @@ fn with_nul(kernel: &Kernel) -> Error {
     Error::kernel_code(kernel.name(), format!("a NUL in {kernel:?}"))
 }
 
-/// The kernel's function in the context of `stream`, which is current, allowed `shared` bytes of shared memory. The
-/// function stays loaded, like the kernel.
+/// Loads the kernel in the context of `stream`, which is current, if needed, and returns its function with a limit of
+/// at least `shared` bytes of dynamic shared memory. The function stays loaded.
 fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> Result<CUfunction> {
     let context = stream.context().cu_ctx() as usize;
     let life = life(context)?;
@@ -243,7 +244,7 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
         let _ = unsafe { result::module::unload(module) };
         return sooner;
     }
-    // An earlier context with this address took its modules with it.
+    // Forget modules of an earlier context at this address: the driver unloaded them with that context.
     loaded.retain(|known| known.context != context);
     let mut new = Loaded { context, life, function: function as usize, shared: 0 };
     let function = with_shared(&mut new, shared);
@@ -251,21 +252,21 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     function
 }
 
-/// The function, allowed at least `shared` bytes of shared memory. The limit never shrinks: another thread may be
-/// about to launch the function.
+/// Returns the function, after raising its limit of dynamic shared memory to at least `shared` bytes. The limit is
+/// never lowered: another thread may be about to launch the function.
 fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     let function = loaded.function as CUfunction;
     if shared > loaded.shared {
         let most = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
-        // SAFETY: the function was loaded in this life of its context.
+        // SAFETY: the function was loaded in this context, which has not been destroyed since.
         unsafe { result::function::set_function_attribute(function, most, bytes) }?;
         loaded.shared = shared;
     }
     Ok(function)
 }
 
-/// The number of a context's life. A later context with the same address has another number.
+/// The context's number (`cuCtxGetId`). A later context at the same address has another number.
 fn life(context: usize) -> Result<u64> {
     let context = NonZeroUsize::new(context).map(Context);
     let none = || Error::new(Kind::DriverMissing, "a stream without a context");

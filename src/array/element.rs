@@ -136,7 +136,7 @@ elements! {
     Bool = "bool",
 }
 
-/// The row of the dtype table for `T`.
+/// The element type that corresponds to `T`.
 pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
     let size = i64::try_from(size_of::<T>()).unwrap_or(0);
     Dtype::from_name(T::NAME)

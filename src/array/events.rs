@@ -1,7 +1,7 @@
 //! The events by which cudarc orders the streams that use its memory.
 //!
-//! If such an order fails, cudarc keeps the error in its context, for the next call of any thread. A borrow's end
-//! relies on these waits, so this module makes them itself and sees their errors.
+//! If cudarc fails to record an event or to wait for one, it keeps the error in its context, for the next call of any
+//! thread. The end of a borrow relies on these waits, so this module makes them itself and gets their errors.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::driver::Handle;
 use crate::error::{Error, Result};
 use crate::order::{wait_on_host, within};
 
-/// The events of the last read and the last write, as addresses of `CUevent`. `None` if the context tracks no events.
+/// The events that cudarc records after the last read and after the last write of some memory, as addresses of
+/// `CUevent`. `None` if the context tracks no events.
 pub(super) struct Events {
     read: Option<usize>,
     written: Option<usize>,
@@ -31,7 +32,8 @@ impl Events {
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
         stream: &CudaStream,
     ) -> (Self, u64) {
-        // Both calls also wait. A failure of such a wait either returns in `wait`, or does no harm.
+        // Both calls also make `stream` wait. If such a wait fails, either `wait` makes it again and returns the error,
+        // or it was not needed.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -44,20 +46,21 @@ impl Events {
     ///
     /// # Safety
     ///
-    /// The memory is alive, or was forgotten.
+    /// The memory that the events belong to is alive, or was forgotten without being dropped.
     pub(super) unsafe fn record(&self, stream: &Arc<CudaStream>) -> Result<()> {
         each(stream, [self.written, None], |event| {
-            // SAFETY: the memory keeps its event, as the caller promises, and the reference keeps the stream.
+            // SAFETY: the caller promises that the memory, and so its event, exists; the reference keeps the stream
+            // alive.
             unsafe { result::event::record(event, stream.cu_stream()) }
         })
     }
 
-    /// Makes later work on `stream` run after what cudarc has queued on the memory. If the events may not cover that
-    /// work, the host waits for all streams.
+    /// Makes later work on `stream` run after what cudarc has queued on the memory. If recording an event may have
+    /// failed, the events do not cover all that work, so the host waits for all streams of the context.
     ///
     /// # Safety
     ///
-    /// The memory is alive, or was forgotten.
+    /// The memory that the events belong to is alive, or was forgotten without being dropped.
     pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
         let context = stream.context();
         if let Err(unsaid) = context.check_err() {
@@ -76,7 +79,7 @@ impl Events {
     }
 }
 
-/// Makes `stream` wait for the last writer of `memory`, and returns its address.
+/// Makes `stream` wait for the last write to `memory`, and returns the address of `memory`.
 pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<u64> {
     let mut unsaid = false;
     let ptr = undisturbed(stream.context(), || {
@@ -85,7 +88,7 @@ pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> R
         unsaid = stream.context().check_err().is_err();
         ptr
     });
-    // cudarc made the wait and reports no error.
+    // cudarc was to make the wait, and does not tell whether it failed. So the host waits.
     if unsaid {
         synchronize(stream)?;
     }
@@ -98,8 +101,9 @@ pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) 
     let Some(event) = event_of(used) else { return Ok(()) };
     let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
     each(stream, [Some(event), None], |event| {
-        // The event stands for one reader. Wait for the previous reader before recording the new one.
-        // SAFETY: the reference keeps the memory, and the memory keeps its event and stream.
+        // The event can stand for one reader only. So wait for the previous reader before recording the event for this
+        // one.
+        // SAFETY: the reference keeps the memory alive, and the memory keeps its event and its stream alive.
         unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }?;
         // SAFETY: as above.
         unsafe { result::event::record(event, stream.cu_stream()) }
@@ -132,7 +136,7 @@ fn each(
     done
 }
 
-/// The event that `used` would record, without recording it.
+/// Takes the event out of `used`, so that dropping `used` does not record it.
 fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     match &mut used {
         SyncOnDrop::Record(event) => event.take().map(|(event, _)| event.cu_event() as usize),
@@ -140,7 +144,7 @@ fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     }
 }
 
-/// Runs `call`, and restores the error that the context held before.
+/// Runs `call`, and then puts back the error that the context held before, so that errors of `call` itself are dropped.
 fn undisturbed<R>(context: &CudaContext, call: impl FnOnce() -> R) -> R {
     let before = context.check_err();
     let done = call();

@@ -29,7 +29,7 @@ pub struct Kernel {
     name: &'static str,
     code: Code,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
-    /// The contexts in which the kernel is loaded.
+    /// The kernel's functions, one for each context in which the kernel is loaded.
     #[cfg(feature = "cudarc")]
     pub(super) loaded: Mutex<Vec<Loaded>>,
 }
@@ -48,8 +48,8 @@ enum Code {
     Compiled(Compile, OnceLock<Vec<u8>>),
 }
 
-/// A kernel loaded in a context: the `CUfunction`, and the context with its life. A later context may have the same
-/// address.
+/// A kernel loaded in a context: the `CUfunction`, the context, and the context's number, since a later context may
+/// have the same address.
 #[cfg(feature = "cudarc")]
 #[derive(Clone, Copy)]
 pub(super) struct Loaded {
@@ -167,7 +167,7 @@ impl Kernel {
         if let Some(code) = made.get() {
             return Ok(code);
         }
-        // Hold no lock here: the function is not the crate's own.
+        // Hold no lock here: `compile` is the program's own function and may do anything.
         let got = match caught(compile) {
             Ok(Ok(code)) => return Ok(made.get_or_init(|| code)),
             Ok(Err(error)) => error.to_string(),

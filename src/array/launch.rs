@@ -69,7 +69,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
         let slots = arguments.slots();
         self.in_turn(&uses, || match self.stream().backend() {
             #[cfg(feature = "cudarc")]
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises what `cuda::launch` requires.
             Backend::Cuda(stream) => unsafe { cuda::launch(stream, kernel, grid, &slots) },
             Backend::Simulated(stream) => queue(stream, kernel, slots),
             Backend::Other => {
@@ -80,7 +80,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     }
 }
 
-/// Queues the stand-in of `kernel`.
+/// Queues the Rust function that stands in for `kernel` on the simulated device.
 fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) -> Result<()> {
     let work = kernel.stand_in()?;
     let mut spans = (Vec::new(), Vec::new());

@@ -23,14 +23,15 @@ use crate::stream::Alive;
 struct Memory<S> {
     driver: Handle,
     stream: S,
-    /// The stream, as the allocating thread named it.
+    /// The same stream, as the allocating thread sees it: a per-thread default stream stays that thread's.
     producer: RustStream,
     buffer: Buffer,
     dtype: Dtype,
     shape: Vec<i64>,
 }
 
-// SAFETY: the driver gave this many bytes in the order of the stream, and they are freed with this value.
+// SAFETY: the driver allocated this many bytes in the order of the stream, and they are freed when this value is
+// dropped.
 unsafe impl<S: WorkStream> Owner for Memory<S> {
     type Stream = S;
 

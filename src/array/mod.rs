@@ -114,7 +114,7 @@ impl Array {
         Ok(Self { descriptor, origin })
     }
 
-    /// The memory, and whether work writes it.
+    /// The array's memory as an argument of work that writes it or only reads it.
     fn used(&self, writes: bool) -> Use {
         let origin = Arc::clone(&self.origin);
         Use { origin, work: Span::of(&self.descriptor, writes) }

@@ -1,4 +1,4 @@
-//! A launch on the simulated device, as a kernel's stand-in sees it.
+//! What the function that stands in for a kernel gets when the simulated device runs it.
 
 use std::fmt;
 
@@ -103,7 +103,7 @@ impl OnHost<'_> {
     pub fn store<T: Element>(&self, at: usize, values: &[T]) -> Result<()> {
         let (array, written) = self.memory::<T>(at)?;
         if !written {
-            // The device has not checked a write to this array.
+            // The launch declared only reads of this array, so the device has not checked a write.
             return Err(refused(at, "a View, which is only read, to store in".to_owned()));
         }
         if usize::try_from(array.layout().size()) != Ok(values.len()) {
@@ -126,7 +126,7 @@ impl OnHost<'_> {
         }
     }
 
-    /// The error for an argument that is not what the stand-in asked for.
+    /// The error for an argument that is not of the kind that the stand-in function wants.
     #[cold]
     fn wrong(&self, at: usize, wanted: &str, of: &str) -> Error {
         let there = match self.slots.get(at) {

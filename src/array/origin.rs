@@ -1,4 +1,4 @@
-//! The origin of an array's memory: its owner, and the streams that it is ordered between.
+//! An array's memory with what keeps it alive, the stream on which it is ready, and the scopes that use it.
 
 use std::any::Any;
 use std::fmt;
@@ -20,25 +20,25 @@ pub(crate) trait Origin: Any + Send + Sync {
     /// The driver that the memory belongs to.
     fn driver(&self) -> &Handle;
 
-    /// Where the producer's streams are.
+    /// The GPU and context of the producer's streams.
     fn place(&self) -> Place;
 
     /// Makes `to` wait until the memory is ready.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the memory's next user wait for `user`.
+    /// Makes the producer's stream, and so whoever uses the memory next, wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
     /// The scopes that use the memory now.
     fn users(&self) -> &Users;
 
-    /// Makes the stream `to` of one user wait for `from`.
+    /// Makes one user's stream, `to`, wait for another user's, `from`.
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         order::connect(Purpose::hand_over("scope"), self.driver(), from, to, unlocked)
     }
 }
 
-/// Memory in use, and what the work does with it.
+/// Memory that work uses, with the part of it that the work touches, and whether the work writes.
 #[derive(Clone)]
 pub(super) struct Use {
     pub(super) origin: Arc<dyn Origin>,
@@ -54,8 +54,8 @@ pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) ->
 fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
-        // Order it only after `scope` has entered: a scope that ends meanwhile then finds this one, or has already made
-        // the producer wait.
+        // Wait for the producer only after `scope` has entered: a scope that ends meanwhile then finds this one among
+        // the users, or has already made the producer wait.
         origin.order_for("scope", scope.alive())?;
         origin.users().caught_up(scope);
     }
@@ -79,11 +79,13 @@ pub(super) fn in_turn<R>(
     queue()
 }
 
-/// Ends the scope. Its stream waits for work on memory that it lent. The next work of the producer and of other
-/// scopes runs after the scope's. The scope stays a user until these waits are made.
+/// Ends the use of the memory by `scope`. First the scope's stream waits for work on memory that the scope lent. Then
+/// the streams of the producer and of other scopes wait for the scope's stream. The scope stays a user until these
+/// waits are made.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
-    // Before the scope leaves: a later user then finds the producer's stream to wait for.
+    // Do this before the scope stops being a user: a user that comes later waits for the producer's stream, and so for
+    // this scope.
     origin.give_back(scope.alive())?;
     let _turn = origin.users().turn();
     let others = origin.users().after(scope);
@@ -107,7 +109,7 @@ pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
 
-/// Memory that Rust owns.
+/// Memory that a Rust value owns.
 pub(crate) struct RustMemory {
     driver: Handle,
     /// The stream on which the memory is ready and will be freed.
@@ -155,9 +157,10 @@ impl Origin for RustMemory {
 }
 
 impl Drop for RustMemory {
-    /// Drops the owner with its context current, and restores the thread's context. Holds no interpreter lock, since
-    /// the owner may wait for the device. After a fork it leaves the owner alone, since the driver does not survive a
-    /// fork. A panic stops here: a consumer's C code may be the caller.
+    /// Drops the owner with the memory's context current, and then makes the thread's context current again. The
+    /// interpreter's lock is released meanwhile, since the owner may wait for the device. After a fork it leaves the
+    /// owner alone, since the driver does not survive a fork. A panic stops here: a consumer's C code may be the
+    /// caller.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -189,7 +192,7 @@ impl fmt::Debug for RustMemory {
     }
 }
 
-/// The origin as an `O`, if it is one.
+/// Returns the origin as the concrete type `O`, if it has that type.
 #[cfg(feature = "python")]
 pub(crate) fn downcast<O: Origin>(origin: &Arc<dyn Origin>) -> Option<&O> {
     let any: &dyn Any = &**origin;

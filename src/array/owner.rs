@@ -1,4 +1,4 @@
-//! The trait of an array's owner.
+//! The trait of a value that owns an array's memory.
 
 use super::stream::WorkStream;
 use crate::device::Device;

@@ -1,4 +1,4 @@
-//! Waits that failed at the end of a scope. The memory is kept, and later scopes try again.
+//! Waits that failed at the end of a scope. The memory is kept alive, and later scopes try to make the waits again.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -41,10 +41,11 @@ struct Retries {
 static RETRIES: Retries =
     Retries { queue: LazyLock::new(Queue::default), process: OnceLock::new() };
 
-/// How many waits one call tries again.
+/// How many of these waits one call tries to make again.
 const AT_A_CALL: usize = 4;
 
-/// Makes the waits of an end, or keeps the memory until they can be made. Reports a failure.
+/// Makes the waits that are due when `user` ends its use of the memory. If one fails, returns the error, keeps the
+/// memory alive and tries again later.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     origin::end(&*origin, user).inspect_err(|_| {
         let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
@@ -60,7 +61,7 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     })
 }
 
-/// Tries the waits again that have waited longest.
+/// Tries to make a few of the kept waits again, those first that were tried least recently.
 pub(crate) fn look() {
     if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
         drop(RETRIES.queue.ask(AT_A_CALL, |ending| {

@@ -1,4 +1,5 @@
-//! A scope of work on a stream, which orders its arrays at its beginning and its end.
+//! A scope of work on a stream. The stream waits for an array's earlier users when the array is first used in the
+//! scope, and later users wait for the stream when the scope ends.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -181,7 +182,7 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Orders `array` for this scope, for reading or, if `writes`, for writing.
+    /// Makes this scope's stream wait for `array`, so that work in the scope may read it or, if `writes`, write it.
     pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
@@ -201,7 +202,7 @@ impl<S: WorkStream> Scope<'_, S> {
         origin::in_turn(uses, self.used.user(), queue)
     }
 
-    /// This scope as a user of its memory.
+    /// The scope's stream, by which the memory's other users know this scope.
     #[cfg(feature = "cudarc")]
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         self.used.user()
@@ -214,7 +215,7 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
     }
 }
 
-/// The memory that a scope uses, which goes back at the scope's end.
+/// The memory that a scope uses. When the scope ends, later users of the memory are made to wait for it.
 pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
@@ -229,7 +230,8 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Orders the scope after the producer's work and after other scopes that have not ended.
+    /// Makes the scope's stream wait for the producer's work on the memory, and for other scopes that use it and have
+    /// not ended.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
@@ -246,7 +248,7 @@ impl ScopeMemory {
         taken
     }
 
-    /// Makes every producer and the other scopes wait for this scope. Returns the first error.
+    /// Makes the producer of each array, and other scopes that use it, wait for this scope. Returns the first error.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
@@ -255,7 +257,7 @@ impl ScopeMemory {
         done
     }
 
-    /// This scope as a user of its memory.
+    /// The scope's stream, by which the memory's other users know this scope.
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         &self.user
     }

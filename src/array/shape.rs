@@ -132,7 +132,7 @@ impl Array {
             shape[axis] = count;
             self.strided(offset, &shape, strides)
         };
-        // At the end of the axis there is no element.
+        // At the end of the axis there is no element whose address could be taken, so start at the array's own address.
         let start = if at < extent { at * strides[axis] } else { 0 };
         Ok((part(0, at)?, part(start, extent - at)?))
     }
@@ -150,8 +150,8 @@ impl Array {
 }
 
 impl Array {
-    /// Refuses a stream on another device than the array's. Streams of every device work on managed and pinned
-    /// memory.
+    /// Fails if the stream `to` is on another device than the array. Streams of every device may work on managed and
+    /// pinned memory.
     pub(super) fn check_device(&self, to: Alive<'_>) -> Result<()> {
         let (device, ordinal) = (self.device(), to.place().ordinal);
         if device.kind != MemoryKind::Device || device.id == ordinal {

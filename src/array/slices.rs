@@ -1,4 +1,4 @@
-//! Arrays of memory that cudarc owns.
+//! Makes arrays of memory that cudarc owns.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -18,9 +18,9 @@ use crate::device::{Device, MemoryKind};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
-/// Memory of any kind that cudarc owns.
+/// Owns memory of any of cudarc's types.
 struct Foreign<M> {
-    /// Freed by being dropped.
+    /// Dropping this frees the memory.
     _memory: M,
     stream: Arc<CudaStream>,
     ptr: u64,
@@ -29,8 +29,8 @@ struct Foreign<M> {
     device: Device,
 }
 
-// SAFETY: each constructor below takes address, length and type from cudarc's memory, which lives as long as this
-// value. It reads the address by a call that makes the stream wait.
+// SAFETY: each constructor below takes the address, length and type from cudarc's memory, which lives as long as this
+// value. The call that returns the address also makes the stream wait until the memory is ready.
 unsafe impl<M: Send + 'static> Owner for Foreign<M> {
     type Stream = Arc<CudaStream>;
 
@@ -63,21 +63,21 @@ fn foreign<T: Element>(
 ) -> Result<ArrayMut> {
     let length =
         i64::try_from(length).map_err(|_| Error::new(Kind::ShapeOverflow, length.to_string()))?;
-    // DLPack's header asks for 0 if every GPU reaches the memory.
+    // DLPack's header requires 0 for memory that every GPU can access.
     let id = if kind == MemoryKind::Device { stream.place().ordinal } else { 0 };
     let device = Device { kind, id };
     let (dtype, shape) = (dtype_of::<T>()?, [length]);
     Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
 }
 
-/// The address of `memory`. Makes `stream` wait for all other streams on which cudarc used the memory, readers too,
-/// since the next user writes. On an error the caller must forget the memory.
+/// Returns the address of `memory`, after making `stream` wait for all other streams on which cudarc has read or
+/// written the memory, since the array's users may write. On an error the caller must forget the memory.
 fn ready<T>(
     memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
     stream: &Arc<CudaStream>,
 ) -> Result<u64> {
     let (events, ptr) = Events::of(memory, stream);
-    // SAFETY: the caller lends the memory.
+    // SAFETY: the caller's reference keeps the memory alive.
     unsafe { events.wait(stream) }?;
     Ok(ptr)
 }
@@ -129,7 +129,7 @@ impl Array {
     /// # }
     /// ```
     pub fn from_shared<T: Element>(slice: Arc<CudaSlice<T>>) -> Result<Self> {
-        // SAFETY: a slice of cudarc keeps the contract.
+        // SAFETY: `CudaSlice` keeps the contract of `from_device_ptr`.
         unsafe { Self::from_device_ptr(slice) }
     }
 
@@ -254,7 +254,7 @@ impl Array {
     }
 }
 
-/// Memory that others share.
+/// Memory in an `Arc`, which other code may share.
 struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
     memory: Arc<M>,
     stream: Arc<CudaStream>,
@@ -262,7 +262,7 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// Makes cudarc's next write run after the reads on the stream.
+    /// Makes cudarc's later writes run after the reads that were queued on the stream.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(
@@ -274,13 +274,13 @@ impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
     }
 }
 
-/// Memory that the host frees, after it has waited for the stream.
+/// Memory that is freed on the host at once, so the host must first wait for the stream.
 struct WaitOnDrop<M>(ManuallyDrop<M>, Arc<CudaStream>);
 
 impl<M> Drop for WaitOnDrop<M> {
     fn drop(&mut self) {
         if self.1.synchronize().is_ok() {
-            // SAFETY: dropped once, here. After a failed wait the memory is leaked instead.
+            // SAFETY: only this line drops the value, once. If the wait failed, the memory is leaked instead.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }

@@ -1,4 +1,4 @@
-//! Streams for Rust, with any owner.
+//! Streams for Rust code, whichever runtime owns them.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -106,7 +106,7 @@ unsafe impl WorkStream for SimulatedStream {
     }
 }
 
-/// A stream, kept alive. A per-thread default stream is that of the thread that made this value.
+/// A stream that is kept alive. For a per-thread default stream, this is the stream of the thread that made this value.
 #[derive(Clone)]
 pub(crate) struct RustStream {
     stream: Stream,
@@ -123,16 +123,16 @@ impl RustStream {
         }
     }
 
-    /// The stream's name.
+    /// Which stream this is.
     #[cfg(feature = "python")]
     pub(crate) const fn stream(&self) -> Stream {
         self.stream
     }
 
-    /// The proof that the stream is alive.
+    /// Proof that the stream is alive.
     pub(crate) const fn alive(&self) -> Alive<'_> {
-        // SAFETY: the voucher is a clone of a `WorkStream`. By the trait's contract it keeps the stream, and it is
-        // held as long as the proof.
+        // SAFETY: the field `voucher` is a clone of a `WorkStream`, which by the trait's contract keeps the stream
+        // alive. The result borrows `self`, which holds that clone.
         unsafe { Alive::kept(self.stream, self.place) }
     }
 }

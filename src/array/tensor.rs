@@ -56,7 +56,7 @@ struct TensorOwner {
 }
 
 impl Drop for TensorOwner {
-    /// Any thread may call this, through the tensor's owner.
+    /// Runs on whatever thread deletes the tensor.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
@@ -126,7 +126,7 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Makes the consumer's `stream` wait for the array, and makes the owner of the consumer's tensor.
+    /// Makes the consumer's `stream` wait for the array, and returns the value that owns the consumer's tensor.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));

@@ -1,7 +1,7 @@
 //! The scopes that use an array's memory at the same time: nested, or in several threads.
 //!
-//! A producer learns about a scope's work when the scope ends. Work that is queued before that must itself wait for
-//! the other scopes. Scopes that only read do not wait for each other.
+//! The producer's stream waits for a scope only when the scope ends. Work that is queued before that must itself wait
+//! for the other scopes. Scopes that only read do not wait for each other.
 //!
 //! A scope waits and queues its work in one *turn*: no other scope queues work on the memory in between. A thread
 //! waits for its turn without the interpreter's lock, which the current holder of the turn may need.
@@ -54,19 +54,19 @@ struct User {
     writes: bool,
     /// Whether the scope must wait for the producer before its next work.
     behind: bool,
-    /// Whether Python has the memory. Python's work ends up on the producer's stream, at a time that the crate does not
-    /// learn.
+    /// Whether Python code has the memory. The producer's stream is made to wait for Python's work, but the crate does
+    /// not learn when.
     shown: bool,
     /// The memory that the scope has lent and not taken back yet.
     lent: Vec<Arc<dyn Lent>>,
 }
 
-/// Memory lent for work that the crate does not see, on any streams.
+/// Memory lent to other code, which may queue work on any stream without the crate's knowledge.
 pub(super) trait Lent: Send + Sync {
-    /// The lent memory, and whether the unseen work may write to it.
+    /// The lent memory, and whether the borrower may write to it.
     fn work(&self) -> Span;
 
-    /// Makes the stream of the lending scope wait for the unseen work.
+    /// Makes the stream of the lending scope wait for the borrower's work.
     fn take_back(&self) -> Result<()>;
 }
 
@@ -132,8 +132,8 @@ impl Users {
         TurnGuard(Some((guard, &self.holder)))
     }
 
-    /// Adds a scope, or adds work to it, and returns what the scope must wait for. Refused while any scope has lent
-    /// that memory, since the crate does not see the work on lent memory.
+    /// Makes `scope` a user, or adds `work` to it, and returns what the scope must wait for. Fails while any scope has
+    /// lent that memory, since the crate does not know which work uses lent memory.
     pub(super) fn enter(&self, scope: &Arc<RustStream>, work: Span) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
@@ -143,26 +143,27 @@ impl Users {
             users.push(User { stream, writes, behind: true, shown: false, lent: Vec::new() });
             return Ok(Others { scopes, producer: true });
         };
-        // Scopes that only read and have ended are ordered only with the producer.
+        // Only the producer's stream waits for a reading scope that has ended. So a scope that begins to write must
+        // wait for the producer again.
         user.behind |= work.writes && !user.writes;
         user.writes |= work.writes;
         Ok(Others { scopes, producer: user.behind || user.shown })
     }
 
-    /// Notes that the scope has waited for the producer.
+    /// Records that the scope has waited for the producer.
     pub(super) fn caught_up(&self, scope: &Arc<RustStream>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
             user.behind = false;
         }
     }
 
-    /// Notes that Python has the memory.
+    /// Records for each user that Python code has the memory.
     #[cfg(feature = "python")]
     pub(super) fn show(&self) {
         self.lock().iter_mut().for_each(|user| user.shown = true);
     }
 
-    /// Notes that the scope has lent memory of the array.
+    /// Records that the scope has lent memory of the array.
     #[cfg(any(feature = "cudarc", all(loom, test)))]
     pub(super) fn lend(&self, scope: &Arc<RustStream>, lent: Arc<dyn Lent>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
@@ -170,7 +171,8 @@ impl Users {
         }
     }
 
-    /// Takes back the scope's lent memory that `which` selects. Memory whose return fails stays lent.
+    /// Takes back the memory that the scope has lent and `which` selects. Stops at the first error; what was not taken
+    /// back stays lent.
     pub(super) fn take_back(
         &self,
         scope: &Arc<RustStream>,
@@ -205,8 +207,8 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// For work on the stream `to` outside any scope: the scopes that it must be ordered with. Refuses lent memory, as
-    /// in a scope.
+    /// For work on the stream `to` outside any scope: the scopes that the work must be ordered with. Fails for lent
+    /// memory, as in a scope.
     pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
         check_lent(&users, to, work)?;
@@ -214,7 +216,7 @@ impl Users {
     }
 }
 
-/// Refuses work on the stream `on` if its memory is lent.
+/// Fails if a scope has lent memory that `work`, on the stream `on`, also uses, and the work or the borrower writes.
 fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
     let meets = |lent: &Arc<dyn Lent>| lent.work().meets(work);
     let Some(user) = users.iter().find(|user| user.lent.iter().any(meets)) else { return Ok(()) };
@@ -230,7 +232,7 @@ fn met(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Arc<R
     users.iter().filter(is_other).filter(meets).map(|user| Arc::clone(&user.stream)).collect()
 }
 
-/// A thread's turn, until dropped. Empty inside an outer turn of the same thread.
+/// A thread has its turn until this is dropped. `None` if the thread already had the turn.
 pub(super) struct TurnGuard<'a>(Option<(MutexGuard<'a, ()>, &'a AtomicU64)>);
 
 impl Drop for TurnGuard<'_> {

@@ -1,4 +1,4 @@
-//! An array's memory with a checked type, as a kernel takes it.
+//! An array's memory with a checked element type, in the form in which a kernel takes it.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -35,7 +35,7 @@ pub struct Transfer<'a> {
     pub target: u64,
     /// The rows to copy.
     pub block: Block,
-    /// The kinds of memory on both sides.
+    /// The kinds of memory of the source and the target.
     pub route: Route<'a>,
 }
 

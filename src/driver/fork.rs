@@ -1,9 +1,9 @@
 //! Detects a forked child.
 //!
 //! A driver does not survive `fork`: the child cannot use what the parent has initialised. Only the forking thread
-//! continues in the child, and any lock may stay locked. So everything that belongs to a driver notes the [`Process`]
-//! that made it, and every other process refuses it. A child whose parent used no driver works like any process. The
-//! note is a number that a fork increases in the child, so a comparison costs one load.
+//! continues in the child, and any lock may stay locked. So everything that belongs to a driver records the [`Process`]
+//! that made it, and fails in every other process. A child whose parent used no driver works like any process. A
+//! `Process` is a number that a fork increases in the child, so a comparison costs one load.
 //!
 //! CUDA's rule: the child of a process that has initialised CUDA may make no CUDA call ([CUDA C++ Programming Guide],
 //! "Initialization" and "Multi-process").
@@ -32,12 +32,12 @@ impl Process {
         self == Self::current()
     }
 
-    /// Refuses something that a parent of this process made.
+    /// Fails if a parent of this process made what `self` belongs to.
     pub fn check(self) -> Result<()> {
         if self.is_current() { Ok(()) } else { Err(forked()) }
     }
 
-    /// The number of forks between this process and the first one that counted.
+    /// The number of forks between the first process and this one.
     pub const fn number(self) -> u32 {
         self.0
     }
@@ -59,7 +59,7 @@ pub fn watch() {
     static WATCHED: std::sync::Once = std::sync::Once::new();
 
     extern "C" fn in_child() {
-        // Nothing else is allowed here: the child has one thread, and any lock may be held.
+        // Do nothing else here: the child has only this thread, and any lock may be locked for ever.
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
 

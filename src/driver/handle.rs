@@ -10,7 +10,7 @@ use super::simulated::{Machine, Simulated};
 use super::{Driver, Pointer};
 use crate::error::{Error, Kind, Result};
 
-/// A call that may block. The caller runs it without the locks that must not be held meanwhile.
+/// A call that may block. Whoever runs it releases the interpreter's lock meanwhile.
 pub type Call<'a> = &'a mut (dyn FnMut() + Send);
 
 /// The driver that a view was made on. Later waits for the view use the same driver.
@@ -25,7 +25,7 @@ pub enum Handle {
 }
 
 impl Handle {
-    /// The driver itself. Fails if the machine has none, and in a forked child of the process that used it.
+    /// The driver itself. Fails if the machine has none, or in a forked child of the process that used the driver.
     pub fn get(&self) -> Result<&dyn Driver> {
         match self {
             Self::Cuda => Cuda::get().map(|cuda| cuda as &dyn Driver),
@@ -55,7 +55,8 @@ impl Handle {
         }
     }
 
-    /// Whether a stream handle can belong to this driver. A simulated device knows every handle it ever gave.
+    /// Whether a stream handle can belong to this driver. A simulated device remembers every handle that it has given
+    /// out.
     pub fn may_have(&self, handle: u64) -> bool {
         match self {
             Self::Simulated(simulated) => simulated.gave_stream(handle),
@@ -63,8 +64,8 @@ impl Handle {
         }
     }
 
-    /// Creates the primary context of a GPU if it does not exist yet, as [`prepared`] does. A failure repeats where
-    /// the context is needed.
+    /// Creates the primary context of a GPU if it does not exist yet, as [`prepared`] does. An error is ignored here,
+    /// since the call that needs the context fails with it again.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(Call<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
@@ -73,7 +74,7 @@ impl Handle {
         }
     }
 
-    /// What the driver knows about an address. Refuses memory that is not CUDA's.
+    /// What the driver knows about an address. Fails if the memory is not CUDA's.
     pub fn locate(&self, pointer: u64) -> Result<Pointer> {
         self.get()?.pointer(pointer)?.ok_or_else(|| {
             Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
@@ -81,7 +82,7 @@ impl Handle {
     }
 }
 
-/// The drivers that stand in for CUDA's.
+/// The simulated drivers that are used in place of CUDA's.
 struct StandIns {
     /// 0, or one more than the number of the process that installed a simulated driver. A forked child of that process
     /// is refused by this number alone, since its locks may stay locked forever.
@@ -141,8 +142,8 @@ pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     std::mem::replace(&mut *installed, simulated)
 }
 
-/// Uses another library's simulated device for new arrays in this library, or stops using it. A device already in use
-/// stays.
+/// Uses another library's simulated device for new arrays in this library, or stops using it. If a borrowed device is
+/// already in use, it stays.
 pub fn borrow(borrowed: Option<Borrowed>) {
     if borrowed.is_none() && !STAND_INS.borrowing.load(Ordering::Acquire) {
         return;

@@ -1,7 +1,7 @@
 //! Blocks of host memory, used by address: for copies on the CPU, and as the simulated device's memory.
 //!
-//! Addresses are handed out, and their holders may write at any time, like a device. So the bridge never makes a
-//! reference to the bytes, and only copies them.
+//! The bridge hands out the addresses of these blocks, and other code may write there at any time, as a device may. So
+//! the bridge never makes a Rust reference to the bytes, and only copies them.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -14,7 +14,7 @@ use crate::copy::Block;
 /// `DLTensor::data`).
 pub const ALIGNMENT: usize = 256;
 
-/// A block of memory. Its address is fixed until it is dropped.
+/// A block of memory. It does not move until it is dropped.
 #[derive(Debug)]
 pub struct HostMemory {
     start: NonNull<u8>,
@@ -22,26 +22,26 @@ pub struct HostMemory {
     owner: Owner,
 }
 
-/// The owner that frees a block.
+/// What frees a block.
 #[derive(Debug)]
 enum Owner {
     Here(Layout),
     Other { _owner: Box<dyn Debug + Send + Sync> },
 }
 
-// SAFETY: the block belongs to this value or to its owner, which is `Send`. It is tied to no thread, and only the
-// copies below read and write it.
+// SAFETY: this value or its owner, which is `Send`, owns the block. The block is tied to no thread, and only the copies
+// below read and write it.
 unsafe impl Send for HostMemory {}
 
-// SAFETY: as above; no reference into the block exists. The users must order simultaneous copies of the same bytes,
-// as on a device.
+// SAFETY: as above. No reference into the block exists. Users of the memory must order copies of the same bytes, as on
+// a device.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
     /// `length` uninitialised bytes; `None` if memory is exhausted.
     pub fn new(length: usize) -> Option<Self> {
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
-        // SAFETY: the line above makes the layout's size at least 1.
+        // SAFETY: the line above makes the layout's size at least 1, as `alloc` requires.
         let start = NonNull::new(unsafe { alloc(layout) })?;
         Some(Self { start, length: layout.size(), owner: Owner::Here(layout) })
     }
@@ -129,7 +129,8 @@ impl HostMemory {
     /// Sets `length` bytes from `offset` on to `pattern`. Past the end it writes nothing and returns `None`.
     pub(super) fn fill(&self, offset: usize, length: usize, pattern: u8) -> Option<()> {
         let to = self.at(offset, length)?;
-        // SAFETY: `at` checked that the `length` bytes lie inside the block.
+        // SAFETY: `at` checked that the `length` bytes lie inside the block, which stays mapped as long as `self`
+        // lives.
         unsafe { std::ptr::write_bytes(to, pattern, length) };
         Some(())
     }

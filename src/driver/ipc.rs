@@ -1,8 +1,8 @@
 //! The driver calls that share memory and events with other processes of the machine.
 //!
-//! CUDA has two ways: handles of `cuMemAlloc` allocations, and memory pools exported as file descriptors
-//! ([Interprocess Communication], [Stream-Ordered Memory Allocator]). With both the exporter must keep the memory
-//! until each importer has closed it. The caller decides who keeps what, and how long.
+//! CUDA has two ways: handles of `cuMemAlloc` allocations, and memory pools exported as file descriptors ([Interprocess
+//! Communication], [Stream-Ordered Memory Allocator]). With both, the exporter must keep the memory until each importer
+//! has closed it. The callers of these methods see to that.
 //!
 //! [Interprocess Communication]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication
 //! [Stream-Ordered Memory Allocator]: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#interprocess-communication-support

@@ -29,8 +29,8 @@ use crate::stream::Alive;
 
 /// The driver calls of the bridge. Each method is one call of the CUDA driver API, which its documentation names.
 ///
-/// A failed call is an error of kind [`crate::error::Kind::DriverCall`] with the call's name and CUDA's code. No
-/// method panics. A call marked *may block* runs without the interpreter lock: a full launch queue blocks it, and a
+/// A call that fails returns an error of kind [`crate::error::Kind::DriverCall`] with the call's name and CUDA's code.
+/// No method panics. A call marked *may block* runs without the interpreter lock: a full launch queue blocks it, and a
 /// host callback in that queue may need the lock.
 pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuPointerGetAttributes`: what `pointer` is; `None` if CUDA does not know it. Legal during any graph capture.
@@ -51,15 +51,16 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuCtxPopCurrent`.
     fn pop_context(&self) -> Result<()>;
 
-    /// `cuCtxGetId`: the context's number. No other context of the process has it, and no other life of this context.
-    /// 10 ns (H200, driver 580, 2026-11).
+    /// `cuCtxGetId`: the context's number. No other context of the process has this number, not even a later one at the
+    /// same address. The crate calls it the *life* of the context. 10 ns (H200, driver 580, 2026-11).
     fn life(&self, context: Context) -> Result<u64>;
 
-    /// A spare event of `context`, which must be current, or a new one by `cuEventCreate`. It belongs to the caller
-    /// until [`Driver::spare_event`] takes it back. Timing is disabled.
+    /// An event of `context`, which must be current: one that was returned before, or a new one by `cuEventCreate`. The
+    /// event belongs to the caller until [`Driver::spare_event`] takes it back. Timing is disabled.
     fn take_event(&self, context: Context) -> Result<Event>;
 
-    /// Takes an event back for reuse. It may be recorded again as soon as the wait on it is queued. No driver call.
+    /// Takes an event back for reuse. An event may be recorded again as soon as the wait for it is queued. Makes no
+    /// driver call.
     fn spare_event(&self, event: Event);
 
     /// `cuEventQuery`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture is spoiled:

@@ -1,4 +1,4 @@
-//! A stream that the bridge owns, alive as long as its context.
+//! A stream that the bridge owns. It exists as long as its context.
 #![allow(unsafe_code)]
 
 use super::Driver;
@@ -34,8 +34,8 @@ impl OwnStream {
             return Err(failed("cuStreamGetCtx", CONTEXT_IS_DESTROYED));
         }
         let stream = Stream::from_native(self.native, Thread::current());
-        // SAFETY: `new` made the stream, and nothing destroys it. The check above shows that its context is in the
-        // same life.
+        // SAFETY: `new` made the stream, and nothing destroys it but the end of its context. The check above shows that
+        // the context is still the same one.
         Ok(unsafe { Alive::kept(stream, self.place) })
     }
 }

@@ -29,7 +29,7 @@ type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 #[cfg(feature = "cudarc-sys")]
 const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
 
-/// The driver, once it was told to start.
+/// The driver's library, its entry points, and what `cuInit` returned.
 pub(super) struct Started {
     pub(super) library: &'static Library,
     pub(super) calls: Calls,
@@ -37,7 +37,7 @@ pub(super) struct Started {
     pub(super) initialised: Code,
 }
 
-/// Opens the driver's library and starts the driver.
+/// Opens the driver's library and calls `cuInit`.
 pub(super) fn start() -> Result<Started> {
     let start = |library| {
         let calls = Calls::load(library)?;
@@ -93,10 +93,10 @@ macro_rules! calls {
             $(
                 /// # Safety
                 ///
-                /// The arguments are as the driver's documentation requires.
+                /// The arguments must be as the driver's documentation of this call requires.
                 #[inline]
                 pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<()> {
-                    // SAFETY: the caller vouches for the arguments.
+                    // SAFETY: the caller promises that the arguments are as the driver requires.
                     self.check(stringify!($symbol), unsafe { (self.$name)($($argument),*) })
                 }
             )+
@@ -267,13 +267,14 @@ calls! { IpcCalls:
     );
 }
 
-/// Looks `name` up.
+/// Looks up the symbol `name` in the driver's library.
 ///
 /// # Safety
 ///
 /// `F` is the function's type.
 unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F> {
-    // SAFETY: the caller vouches for the type. The library is never closed, so the address stays valid.
+    // SAFETY: the caller promises that `F` is the symbol's type. The library is never closed, so the address stays
+    // valid.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found
         .map(|found| *found)
@@ -296,7 +297,8 @@ fn failed(error_name: ErrorName, symbol: &'static str, code: Code) -> Error {
 }
 
 impl Calls {
-    /// Puts the thread into the relaxed mode, in which it spoils no capture, until the result is dropped.
+    /// Puts the calling thread into the relaxed capture mode until the result is dropped. In this mode no call of the
+    /// thread spoils a capture.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
         // SAFETY: `mode` outlives the call, which exchanges the thread's mode with it. It is a plain number, so the

@@ -1,6 +1,6 @@
 //! Copies by CUDA's driver.
 //!
-//! A driver that lacks one of these entry points makes no copies, and does everything else. Drivers before CUDA 11.2
+//! With a driver that lacks one of these entry points, copies fail, and everything else works. Drivers before CUDA 11.2
 //! have no stream-ordered memory.
 #![allow(unsafe_code)]
 
@@ -36,7 +36,7 @@ const _: () = assert!(same_layout! {
     WidthInBytes, WidthInBytes; Height, Height; Depth, Depth;
 });
 
-/// An address and its kind. Host memory has a pointer field of its own.
+/// One end of a copy: an address and its kind of memory. For host memory the structure has a pointer field of its own.
 #[derive(Clone, Copy)]
 struct Side {
     kind: CUmemorytype,
@@ -46,7 +46,7 @@ struct Side {
 }
 
 impl Side {
-    /// The source and the target of `transfer`.
+    /// Returns the source and the target of `transfer`.
     fn both(transfer: &Transfer<'_>) -> [Self; 2] {
         // Pinned and managed memory belongs to no single device. In a copy that is not between two devices the driver
         // finds the memory by its address.
@@ -157,8 +157,8 @@ impl Copies for Cuda {
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
         let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
-        // SAFETY: `Buffer::free`, the only caller, got the pointer from `allocate`, and has just checked that its
-        // context is alive. `Alive` proves that the stream is alive.
+        // SAFETY: `Buffer::free`, the only caller, got the pointer from `allocate`, and has just checked that the
+        // memory's context is not destroyed. `Alive` proves that the stream is alive.
         unsafe { calls.free_on(pointer, native(stream)) }
     }
 
@@ -179,7 +179,7 @@ impl Copies for Cuda {
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
         let for_host = matches!(transfer.route, Route::Host(_) | Route::FromHost(_));
-        // For unpinned memory the driver may wait, which would spoil a capture.
+        // For pageable host memory the driver may wait, which would spoil a capture.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: `planes` and `rows` initialise every field, and the driver reads the structures before the call
         // returns. The assertion above shows that `at` also works as a plain copy's arguments. `Alive` proves that

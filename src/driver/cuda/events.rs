@@ -1,7 +1,7 @@
-//! Spare events. One caller at a time has an event, and returns it for the next one.
+//! Events for reuse. A caller takes an event, and returns it when it is no longer needed.
 //!
-//! Each thread keeps its last event, which needs no lock. Events of a context's earlier life are forgotten: the
-//! driver destroyed them with the context.
+//! Each thread keeps the event that it returned last, so taking it again needs no lock. Events whose context was
+//! destroyed are forgotten: the driver destroyed them with the context.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,7 +16,7 @@ use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::local::local;
 
-/// The spare events of each context, in its last known life.
+/// The unused events of each context, with the newest context number (`life`) seen at its address.
 static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
 struct Spare {
@@ -25,7 +25,8 @@ struct Spare {
     events: Vec<usize>,
 }
 
-/// The spare events of `context` in this life. Events of earlier lives are forgotten.
+/// The unused events of `context`, whose number is `life`. Events of earlier contexts at the same address are
+/// forgotten.
 fn spare_of(all: &mut Vec<Spare>, context: Context, life: u64) -> &mut Vec<usize> {
     let at = all.iter().position(|spare| spare.context == context).unwrap_or_else(|| {
         all.push(Spare { context, life, events: Vec::new() });
@@ -38,8 +39,8 @@ fn spare_of(all: &mut Vec<Spare>, context: Context, life: u64) -> &mut Vec<usize
     &mut spare.events
 }
 
-/// The event that this thread returned last. When the thread ends, it goes to the shared list, since an ending thread
-/// must not call the driver. A forked child has no use for its parent's event.
+/// The event that this thread returned last. When the thread ends, the event goes to the shared list, since an ending
+/// thread must not call the driver. A forked child must not use its parent's event.
 struct Last(Cell<Option<Event>>);
 
 impl Drop for Last {
@@ -57,7 +58,7 @@ local! {
 fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
         let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        // An event of an earlier life is forgotten.
+        // Forget an event of an earlier context at the same address.
         let is_late = |spare: &Spare| spare.context == event.context && spare.life > event.life;
         if !all.iter().any(is_late) {
             spare_of(&mut all, event.context, event.life).push(event.handle);
@@ -74,7 +75,7 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     Ok(Event { handle: event as usize, context, life })
 }
 
-/// A spare event of `context` in this life, if there is one.
+/// Takes an unused event of `context`, whose number is `life`, if there is one.
 #[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     let last = LAST.with(|last| last.0.take()).flatten();
@@ -84,7 +85,7 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     }
 }
 
-/// A spare event of the shared list, if there is one. Returns `other` to the list.
+/// Takes an unused event from the shared list, if there is one. Puts `other` into the list.
 #[cold]
 fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {
@@ -95,7 +96,7 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     Some(Event { handle, context, life })
 }
 
-/// Makes `event` spare again.
+/// Returns `event` for reuse.
 #[inline]
 pub(super) fn give_back(event: Event) {
     // An ending thread has no thread-local values any more.

@@ -1,7 +1,7 @@
 //! Memory and events that other processes can open, by CUDA's driver.
 //!
-//! A driver that lacks one of these entry points, such as one before CUDA 11.4, shares nothing and does everything
-//! else.
+//! With a driver that lacks one of these entry points, such as one before CUDA 11.4, sharing fails, and everything else
+//! works.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -63,7 +63,7 @@ impl Ipc for Cuda {
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
         ];
-        // Each value is zeroed, and as large as the largest of the four types.
+        // Each value is zero at first, and as large as the largest of the four types.
         let mut found = [0_u64; 4];
         let mut values = found.each_mut().map(|value| ptr::from_mut(value).cast::<c_void>());
         // SAFETY: four names and four places of eight bytes. The driver's table of attributes gives their types: a
@@ -81,7 +81,7 @@ impl Ipc for Cuda {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let mut name = CUipcMemHandle { reserved: [0; 64] };
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: the driver checks that the pointer is an allocation's; `name` outlives the call.
+        // SAFETY: the driver checks that the pointer belongs to an allocation; `name` outlives the call.
         unsafe { calls.name_memory(&raw mut name, pointer) }?;
         Ok(unsigned(name.reserved))
     }
@@ -99,7 +99,7 @@ impl Ipc for Cuda {
     fn close_memory(&self, pointer: u64) -> Result<()> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: the driver knows which memory it opened.
+        // SAFETY: the driver returns an error for an address that `cuIpcOpenMemHandle` did not return.
         unsafe { calls.close_memory(pointer) }
     }
 
@@ -205,7 +205,7 @@ impl Ipc for Cuda {
     fn name_pointer(&self, pointer: u64) -> Result<Name> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         let mut name = CUmemPoolPtrExportData { reserved: [0; 64] };
-        // SAFETY: the driver checks that the pointer is a pool allocation's; `name` outlives the call.
+        // SAFETY: the driver checks that the pointer belongs to an allocation from a pool; `name` outlives the call.
         unsafe { calls.name_pointer(&raw mut name, pointer) }?;
         Ok(name.reserved)
     }

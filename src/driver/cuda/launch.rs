@@ -1,6 +1,6 @@
 //! Launches with attributes: clusters of blocks, and cooperative launches.
 //!
-//! A driver that lacks the call, such as one before CUDA 11.8, makes no such launch, and does everything else.
+//! With a driver that lacks the call, such as one before CUDA 11.8, such a launch fails, and everything else works.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_uint, c_void};
@@ -45,7 +45,8 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// The function belongs to the current context and takes these arguments. Its memory accesses are ordered.
+    /// The function belongs to the current context and takes these arguments. The memory that it accesses is ready on
+    /// `stream`.
     pub unsafe fn launch(&self, launch: Launch<'_>, stream: Alive<'_>) -> Result<()> {
         let calls = self.launches.as_ref().map_err(Clone::clone)?;
         let Launch { function, blocks, threads, shared, cluster, cooperative, arguments } = launch;
@@ -71,7 +72,7 @@ impl Cuda {
         };
         let (function, arguments) = (function as CUfunction, arguments.as_mut_ptr());
         // SAFETY: the configuration and its attributes outlive the call; `Alive` proves that the stream is alive; the
-        // caller vouches for the rest.
+        // caller promises the rest.
         unsafe { calls.launch(&raw const config, function, arguments, ptr::null_mut()) }
     }
 }

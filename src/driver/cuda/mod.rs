@@ -45,7 +45,7 @@ impl Cuda {
         Ok(Part::Inside(id))
     }
 
-    /// Refuses an event whose context is destroyed, as a failure of `call`.
+    /// If the event's context is destroyed, fails as the driver call `call` would.
     fn check_life(&self, call: &'static str, event: Event) -> Result<()> {
         if self.life(event.context)? == event.life {
             Ok(())
@@ -144,8 +144,8 @@ impl Driver for Cuda {
     }
 
     fn push_context(&self, context: Context) -> Result<()> {
-        // SAFETY: every `Context` came from the driver. It is a primary context, which `primary` keeps, or owns
-        // memory or a stream that is kept alive.
+        // SAFETY: every `Context` came from the driver. It is a primary context, which `primary` retains, or the
+        // context of memory or of a stream that is kept alive.
         unsafe { self.calls.ctx_push(context.0.get() as CUcontext) }
     }
 
@@ -155,7 +155,7 @@ impl Driver for Cuda {
         unsafe { self.calls.ctx_pop(&raw mut raw) }
     }
 
-    /// Before CUDA 12 the driver has no such number. Then a context counts as the earlier one at its address.
+    /// Before CUDA 12 the driver has no such number. Then a context cannot be told from an earlier one at its address.
     #[inline]
     fn life(&self, context: Context) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
@@ -181,7 +181,8 @@ impl Driver for Cuda {
         let call = "cuEventQuery";
         self.check_life(call, event)?;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: an event is destroyed only with its context, and the check above shows that the context is alive.
+        // SAFETY: an event is destroyed only with its context, and the check above shows that the context is not
+        // destroyed.
         match unsafe { (self.calls.event_query)(event.handle as CUevent) } {
             NOT_READY => Ok(false),
             code => self.calls.check(call, code).map(|()| true),
@@ -228,7 +229,7 @@ impl Driver for Cuda {
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
-    /// Before CUDA 12 the driver has no such number. Then a stream counts as the earlier one with its handle.
+    /// Before CUDA 12 the driver has no such number. Then a stream cannot be told from an earlier one with its handle.
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut number = 0;
@@ -239,8 +240,8 @@ impl Driver for Cuda {
 
     #[inline]
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
-        // SAFETY: an event is destroyed only with its context. `take_event` compared the context's life with the
-        // event's before handing it out. `Alive` proves that the stream is alive.
+        // SAFETY: an event is destroyed only with its context. Before `take_event` returned the event, it compared the
+        // numbers of the context and of the event's context. `Alive` proves that the stream is alive.
         unsafe { self.calls.event_record(event.handle as CUevent, native(stream)) }
     }
 

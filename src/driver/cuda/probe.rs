@@ -12,14 +12,14 @@ use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
 use crate::error::{Error, Kind, Result};
 
-/// The machine's driver.
+/// The machine's CUDA driver: its entry points, and the primary contexts in use.
 #[derive(Debug)]
 pub struct Cuda {
     pub(super) calls: Calls,
     /// The calls that number contexts and streams, since CUDA 12. They distinguish a context or stream from a later
     /// one at the same address.
     pub(super) numbers: Option<NumberCalls>,
-    /// The calls by which the host waits, unless the driver lacks them.
+    /// The calls for loading and unloading a module, by which the host waits; `None` if the driver lacks them.
     pub(super) modules: Option<ModuleCalls>,
     pub(super) copies: Result<CopyCalls>,
     pub(super) launches: Result<LaunchCalls>,
@@ -33,7 +33,8 @@ pub struct Cuda {
 static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
 
 impl Cuda {
-    /// The driver, found on first use. The answer is kept: a driver does not appear later.
+    /// The driver, which is looked for on first use. The result is kept, also if there is no driver: none appears
+    /// later.
     ///
     /// Fails in a forked child of the process that found the driver.
     #[inline]
@@ -89,12 +90,12 @@ impl Cuda {
         })
     }
 
-    /// Whether [`Cuda::get`] has its answer already.
+    /// Whether [`Cuda::get`] has looked for the driver already.
     pub(in crate::driver) fn is_probed() -> bool {
         PROBED.get().is_some()
     }
 
-    /// Whether the primary context of a device is known.
+    /// Whether the primary context of a device is retained already.
     pub(in crate::driver) fn is_open(&self, ordinal: i32) -> bool {
         let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
         slot.is_none_or(|slot| slot.get().is_some())

@@ -25,8 +25,8 @@ const VERSIONED: &str = "libcuda.so.1";
 #[cfg(feature = "cudarc-sys")]
 pub(super) fn library() -> Option<&'static Library> {
     use cudarc::driver::sys;
-    // SAFETY: this opens the driver's library by its well-known names. Every CUDA program runs its initialisers.
-    // cudarc panics without a library, so the check comes first.
+    // SAFETY: this opens the driver's library by its well-known names. Every CUDA program runs the library's
+    // initialisers. cudarc panics without a library, so the check comes first.
     unsafe { sys::is_culib_present().then(|| sys::culib()) }
 }
 
@@ -37,9 +37,10 @@ pub(super) fn library() -> Option<&'static Library> {
     versioned().or_else(|| unsafe { open("libcuda.so") })
 }
 
-/// The library by the name that the stub does not have.
+/// Opens the library by the name that the toolkit's stub does not have.
 pub(super) fn versioned() -> Option<&'static Library> {
-    // SAFETY: this opens the driver's library by its well-known name. Every CUDA program runs its initialisers.
+    // SAFETY: this opens the driver's library by its well-known name. Every CUDA program runs the library's
+    // initialisers.
     unsafe { open(VERSIONED) }
 }
 

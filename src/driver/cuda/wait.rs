@@ -26,14 +26,14 @@ use crate::error::Result;
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// How long the test work takes that shows whether unloading waits.
+/// How long the work takes with which the bridge checks whether unloading waits.
 const A_WHILE: Duration = Duration::from_millis(1);
 
-/// How the host waits.
+/// What the process knows about waiting by unloading a module.
 struct HostWait {
     /// Whether unloading a module waits, once it has been checked.
     unloading_waits: OnceLock<bool>,
-    /// The spare modules of the contexts for which the host has waited, one for each life of a context.
+    /// The modules loaded for the next wait, one for each context for which the host has waited.
     spare: Mutex<Vec<Arc<Spare>>>,
 }
 
@@ -46,7 +46,8 @@ struct Spare {
     context: Context,
     life: u64,
     /// The `CUmodule`. A waiting thread keeps it locked, so a second thread for the same context waits for the first.
-    /// The second then finds a new module: loading one itself would hold up all other launches.
+    /// The second thread then finds the module that the first has loaded, and need not load one itself, which would
+    /// hold up other launches.
     module: Mutex<Option<usize>>,
 }
 
@@ -79,12 +80,13 @@ impl Cuda {
         let Some(context) = current else {
             return self.calls.check("cuCtxGetCurrent", INVALID_CONTEXT);
         };
-        // Without these numbers a module cannot be told from one of an earlier context at the same address.
+        // Without the numbers of contexts, the bridge could not tell a module from one of an earlier context at the
+        // same address.
         let modules = self.modules.as_ref().filter(|_| self.numbers.is_some());
         let life = self.life(context)?;
         let _relaxed = self.calls.relaxed()?;
         match modules {
-            // If this fails, freeing memory waits instead, or reports what is wrong with the context.
+            // If this fails, wait by freeing memory instead. If the context is broken, that returns the error.
             Some(modules) if modules.wait(context, life).unwrap_or(false) => Ok(()),
             _ => self.calls.wait_by_memory(),
         }
@@ -118,8 +120,8 @@ impl ModuleCalls {
     }
 
     fn unload_empty(&self, module: usize) -> Result<()> {
-        // SAFETY: `load_empty` loaded the module in the current context, in its current life. The module was taken
-        // out of the spare place, so it is unloaded once, and nothing in it was ever used.
+        // SAFETY: `load_empty` loaded the module in the current context, which has not been destroyed since. The module
+        // was taken out of its slot, so it is unloaded once, and nothing in it was ever used.
         unsafe { self.unload(module as CUmodule) }
     }
 

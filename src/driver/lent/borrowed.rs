@@ -1,4 +1,4 @@
-//! The library that borrows the simulated device.
+//! The simulated device of another library, as the library that borrows it sees it.
 //!
 //! Copies are not lent: an extension copies by queued work of its own.
 #![allow(unsafe_code)]
@@ -35,7 +35,7 @@ unsafe impl Sync for Borrowed {}
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: releases, once, the count that `current` gave.
+        // SAFETY: `current` took a reference for this value, and only this drop releases it.
         unsafe { (self.table.release)(self.machine) }
     }
 }
@@ -51,9 +51,9 @@ impl Borrowed {
         if unsafe { table.cast::<u32>().read() } != VERSION {
             return None;
         }
-        // SAFETY: a table of this version is this structure, and is never freed.
+        // SAFETY: the version was checked, so the table has this structure. It is never freed.
         let table = unsafe { &*table };
-        // SAFETY: a table of this version has this function.
+        // SAFETY: the version was checked, so the table has this function.
         let machine = unsafe { (table.current)() };
         (!machine.is_null()).then(|| Self { table, machine, process: Process::current() })
     }
@@ -70,7 +70,7 @@ impl Borrowed {
 
     fn call(&self, op: Op, arguments: [u64; 4]) -> Result<[u64; 4]> {
         let mut answers = [0; 4];
-        // SAFETY: the machine is held, and both lists have four numbers.
+        // SAFETY: `self` holds a reference to the machine, and both lists have four numbers.
         let code = unsafe {
             (self.table.call)(self.machine, op as u32, &raw const arguments, &raw mut answers)
         };
@@ -236,21 +236,21 @@ struct Data {
 }
 
 unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
-    // SAFETY: `queue` gave this data away, and it has not been freed yet.
+    // SAFETY: `queue` passed this pointer to the machine, which frees the data only after the work has run.
     let data = unsafe { &*data.cast::<Data>() };
     let (table, process) = (data.table, Process::current());
-    // No count is held here: the machine is running this work, so it exists.
+    // Do not release a reference at the end: this value holds none. The machine exists, since it is running this work.
     let machine = ManuallyDrop::new(Borrowed { table, machine, process });
     // A panic must not reach the other library. The task has reported it.
     let _ = caught(|| (data.task)(&*machine));
 }
 
 unsafe extern "C" fn end(data: *mut c_void) {
-    // SAFETY: `queue` gave this data away, and this frees it once.
+    // SAFETY: `queue` passed this pointer to the machine, which calls this function once.
     drop(unsafe { Box::from_raw(data.cast::<Data>()) });
 }
 
-/// Not lent: an extension shares nothing with other processes.
+/// IPC is not lent: an extension shares nothing with other processes.
 impl Ipc for Borrowed {}
 
 impl Machine for Borrowed {
@@ -283,14 +283,16 @@ impl Machine for Borrowed {
             data: data.cast(),
             end,
         };
-        // SAFETY: the machine is held; the lists outlive the call, and the data belongs to the machine.
+        // SAFETY: `self` holds a reference to the machine; the lists outlive the call, and the data belongs to the
+        // machine from now on.
         let code = unsafe { (self.table.queue)(self.machine, stream, &raw const work) };
         checked("cuLaunchKernel", code)
     }
 
     fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()> {
         let (to, length) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: the machine is held, or runs this work; `bytes` belongs to this caller.
+        // SAFETY: `self` holds a reference to the machine, or the machine runs this work; `bytes` is borrowed for the
+        // call.
         checked("load", unsafe { (self.table.load)(self.machine, ptr, to, length) })
     }
 

@@ -1,4 +1,4 @@
-//! The library that owns the simulated device.
+//! The simulated device, as the library that owns it lends it to another.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -33,7 +33,7 @@ unsafe extern "C" fn current_machine() -> Raw {
 }
 
 unsafe extern "C" fn release(machine: Raw) {
-    // SAFETY: the borrower returns, once, a count that `current` gave.
+    // SAFETY: the borrower releases each reference that it got from `current` once.
     drop(unsafe { Arc::from_raw(machine.cast::<Simulated>()) });
 }
 
@@ -41,13 +41,14 @@ unsafe extern "C" fn release(machine: Raw) {
 ///
 /// # Safety
 ///
-/// The borrower holds a count of the machine, or runs work on it.
+/// The borrower holds a reference to the machine, or its work is running on the machine.
 unsafe fn machine<'a>(raw: Raw) -> &'a Simulated {
-    // SAFETY: the caller's promise; `current` gave the address of a `Simulated` in an `Arc`.
+    // SAFETY: `current` returned the address of a `Simulated` in an `Arc`, and the caller promises that the machine
+    // still exists.
     unsafe { &*raw.cast::<Simulated>() }
 }
 
-/// Runs `call` and returns its error code. A panic stops here.
+/// Runs `call` and returns its error code. A panic is caught and becomes an error code.
 fn answer(machine: &Simulated, call: impl FnOnce() -> Result<()>) -> u32 {
     let made = || machine.process().check().and_then(|()| call());
     match caught(made) {
@@ -63,7 +64,8 @@ unsafe extern "C" fn call(
     arguments: *const [u64; 4],
     answers: *mut [u64; 4],
 ) -> u32 {
-    // SAFETY: the borrower promises a machine that it holds, and two lists of four numbers that outlive the call.
+    // SAFETY: the borrower passes a machine to which it holds a reference, and two lists of four numbers that outlive
+    // the call.
     let (machine, arguments, answers) = unsafe { (machine(raw), *arguments, &mut *answers) };
     answer(machine, || {
         let op = Op::numbered(op).ok_or_else(|| unknown("call"))?;
@@ -93,7 +95,7 @@ fn event([handle, of, life, _]: [u64; 4]) -> Result<Event> {
 
 fn stream<'a>(native: u64) -> Alive<'a> {
     let stream = Stream::from_native(native, Thread::current());
-    // SAFETY: the simulated device knows which of its streams are alive, and refuses dead ones.
+    // SAFETY: the simulated device knows which of its streams exist, and returns an error for any other handle.
     unsafe { Alive::kept(stream, Place::gpu(0)) }
 }
 
@@ -165,14 +167,15 @@ unsafe impl Sync for BorrowerData {}
 
 impl BorrowerData {
     fn run(&self, machine: &Simulated) {
-        // SAFETY: the borrower's function with its own data, which is not freed yet; the machine runs the work.
+        // SAFETY: `run` and `data` come from the borrower and belong together. The data is not freed yet, and the
+        // machine exists, since it runs this work.
         unsafe { (self.run)(self.data, std::ptr::from_ref(machine).cast()) }
     }
 }
 
 impl Drop for BorrowerData {
     fn drop(&mut self) {
-        // SAFETY: called once, by the last owner.
+        // SAFETY: `end` and `data` come from the borrower and belong together, and this drop runs once.
         unsafe { (self.end)(self.data) }
     }
 }

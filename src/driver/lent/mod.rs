@@ -15,10 +15,10 @@ pub const VERSION: u32 = 3;
 /// The name of the capsule that holds the table.
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
 
-/// A machine, with one reference counted.
+/// A machine, as a pointer that stands for one counted reference.
 pub type Raw = *const c_void;
 
-/// The function that queued work calls, with its data and its machine.
+/// The function that the machine calls to run queued work, with the work's data and the machine.
 pub type Run = unsafe extern "C" fn(*mut c_void, Raw);
 
 /// The function that frees the work's data.
@@ -57,7 +57,7 @@ pub struct Table {
     pub current: unsafe extern "C" fn() -> Raw,
     /// Releases a reference that the caller got from `current`.
     pub release: unsafe extern "C" fn(Raw),
-    /// Makes the call with this number of [`Op`]. It takes four numbers and returns up to four.
+    /// Makes the call whose number in [`Op`] is given. The call takes four numbers and returns up to four.
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,
     /// Queues work on a stream.
     pub queue: unsafe extern "C" fn(Raw, u64, *const Work) -> u32,
