@@ -1,4 +1,5 @@
-//! A per-thread cache of facts about types. It keeps its types alive, so an address never stands for a freed type.
+//! A per-thread cache of facts about types, found by the address of the type object. The cache keeps its types alive,
+//! so no other type gets their addresses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,8 +12,8 @@ use pyo3::types::PyType;
 use crate::lease::WordHasher;
 use crate::local::Local;
 
-/// How many types a thread keeps: more than a program has, unless it makes new classes all the time. One more type
-/// replaces the oldest, which must then be examined again.
+/// How many types a thread's cache keeps: more than a program has, unless the program makes new classes all the time.
+/// When the cache is full, a new type replaces the oldest one.
 pub(crate) const KEPT: usize = 1024;
 
 /// How many entries are searched one by one. A program has only a few types of arrays and of streams.
@@ -38,7 +39,7 @@ struct Types<T> {
 #[derive(Debug)]
 struct Entry<T> {
     address: usize,
-    /// Keeps the type alive, so that the address stays its own.
+    /// Keeps the type alive, so that no other type gets its address.
     _kind: Py<PyType>,
     known: Rc<T>,
 }
@@ -100,7 +101,8 @@ impl<T> ByType<T> {
         Some(Rc::clone(&all.entries[place].known))
     }
 
-    /// Stores the facts about a type. Returns the replaced entry, since dropping its type may run any code.
+    /// Stores the facts about a type. Returns the entry that it replaces, for the caller to drop: dropping a type may
+    /// run arbitrary code.
     fn keep(&self, kind: &Bound<'_, PyType>, known: &Rc<T>) -> Option<Entry<T>> {
         let address = kind.as_ptr() as usize;
         let entry = Entry { address, _kind: kind.clone().unbind(), known: Rc::clone(known) };

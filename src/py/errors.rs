@@ -48,7 +48,8 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The class of driver errors. An extension uses the Python package's class if the package is imported.
+/// The class `DriverError`. In an extension that links this crate, this is the Python package's class if the package is
+/// imported.
 fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     let own = || py.get_type::<DriverError>();
     if cfg!(feature = "wheel") {

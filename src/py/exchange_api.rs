@@ -1,5 +1,5 @@
-//! The exchange API of the bridge's classes. It wraps each function of dlpark's table by the rule of
-//! [`super::interpreter`].
+//! The exchange API of the bridge's classes. Each function wraps one of dlpark's, and takes the interpreter's lock as
+//! [`super::interpreter`] describes.
 //!
 //! dlpark takes the interpreter's lock by PyO3's count of attachments. The count is wrong if foreign code has released
 //! the lock in between.
@@ -22,7 +22,7 @@ pub(super) const NAME: &CStr = c"dlpack_exchange_api";
 #[derive(Debug)]
 pub(super) struct DlparkTable(pub(super) &'static DLPackExchangeAPI);
 
-// SAFETY: the table is never written again, and its functions take the lock that they need.
+// SAFETY: nothing writes to the table any more, and its functions take the lock that they need.
 unsafe impl Send for DlparkTable {}
 // SAFETY: as above.
 unsafe impl Sync for DlparkTable {}
@@ -34,7 +34,7 @@ pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<Dlp
     let capsule = class.getattr(name)?;
     class.delattr(name)?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME))?;
-    // SAFETY: dlpark has just made this capsule, of a table that it leaks.
+    // SAFETY: dlpark has just made this capsule, and leaks the table in it.
     Ok(DlparkTable(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
 }
 
@@ -89,7 +89,7 @@ macro_rules! install_table {
             object: *mut c_void,
             out: *mut *mut DLManagedTensorVersioned,
         ) -> c_int {
-            // SAFETY: the caller's own arguments, passed on unchanged. This holds for the functions below, too.
+            // SAFETY: the arguments are the caller's own, passed on unchanged. The same holds for the functions below.
             call(|t| t.managed_tensor_from_py_object_no_sync, |f| unsafe { f(object, out) })
         }
 

@@ -1,5 +1,5 @@
-//! The values of `readonly=` and `copy=`: `None`, `True`, `False`, or a NumPy bool. Any other value is refused, even
-//! one with a truth value, since the caller meant something else.
+//! The values of `readonly=` and `copy=`: `None`, `True`, `False`, or a NumPy bool. Any other value is an error, even
+//! one that `bool()` accepts, since the caller probably meant something else.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBool;

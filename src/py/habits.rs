@@ -1,8 +1,8 @@
-//! What known libraries do beyond their protocols. The bridge looks it up once per type. Each library's own file has
-//! its rows.
+//! What known libraries do that the protocols do not say. The bridge looks this up once per type. The rows of a library
+//! are in its own file in `libraries`.
 //!
-//! Each row names the version it was seen on and a test that shows it, so that it can be checked again on newer
-//! versions.
+//! Each row names the version on which the habit was seen and a test that shows it, so that it can be checked again on
+//! newer versions.
 
 /// A habit of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,16 +11,16 @@ pub(crate) enum Habit {
     Immutable,
     /// `__dlpack__` ignores the requested stream. Arrays are ready on the stream that the library's environment sets.
     IgnoresStream,
-    /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for it, but does
-    /// not name it. Without an exchange API, a function of the library names it.
+    /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for that stream,
+    /// but does not name it. Where there is no exchange API, a function of the library does.
     ReadyOnCurrent,
     /// The dict is cheaper to read than `__dlpack__`. It names the library's current stream, which `__dlpack__` would
     /// wait for. Only the library's stream object keeps that stream alive.
     NamesCurrentStream,
     /// The dict leaves out the strides of an array that is contiguous but for strides of 0, such as a broadcast array.
     LeavesOutStrides,
-    /// Arrays have the stream object as `stream`. It shows that the stream is alive, and is cheaper to read than the
-    /// dict.
+    /// Arrays have their stream object as the attribute `stream`. Reading it is cheaper than reading the dict, and the
+    /// object keeps the stream alive.
     KeepsStreamObject,
     /// The dict has version 2 and no stream, and is slower to read than the exchange API.
     SilentDict,
@@ -47,12 +47,12 @@ pub(crate) enum Habit {
     TakesNoStream,
     /// `__dlpack__` makes only one capsule per array. The dict gives the same facts at any time.
     OneCapsule,
-    /// The library ignores the streams of dicts, and works on a default stream unless told otherwise. `library` is the
-    /// module that the program imports to use it.
+    /// The library ignores the streams that dicts name, and works on a default stream unless told otherwise. In such a
+    /// row, `library` is the module that the program imports to use the library.
     IgnoresDicts,
 }
 
-/// The protocol of a class that a habit concerns.
+/// Which protocol a habit concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
     /// `__dlpack__`.
@@ -123,7 +123,7 @@ pub(crate) fn is_of(module: &str, library: &str) -> bool {
     module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// A set of habits. Each import asks it several times.
+/// A set of habits, as bits, since each import looks several of them up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Habits(u32);
 

@@ -26,7 +26,7 @@ use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 /// The consumer of an array.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipient<'a, 'py> {
-    /// The consumer's request.
+    /// The stream that the consumer named, if any.
     pub(crate) argument: &'a Argument<'a, 'py>,
     /// The array as the consumer gets it, if it differs from the imported array.
     pub(crate) array: Option<&'a Descriptor>,
@@ -38,7 +38,7 @@ pub(crate) struct Recipient<'a, 'py> {
 }
 
 impl<'a, 'py> Recipient<'a, 'py> {
-    /// A consumer of the imported array.
+    /// A consumer that gets the imported array unchanged.
     #[inline]
     pub(crate) const fn of(argument: &'a Argument<'a, 'py>) -> Self {
         Self { argument, array: None, ready_on: None, dict_stream: None }
@@ -72,8 +72,8 @@ fn hand_over_by_order<'a, 'py: 'a>(
     finish(py, source, to, at)
 }
 
-/// Makes several arrays usable, each on its consumer's stream. One event orders all arrays that are ready on one
-/// stream. The bridge asks every producer before it records the first event: a question may make a producer queue work.
+/// Makes several arrays usable, each on its consumer's stream. All arrays that are ready on one stream share one event.
+/// The bridge asks every producer before it records the first event, since a producer may queue work when it is asked.
 pub(crate) fn hand_over_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -97,7 +97,8 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Orders the arrays with the indices `moved`. Returns the place of each array's consumer.
+/// Makes the consumers' streams wait for the arrays with the indices `moved`. Returns for each of these arrays where
+/// its consumer works.
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -106,8 +107,8 @@ fn order_all<'a, 'py: 'a>(
     consumer: &impl Fn(usize) -> Recipient<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
-    // Arrays whose stream may be closed come last: no other Python code runs between that question and the
-    // order.
+    // Ask about arrays whose stream may be closed last, so that no other Python code runs between that question and the
+    // wait.
     for closes in [false, true] {
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
@@ -149,14 +150,14 @@ pub(crate) fn order_for(
             let on = || Some(to.stream());
             order::elided(purpose, source.producer_side.place, Elided::NothingPending, on);
         }
-        // The host has waited.
+        // The host has waited already, or nothing is pending.
         None => {}
     }
     Ok(())
 }
 
-/// Hands over an array without a wait, if its consumer named no stream or works on the producer's default
-/// stream. Returns whether it did.
+/// Hands over an array without a wait if its consumer named no stream, or works on the default stream on which the
+/// producer works. Returns whether it handed the array over.
 #[inline(always)]
 fn stays(
     door: &'static str,
@@ -188,7 +189,7 @@ fn stays(
     Ok(stays)
 }
 
-/// Makes the stream that a consumer is told wait for `dict_stream`. The stream already waits for `ready_on`.
+/// Makes the stream that a consumer is told wait for `dict_stream` as well as for `ready_on`.
 #[cold]
 fn follow(
     door: &'static str,
@@ -209,7 +210,7 @@ fn follow(
     order::connect(purpose, &source.driver, dict_stream, told, |call| detach(py, call))
 }
 
-/// Records that the array is the consumer's, who works at `at`.
+/// Records that the consumer, which works at `at`, has the array now.
 #[inline(always)]
 fn finish(
     py: Python<'_>,
@@ -220,7 +221,7 @@ fn finish(
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.set_consumer(py, to.argument, at)?;
     }
-    // If the consumer gets another array than the imported one, nothing more is handed on from here.
+    // If the consumer gets the imported array unchanged, record the stream on which that array is ready now.
     if to.array.is_none() {
         source.ready = Ready::Nothing;
         if let Request::On(stream) = to.argument.request() {
@@ -231,7 +232,7 @@ fn finish(
     Ok(())
 }
 
-/// The order for one consumer.
+/// What must be waited for to hand one array over.
 struct Step<'h> {
     /// Where the consumer works.
     at: Place,
@@ -248,8 +249,8 @@ enum Order<'h> {
     Over,
 }
 
-/// The streams that one event is recorded on, each with whether it stands in for another; the consumer's
-/// place; and whether the producer named a stream. One event serves all arrays with an equal pair.
+/// What two arrays must have in common to share an event: the streams on which the event is recorded, each with whether
+/// it stands in for another stream; the consumer's place; and whether the producer named a stream.
 type Pair = (Source, Option<Source>, Place, bool);
 type Source = (Stream, bool, Place);
 
@@ -281,7 +282,7 @@ fn decide<'h, 'py: 'h>(
     Ok(Step { at, named: request.stream(), order })
 }
 
-/// Refuses a forbidden order inside a graph capture, before the first order is made.
+/// Fails if a graph capture forbids one of the waits, before the first wait is made.
 fn check(
     door: &'static str,
     sources: &[Box<HeldMemory>],
@@ -303,8 +304,8 @@ fn check(
 }
 
 impl Step<'_> {
-    /// The key of the event. It has the stream on which the event is recorded, not the named stream: the legacy default
-    /// stream may stand in.
+    /// The key by which arrays share an event. It has the stream on which the event is recorded. This may be the legacy
+    /// default stream, standing in for the stream that was named.
     fn pair(&self, ready: Ready) -> Option<Pair> {
         let source_of = |from: Alive<'_>| (from.stream(), from.stands_in(), from.place());
         match self.order {

@@ -1,5 +1,5 @@
-//! Modules that the program has imported. The bridge imports none of them itself. It ignores a module whose import
-//! another thread has not finished.
+//! Finds modules that the program has imported. The bridge does not import them itself, and ignores a module that
+//! another thread is still importing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -49,7 +49,7 @@ pub(super) fn imported<'py>(
 #[cold]
 fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();
-    // None in `sys.modules` blocks an import.
+    // A program puts None into `sys.modules` to block an import.
     if module.is_none() {
         return Ok(false);
     }
@@ -58,7 +58,7 @@ fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
         let says = spec.getattr_opt(intern!(py, "_initializing"))?;
         says.map_or(Ok(false), |says| says.is_truthy())
     };
-    // An object that CPython did not make as a module has no mark, and counts as finished.
+    // An object that CPython did not make as a module has no such mark, and counts as imported.
     if answered(py, says())? == Some(true) {
         return Ok(false);
     }

@@ -114,7 +114,7 @@ impl IpcDevice {
         })
     }
 
-    /// Refuses an array whose stream is being captured.
+    /// Fails for an array whose stream is being captured.
     #[staticmethod]
     fn refuse_capture<'py>(view: &Bound<'py, View>) -> Answer<'py> {
         let py = view.py();

@@ -4,10 +4,10 @@ use pyo3::prelude::*;
 
 use crate::error::Error;
 
-/// An error about one of several arrays, or about the call.
+/// An error about one of several arrays, or about the call as a whole.
 #[derive(Debug)]
 pub(crate) struct ItemError {
-    /// The number of the array.
+    /// The number of the array; `None` if the error is about the call.
     pub(crate) item: Option<usize>,
     pub(crate) error: PyErr,
 }
@@ -23,7 +23,7 @@ impl ItemError {
         Self { item: self.item, error: change(self.error) }
     }
 
-    /// Renumbers the array for a longer list, in which the arrays have the places `among`.
+    /// Renumbers the array for a longer list of arrays. `among` has the place of each array in that list.
     pub(crate) fn among(self, among: &[usize]) -> Self {
         Self { item: self.item.map(|item| among[item]), error: self.error }
     }

@@ -1,7 +1,7 @@
-//! The facts that a library's file in `libraries` gives the bridge, and the slot for all libraries.
+//! What a library's file in `libraries` tells the bridge, and the static in which the known libraries are registered.
 //!
-//! Streams and imports use this module, and the files in `libraries` use streams and imports. So the
-//! libraries come through a slot, which is filled before the first array comes.
+//! Streams and imports use this module, and the files in `libraries` use streams and imports. So the libraries are
+//! registered at run time, before the first array is imported.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -14,13 +14,13 @@ use super::habits::{About, HabitRow, Habits, is_of};
 use super::native::Question;
 use crate::stream::{Ready, Stream};
 
-/// A library that the bridge knows. The default methods follow the protocols.
+/// A library that the bridge knows. The default methods are for a library that does what the protocols say.
 pub(super) trait Library: Sync + fmt::Debug {
     /// The dotted name of the library's package, such as `torch`. Its modules have this name, or start with it and a
     /// dot.
     fn name(&self) -> &'static str;
 
-    /// The habits that the protocols do not tell.
+    /// What the library does that the protocols do not say.
     fn habits(&self) -> &'static [HabitRow] {
         &[]
     }
@@ -45,7 +45,7 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// The stream that arrays are ready on now, if they name none, as the driver names it.
+    /// The driver handle of the stream on which the library's arrays are ready now, if the arrays name none themselves.
     fn ready_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
@@ -55,23 +55,25 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// The attribute of a stream object with the handle. Newer releases have `__cuda_stream__`.
+    /// The name of the attribute in which the library's stream objects have their handle. Newer releases also have
+    /// `__cuda_stream__`.
     fn handle_attribute(&self) -> Option<&'static str> {
         None
     }
 
-    /// The handle of a stream object from a release before `__cuda_stream__`.
+    /// The handle of a stream object, for releases of the library that have no `__cuda_stream__` yet.
     fn older_handle(&self, stream: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         let Some(name) = self.handle_attribute() else { return Ok(None) };
         stream.getattr_opt(name)?.map(|handle| handle.extract()).transpose()
     }
 
-    /// The library's default stream, which its dicts leave unnamed.
+    /// The library's default stream, which it means if its dicts name none.
     fn default_stream(&self, _py: Python<'_>) -> PyResult<Stream> {
         Ok(Stream::Legacy)
     }
 
-    /// The attributes by which arrays of `kind`, the type of `x`, are read in place of their dict.
+    /// How to read arrays of `kind`, the type of `x`, by their attributes instead of their dict; `None` to read the
+    /// dict.
     fn parts(
         &'static self,
         _x: &Bound<'_, PyAny>,
@@ -80,7 +82,7 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// A cheaper way than `__dlpack__` to capsules of arrays of `kind`.
+    /// How to get capsules of arrays of `kind` more cheaply than by `__dlpack__`; `None` if there is no such way.
     fn capsules(
         &'static self,
         _kind: &Bound<'_, PyType>,
@@ -93,7 +95,8 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// A part of the paths of the library's files that run between a program's line and the bridge.
+    /// Text in the paths of those library files whose code may run between the program and the bridge. Warnings skip
+    /// such frames.
     fn frames(&self) -> Option<&'static str> {
         None
     }
@@ -106,7 +109,7 @@ pub(super) trait Library: Sync + fmt::Debug {
 
 /// A library's current stream.
 pub(super) trait Current: Sync + fmt::Debug {
-    /// The stream, as the driver names it; `None` if the library is not imported or does not say.
+    /// The stream's driver handle; `None` if the library is not imported or does not say.
     fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>>;
 
     /// The stream's object, if it has one.
@@ -120,8 +123,8 @@ pub(super) trait Current: Sync + fmt::Debug {
     }
 }
 
-/// Python functions that give a library's current stream. The bridge calls them if no caller named the memory's user.
-/// Each call costs more than a [`Current`].
+/// Python functions that return a library's current stream. The bridge calls them if nobody named the stream on which
+/// the memory is used. Calling one costs more than asking a [`Current`].
 pub(super) trait Functions: Sync + fmt::Debug {
     /// The module that a program imports to use the library; `None` for libraries that [`set_registered`]
     /// reports.
@@ -148,25 +151,25 @@ pub(super) trait Pool: Sync + fmt::Debug {
         false
     }
 
-    /// The stream that the library computes on, as the driver names it; `None` if the library does not say.
-    /// The library never destroys it.
+    /// The driver handle of the stream on which the library computes; `None` if the library does not say. The library
+    /// never destroys that stream.
     fn computes_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
 }
 
-/// Gives capsules of arrays whose `__dlpack__` cannot be asked for no order.
+/// Gets capsules of arrays whose `__dlpack__` does not accept -1 ("no order").
 pub(super) trait Capsules: Sync + fmt::Debug {
-    /// The capsule of `x` for a stream, by the quick route; `None` if that route is not yet known to be
-    /// right, or cannot export `x`.
+    /// Gets the capsule of `x` for a stream by the quick way; `None` if that way has not yet been compared with
+    /// `__dlpack__`, or cannot export `x`.
     fn quickly<'py>(
         &self,
         x: &Bound<'py, PyAny>,
         stream: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 
-    /// The capsule of `public`, which calls `__dlpack__`. The first time it is compared with the quick
-    /// route's capsule.
+    /// Gets the capsule of `x` from `public`, which calls `__dlpack__`. The first time, also compares it with the
+    /// capsule that the quick way returns.
     fn compared<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -185,7 +188,7 @@ pub(super) trait Makes: Send + Sync {
     ) -> PyResult<Bound<'py, PyAny>>;
 }
 
-/// The parts that an array is made of.
+/// What a library needs to make an array over existing memory.
 #[derive(Debug)]
 pub(crate) struct ArrayParts<'py> {
     /// The address of the first item; 0 if the array has no items.
@@ -200,7 +203,7 @@ pub(crate) struct ArrayParts<'py> {
     pub(super) strides: Option<Bound<'py, PyTuple>>,
 }
 
-/// The attributes by which arrays of a type are read.
+/// How to read the attributes of a type's arrays.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) shape: Question,
@@ -220,7 +223,7 @@ pub(super) trait Address: Send + Sync + fmt::Debug {
     fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>>;
 }
 
-/// The source of the stream on which an array is ready.
+/// Who names the stream on which an array is ready.
 #[derive(Debug)]
 pub(super) enum Names<'py> {
     /// The library, by its current stream on the array's GPU.
@@ -229,7 +232,7 @@ pub(super) enum Names<'py> {
     Array(Option<Bound<'py, PyAny>>),
 }
 
-/// The known libraries, by what they provide.
+/// The known libraries, and lists of what they provide.
 struct LibraryLists {
     all: &'static [&'static dyn Library],
     current: Vec<&'static dyn Current>,
@@ -240,7 +243,7 @@ struct LibraryLists {
 /// The libraries that the bridge knows.
 struct Libraries {
     known: OnceLock<LibraryLists>,
-    /// Whether programs registered libraries. This is asked at each call.
+    /// Whether the program has registered libraries.
     are_registered: AtomicBool,
     /// Whether the bridge acts as if it knew no library.
     forgotten: AtomicBool,
@@ -276,7 +279,7 @@ pub(super) fn of_module(module: &str) -> Option<&'static dyn Library> {
     all().iter().copied().find(|library| is_of(module, library.name()))
 }
 
-/// A cheaper way than `__dlpack__` to capsules of arrays of `kind`.
+/// How to get capsules of arrays of `kind` more cheaply than by `__dlpack__`; `None` if there is no such way.
 pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn Capsules>> {
     for library in all() {
         let found = library.capsules(kind)?;
@@ -293,12 +296,12 @@ pub(super) fn current() -> &'static [&'static dyn Current] {
     LIBRARIES.known.get().map_or(&[], |known| &known.current)
 }
 
-/// Sets whether registered libraries are asked.
+/// Records whether the program has registered libraries, which then are asked for their current streams.
 pub(super) fn set_registered(are: bool) {
     LIBRARIES.are_registered.store(are, Ordering::Release);
 }
 
-/// Whether registered libraries must be asked.
+/// Whether the program has registered libraries.
 #[inline]
 pub(super) fn are_registered() -> bool {
     LIBRARIES.are_registered.load(Ordering::Acquire)
@@ -345,7 +348,7 @@ pub(super) fn habits_of(
         return (Habits::NONE, None);
     }
     let has = |row: &HabitRow| are_of(row.habit.about(), row.library);
-    // A library inside another, such as JAX's buffers of a callback, has only its own rows.
+    // A row for a package inside another, such as the buffers of a callback in JAX, replaces the rows of the outer one.
     let is_inner =
         |row: &HabitRow, outer: &str| row.library != outer && is_of(row.library, outer) && has(row);
     let known = rows().filter(|row| has(row) && !rows().any(|other| is_inner(other, row.library)));

@@ -111,7 +111,7 @@ pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayD
     PyArrayDescr::new(py, dtype.typestr())
 }
 
-/// The key in `words` for the producer's own dtype. A CAI dict has no such key.
+/// The key under which `words` has the producer's own dtype. A CAI dict has no such key.
 pub(crate) fn exact(py: Python<'_>) -> &Bound<'_, PyString> {
     intern!(py, "dtype")
 }
@@ -208,8 +208,8 @@ pub(crate) fn empty<'py>(
     // SAFETY: every NumPy array has this field, whatever its element type.
     let start = NonNull::new(unsafe { made.cast_unchecked::<PyArrayDyn<u8>>() }.data());
     let start = start.ok_or_else(|| no_host_memory(bytes))?;
-    // SAFETY: the array owns `length` bytes from `start`, as the checked item size shows. `owner` keeps the array, and
-    // no other code has it yet.
+    // SAFETY: the array owns `length` bytes from `start` on, since its item size was checked. `owner` keeps the array
+    // alive, and no other code has the array yet.
     let memory = unsafe { HostMemory::kept(start, length, owner) };
     Ok((made, memory))
 }

@@ -1,4 +1,4 @@
-//! Numbers, texts and other constants: objects that are no arrays, hold none, and keep no memory alive.
+//! Recognises numbers, texts and other constants: objects that are no arrays, contain none, and keep no memory alive.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -38,7 +38,7 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         || x.is_exact_instance_of::<PyRange>()
         || x.is_exact_instance_of::<PySlice>();
     if let Ok(class) = x.cast::<PyType>() {
-        // A class defined in Python may have any attribute.
+        // A class defined in Python may have attributes that keep memory alive.
         return Ok(class.getattr(intern!(py, "__flags__"))?.extract::<u64>()? & HEAP_TYPE == 0);
     }
     if x.is_exact_instance_of::<PyCFunction>() {
@@ -55,7 +55,7 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(is_fixed || is_numpys_number(x)? || is_of_constants(x)?)
 }
 
-/// How many items of a container are examined. A longer container counts as one that may hold memory.
+/// The most items of a container that are examined. A longer container counts as one that may keep memory alive.
 const LOOKED_AT: usize = 64;
 
 /// Whether all items of a container are constants.
@@ -69,7 +69,7 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     for part in parts.try_iter()? {
         let part = part?;
-        // Look only one level deeper, so that a container within itself ends here.
+        // Look only one level deeper: a container may contain itself.
         let is_constant = if is_builtin_container(&part) {
             part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
         } else {

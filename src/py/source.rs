@@ -1,4 +1,4 @@
-//! The streams that an imported array is ready on, and the place where its streams live.
+//! Finds the streams on which an imported array is ready, and the GPU and context of its streams.
 
 use pyo3::prelude::*;
 
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The place where the consumers of `array` work: `place`, where the producer's streams live; or another GPU, if the
-/// memory is exported as that GPU's.
+/// Where the consumers of `array` work: at `place`, like the producer, or on another GPU if the memory is exported as
+/// that GPU's.
 pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     match array.device() {
         Device { kind: MemoryKind::Device, id } if id != place.ordinal => Place::gpu(id),
@@ -31,7 +31,8 @@ pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     driver.locate(array.ptr()).map(Place::owning)
 }
 
-/// The stream that memory is ready on, and a second stream that its producer works on. A user must wait for both.
+/// The stream on which memory is ready, and a second stream if the producer has moved there since. A user must wait for
+/// both.
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
 /// The streams that the array is ready on; `None` if nothing is pending. If nothing keeps the stream alive any more,
@@ -74,7 +75,7 @@ fn wait_for_lost(
     Ok(wait_for_all(py, door, &held.driver, place, WaitReason::StreamGone)?)
 }
 
-/// Makes `to` wait for both streams that the memory is ready on. If a capture forbids one wait, makes neither.
+/// Makes `to` wait for both streams. If a capture forbids one of the waits, makes neither.
 #[inline]
 pub(crate) fn connect_both(
     py: Python<'_>,
@@ -91,8 +92,8 @@ pub(crate) fn connect_both(
     }
 }
 
-/// Refuses a stream of another GPU than the array's, given by a consumer or a caller. Streams of every GPU may use
-/// managed and pinned memory. For such memory it returns the stream's place, else `at`.
+/// Fails if the given stream is on another GPU than the array. Streams of every GPU may use managed and pinned memory;
+/// for such memory, returns the place of the stream, else `at`.
 #[inline]
 pub(crate) fn check_stream(
     array: &Descriptor,
@@ -112,7 +113,7 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
-/// [`check_stream`] for a caller's stream argument. A stream object may name its GPU itself.
+/// Like [`check_stream`], for the argument `stream=`, whose stream object may name its GPU.
 #[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,

@@ -1,5 +1,5 @@
-//! Descriptions of foreign objects for messages. Describing an object may run its code, so an interrupt is passed on.
-//! Copies only as much of a long text as a message shows.
+//! Describes foreign objects for messages. This may run the object's own code, so an interrupt is returned as an error.
+//! Only as much of a long text is copied as a message shows.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use super::native;
 use crate::device::{Device, MemoryKind};
 use crate::error::{Error, Kind, SHOWN};
 
-/// The refusal that shows `got`; the interrupt, if describing the object was interrupted.
+/// The error of this kind, which shows `got`. If describing the object was interrupted, the interrupt instead.
 #[cold]
 pub(crate) fn refused(kind: Kind, got: PyResult<String>) -> PyErr {
     got.map_or_else(|interrupt| interrupt, |got| Error::new(kind, got).into())
@@ -21,7 +21,7 @@ pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.repr())
 }
 
-/// [`shown`] for messages made in Python.
+/// Like [`shown`], for messages made in Python.
 #[pyfunction]
 pub(crate) fn _shown<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || shown(x))
@@ -68,7 +68,7 @@ pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     })
 }
 
-/// Longer than any message of the bridge.
+/// The most characters that are copied of an exception's message: longer than any message of the bridge.
 const MESSAGE: usize = 5 * SHOWN;
 
 /// The value of an attribute, if it is a string.

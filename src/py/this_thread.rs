@@ -14,9 +14,9 @@ pub(crate) struct Doing {
     once: [Cell<bool>; 3],
     /// The generation of holders that this thread makes now.
     pub(crate) generation: Cell<u32>,
-    /// The number of the last trace that this thread has introduced itself to.
+    /// The number of the last trace to which this thread has told its name.
     pub(crate) trace: Cell<u64>,
-    /// The pool stream that this thread found last, and its GPU. A pool loses no stream.
+    /// The last stream that this thread found in a library's pool, and its GPU. Streams of a pool stay there.
     pub(crate) pooled: Cell<(u64, i32)>,
     /// The addresses of the objects that this thread is asking for their memory, oldest first. The asking calls keep
     /// the objects alive.
@@ -41,23 +41,23 @@ local! {
     };
 }
 
-/// Things that a thread does only once at a time: code that they run may come here again.
+/// Things that a thread must not do again while it is doing them, although code that they run may try to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
     /// Forwarding an event to Python's `logging`.
     Telling,
     /// Asking a function for a library's stream: the function may itself read or end an array.
     AskingFunctions,
-    /// Ending a holder without a question to any library.
+    /// Ending a holder without asking any library.
     Unasked,
 }
 
-/// Marks the thread as doing it, until dropped.
+/// Marks the thread as doing this, until dropped.
 #[derive(Debug)]
 pub(crate) struct OnceGuard(Once);
 
 impl Once {
-    /// Starts; `None` if this thread is doing it already.
+    /// Marks this thread as doing this; `None` if the thread is doing it already.
     #[inline]
     pub(crate) fn begin(self) -> Option<OnceGuard> {
         let before = DOING.with(|doing| doing.once[self as usize].replace(true));
@@ -65,7 +65,7 @@ impl Once {
         (before == Some(false)).then(|| OnceGuard(self))
     }
 
-    /// Whether this thread is doing it.
+    /// Whether this thread is doing this now.
     #[inline]
     pub(crate) fn is_on(self) -> bool {
         DOING.with(|doing| doing.once[self as usize].get()).unwrap_or(false)
@@ -79,7 +79,8 @@ impl Drop for OnceGuard {
     }
 }
 
-/// The notes of a thread's running calls. An empty stack owns no memory, so it still works on a thread that is ending.
+/// Values that a thread's running calls have put here. An empty stack owns no memory, so it still works on a thread
+/// that is ending.
 pub(crate) struct Stack<T>(ManuallyDrop<RefCell<Notes<T>>>);
 
 struct Notes<T> {
@@ -94,7 +95,7 @@ impl<T> Stack<T> {
         Self(ManuallyDrop::new(RefCell::new(notes)))
     }
 
-    /// Adds a note. The call must take it out when it ends.
+    /// Adds a value. The call must take the value out when it ends.
     #[inline]
     pub(crate) fn push(&self, note: T) {
         let mut notes = self.0.borrow_mut();
@@ -104,7 +105,7 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Takes out the last note for which `is_meant` is true.
+    /// Takes out the newest value for which `is_meant` is true.
     #[inline]
     pub(crate) fn take(&self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
         let mut notes = self.0.borrow_mut();
@@ -118,14 +119,14 @@ impl<T> Stack<T> {
         notes.first.iter_mut().rev().find(|place| place.as_ref().is_some_and(&is_meant))?.take()
     }
 
-    /// How many notes `is_meant` is true for.
+    /// For how many values `is_meant` is true.
     #[inline]
     pub(crate) fn count(&self, is_meant: impl Fn(&T) -> bool) -> usize {
         let notes = self.0.borrow();
         notes.first.iter().flatten().chain(&notes.rest).filter(|note| is_meant(note)).count()
     }
 
-    /// Calls `look` with each note, the last note first. Returns its first answer.
+    /// Calls `look` with each value, the newest first, until it returns `Some`.
     #[inline]
     pub(crate) fn find<R>(&self, look: impl Fn(&T) -> Option<R>) -> Option<R> {
         let notes = self.0.borrow();
@@ -133,8 +134,8 @@ impl<T> Stack<T> {
     }
 }
 
-/// How deeply questions to objects may nest. A class that answers through the bridge nests one or two questions. A class
-/// whose ends were put off nests up to twenty.
+/// How deeply calls of [`asking`] may nest on a thread. A class whose `__dlpack__` itself uses the bridge nests one or
+/// two. If ends run meanwhile, up to twenty may nest.
 const DEEPEST: usize = 64;
 
 /// Runs `question`, which calls a DLPack method of `x` or reads its `__cuda_array_interface__`, and marks `x` as being

@@ -1,4 +1,5 @@
-//! The `descr` entry of a CAI dict, and the CAI entries of element types that DLPack cannot express.
+//! Reads the `descr` entry of a CAI dict, and makes the typestr and `descr` of element types that DLPack cannot
+//! express.
 //!
 //! NumPy's array interface gives `descr` a default, `[("", typestr)]`. Any other value is a list of fields whose bytes
 //! add up to the typestr's. A list of another size contradicts the typestr and is refused.
@@ -16,8 +17,8 @@ use crate::py::text::an_object;
 /// How many levels of nested fields are read. No real type has more.
 const DEEPEST: usize = 16;
 
-/// Copies the fields that `descr` names to a new list. `None` if `descr` only repeats the typestr. Refuses a `descr`
-/// that contradicts the typestr.
+/// Copies the fields in `descr` to a new list. `None` if `descr` only repeats the typestr. Fails if `descr` contradicts
+/// the typestr.
 pub(super) fn fields<'py>(
     descr: &Bound<'py, PyAny>,
     typestr: &str,

@@ -25,14 +25,15 @@ use crate::stream::{Ready, Stream, Thread};
 /// The CAI entries (typestr and `descr`) of an array whose element type DLPack cannot express. `None` for other arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
-/// The facts that a caller knows about a dict.
+/// What the caller of [`decode`] knows about a dict.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
-    /// The stream that the producer means if its dict names none.
+    /// The stream that this producer means if a dict of version 3 names none, or names 0. `None` for producers that
+    /// follow the specification.
     pub(crate) unnamed: Option<Stream>,
-    /// Whether the caller names the stream.
+    /// Whether the caller has named the stream. If so, the dict may have 0 or -1, which name no stream.
     pub(crate) declared: bool,
-    /// The caller's element type.
+    /// The element type, if the caller knows it. It replaces the one in the typestr.
     pub(crate) said: Option<Dtype>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn decode(
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
-        // The typestr leaves the type open, so continue below, where the object can be asked.
+        // The typestr does not say the element type, so go on below, where the object can be asked.
         Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
@@ -146,7 +147,7 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
         return Err(Error::new(Kind::StreamInDict, format!("the bool {stream}")).into());
     }
     index(stream)?.ok_or_else(|| {
-        // An integer outside the range of handles.
+        // The integer is outside the range of handles.
         if stream.is_instance_of::<PyInt>() {
             refused(Kind::StreamNoOrder, shown(stream))
         } else {

@@ -18,7 +18,7 @@ struct DictKind {
     dtype: Dtype,
     layout: Layout,
     stream: Option<u64>,
-    /// The cached dict, with a stale pointer. Stored the second time that this kind comes up.
+    /// The cached dict, whose pointer is out of date. It is stored the second time that such an array comes up.
     dict: Option<Py<PyDict>>,
 }
 

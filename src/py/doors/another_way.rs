@@ -45,8 +45,8 @@ pub(super) fn take_in(
     }
 }
 
-/// Tries `__dlpack__` if the exchange API refused, then the dict. Each protocol makes its own checks: gradients, the
-/// device, the stream to ask for. Each error has the previous error as its cause.
+/// Tries `__dlpack__` if the exchange API failed, then the dict. Each way makes its own checks, such as for gradients
+/// or the device. Each error has the previous error as its cause.
 fn by_another_protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -80,9 +80,9 @@ fn by_another_protocol(
     from_dict(x, facts, asked).map_err(|error| because(error, &first))
 }
 
-/// The state of an object whose type has a `__dlpack__` that the object cannot use.
+/// Why an object cannot use the `__dlpack__` that its type has.
 enum Unspoken {
-    /// The object's property raises `AttributeError`: the object speaks only by its dict.
+    /// `__dlpack__` is a property that raises `AttributeError` for this object, so the object has only its dict.
     Lacking,
     NoMethod(Error),
 }
@@ -102,7 +102,8 @@ fn unspoken(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Unspoken
     Ok(Some(Unspoken::NoMethod(Error::new(Kind::Protocol, got))))
 }
 
-/// Whether the object itself has a dict, though its type has none. Rare, and slow to ask.
+/// Whether the object itself has a CAI dict, though its type has none. This is rare and slow, so it is asked only if
+/// nothing else works.
 pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__cuda_array_interface__"))
 }

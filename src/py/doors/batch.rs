@@ -26,9 +26,10 @@ use crate::py::streams::Argument;
 pub(super) struct ArrayBatch<'py> {
     /// The new arrays.
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// The capsules among the given objects, by their numbers. They are consumed once nothing can be refused any more.
+    /// The capsules among the given objects, each with its index there. They are consumed after the last step that may
+    /// fail.
     pub(super) unconsumed: Vec<(usize, Unconsumed)>,
-    /// Objects that end each array's loan, if the arrays are for one call.
+    /// For arrays that are lent to one call: an object for each, which ends the loan when it is called.
     pub(super) lent: Loans<'py>,
 }
 
@@ -52,7 +53,7 @@ impl Converter {
         let readonly = how.readonly.or(traits.limits.readonly);
         let named = Argument::parse(stream)?;
         let mut batch = ArrayBatch::default();
-        // A single array needs no room here: it is handed over at once.
+        // A single array is not collected here: it is handed over at once.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
         let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
         // The GPUs of the arrays, and for each array the index of its GPU.
@@ -83,7 +84,7 @@ impl Converter {
         let streams: Vec<ConsumerStream<'py>> = of
             .map(|ordinal| ConsumerStream::of(library, traits, ordinal, stream))
             .collect::<PyResult<_>>()?;
-        // Empty if the caller named one stream for all: its object is asked once.
+        // This is empty if the caller named one stream for all arrays, so that its object is asked only once.
         let current = if stream.is_some() { &[][..] } else { &streams[..] };
         let arguments = current
             .iter()
@@ -105,15 +106,15 @@ impl Converter {
             let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
             batch.made.push(array.map_err(about(item))?);
         }
-        // Checked last: a refusal before this leaves the capsules unconsumed.
+        // Check this last: if an earlier step fails, no capsule is consumed.
         for (item, capsule) in &batch.unconsumed {
             capsule.check(py).map_err(about(*item))?;
         }
         Ok(batch)
     }
 
-    /// Makes `source` usable on the caller's stream (`named`), or on the library's current stream. Returns the
-    /// consumer's stream. If an error is about an array rather than the call, it names the first array.
+    /// Makes `source` usable on the stream that the caller `named`, else on the library's current stream. Returns the
+    /// consumer's stream. An error about the array, rather than the call, gets the number 0.
     pub(super) fn hand_over<'py>(
         &self,
         py: Python<'py>,
@@ -126,7 +127,7 @@ impl Converter {
         let library = self.library.bind(py);
         let asked = ConsumerStream::of(library, traits, at.ordinal, stream)?;
         let explained = |error| asked.explain(library, error);
-        // A stream object is asked once.
+        // Do not ask a stream object that the caller passed a second time.
         let argument =
             if stream.is_some() { named } else { asked.argument().map_err(explained)? };
         let handed_over = hand_over(DOOR, py, source, &Recipient::of(&argument));
@@ -135,7 +136,7 @@ impl Converter {
         Ok(asked)
     }
 
-    /// [`Self::make`]; for a call, `lent` gets the object that ends the loan.
+    /// Like [`Self::make`]. For a call, also adds the object that ends the loan to `lent`.
     fn make_for_call<'py>(
         &self,
         py: Python<'py>,
@@ -154,7 +155,8 @@ impl Converter {
     }
 }
 
-/// Refuses a capsule that is in `xs` twice: its tensor can be taken once. `capsules` has the numbers of all capsules.
+/// Fails if a capsule is in `xs` twice, since its tensor can be taken only once. `capsules` has the indices of all
+/// capsules.
 fn refuse_twice(capsules: &[usize], xs: &[Bound<'_, PyAny>]) -> Result<(), ItemError> {
     let mut seen = HashSet::new();
     match capsules.iter().find(|item| !seen.insert(xs[**item].as_ptr() as usize)) {

@@ -1,5 +1,5 @@
-//! The arguments of a call that `adapt` makes. When the call has returned, the producer's stream waits for its work on
-//! their memory, even if the function kept the arrays.
+//! The array arguments of a call that `adapt` makes. When the call has returned, each producer's stream waits for the
+//! call's work on the memory, even if the function kept the arrays.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::py::lease::{CallWatch, HeldMemory, goes_on};
 use crate::py::streams::Argument;
 use crate::py::views::View;
 
-/// Objects that end the loan of each array of a call.
+/// One object for each array of a call. Calling the object ends the loan of the array.
 pub(super) type Loans<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
 
 /// One array that was converted for a call.
@@ -25,7 +25,7 @@ pub(crate) struct CallArgument {
 }
 
 impl CallArgument {
-    /// Watches the array that will be made of `source`.
+    /// Begins to watch the users of the array that will be made of `source`.
     pub(super) fn of(py: Python<'_>, source: &mut HeldMemory) -> PyResult<Self> {
         Ok(Self { watch: Mutex::new(Some(source.watch(py)?)), is_view: false })
     }
@@ -37,14 +37,14 @@ impl CallArgument {
     }
 }
 
-/// Reports an error of an end that no caller can get, since the call itself had failed.
+/// Reports an error that occurred when the loan ended, as unraisable: the call itself has failed with another error.
 #[pyfunction]
 pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Records that work on `stream` continues with the memory of `view`, which is ready there. The ends of that memory's
-/// leases wait for the stream, too: the library's own arrays over the memory have no lease.
+/// Records that work on `stream` goes on using the memory of `view`, which is ready there. Each lease of that memory
+/// waits for `stream` too when it ends. This is needed since the library's own arrays over the memory have no lease.
 pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,
@@ -59,8 +59,8 @@ pub(super) fn goes_on_with<'py>(
 
 #[pymethods]
 impl CallArgument {
-    /// Makes the producer's stream wait for the users of the array and of arrays made from it. Remaining users make the
-    /// order again at their own ends, for their later work.
+    /// Makes the producer's stream wait for the users of the array and of arrays made from it. Users that remain make
+    /// it wait again when they end, for their later work.
     fn __call__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || {
             let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();

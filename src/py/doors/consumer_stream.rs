@@ -10,8 +10,8 @@ use crate::py::interpreter::answered;
 use crate::py::streams::Argument;
 use crate::stream::{Stream, Thread};
 
-/// The consumer's stream for the arrays of a GPU: the stream that the caller passed, the library's answer, or the
-/// handle that the library named.
+/// The consumer's stream for the arrays of a GPU: what the caller passed, the object that the library returned, or the
+/// driver handle that the library returned.
 #[derive(Debug)]
 pub(super) struct ConsumerStream<'py> {
     pub(super) answer: Option<Bound<'py, PyAny>>,
@@ -62,11 +62,12 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// Rewrites an error about a stream that the library, not the caller, named: the message then names the library.
+    /// If the library, not the caller, named the stream, rewrites an error about the stream so that it names the
+    /// library.
     #[cold]
     pub(super) fn explain(&self, library: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = library.py();
-        // An error with a traceback was raised by Python code.
+        // An error with a traceback comes from Python code, so leave it as it is.
         if self.is_named || error.traceback(py).is_some() {
             return error;
         }

@@ -30,7 +30,7 @@ use crate::py::producers::types::facts;
 use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
-/// Makes a library's arrays. Keeps the answers of its `Library`, each asked for once.
+/// Makes a library's arrays. Keeps what the `Library` object has said, so that it is asked only once.
 #[pyclass(frozen, module = "cai_bridge", name = "_Converter")]
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
 pub(crate) struct Converter {
@@ -38,21 +38,22 @@ pub(crate) struct Converter {
     #[pyo3(get)]
     pub(super) library: Py<PyAny>,
     traits: PyOnceLock<LibraryTraits>,
-    /// The library's quick route, once it is known to be right.
+    /// A quick way to make the library's arrays, once it is known to work.
     quick: PyOnceLock<Box<dyn Makes>>,
-    /// The first array types of other libraries that this converter met. A value of such a type is converted at once.
+    /// The first array types of other libraries that this converter has seen. An object of such a type is known to be
+    /// an array.
     foreign: [PyOnceLock<Py<PyType>>; MOST],
-    /// Further array types of other libraries, met after `foreign` was full.
+    /// Further array types of other libraries, seen after `foreign` was full.
     more_foreign: Mutex<ForeignTypes>,
-    /// Whether the last tree had a host array whose type tells so only on import. Then the next tree's arrays are asked
-    /// first.
+    /// Whether the last tree had a host array that was noticed only when it was imported. If so, the arrays of the next
+    /// tree are asked first where they are.
     pub(super) meets_hosts: AtomicBool,
 }
 
 /// More array types than most programs have.
 const MOST: usize = 16;
 
-/// Array types by their addresses. The types are held, so no other type gets their addresses.
+/// Array types by their addresses. The types are kept alive, so no other type gets their addresses.
 type ForeignTypes = HashMap<usize, Py<PyType>, BuildHasherDefault<WordHasher>>;
 
 #[pymethods]
@@ -139,7 +140,7 @@ impl Converter {
         })
     }
 
-    /// Refuses a malformed stream or `readonly`.
+    /// Fails for a malformed `stream` or `readonly`.
     #[pyo3(signature = (stream=None, readonly=None))]
     fn admit<'py>(
         slf: &Bound<'py, Self>,
@@ -177,7 +178,7 @@ impl Converter {
     ) -> PyResult<Bound<'py, PyAny>> {
         let library = self.library.bind(py);
         let asked = ConsumerStream::of(library, self.traits(py)?, ordinal, stream)?;
-        // The caller did not pass this stream, so the error names the library.
+        // The caller did not pass this stream, so an error about it names the library.
         asked.argument().map_err(|error| asked.explain(library, error))?;
         asked.into_python(py)
     }
@@ -231,9 +232,9 @@ impl Converter {
         if traits.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
-        // For NumPy's subclasses it depends on the object.
+        // For subclasses of NumPy's array, the object decides, so do not keep the type.
         if !facts(x)?.is_numpys {
-            // If another thread was quicker, the next array of the type is asked again.
+            // If another thread fills the same place first, the type is not kept this time.
             match self.foreign.iter().find(|known| known.get(py).is_none()) {
                 Some(free) => drop(free.set(py, kind.unbind())),
                 None => self.add_foreign(kind),
@@ -242,7 +243,7 @@ impl Converter {
         Ok(true)
     }
 
-    /// Whether `kind` is in `more_foreign`: an array type of another library, met after `foreign` was full.
+    /// Whether `kind` is in `more_foreign`.
     #[inline]
     fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
         self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())
@@ -257,7 +258,7 @@ impl Converter {
             more.insert(kind.as_ptr().addr(), kind.unbind());
             gone
         };
-        // Dropping a type can run any code, so it happens unlocked.
+        // Dropping a type can run arbitrary code, so release the lock first.
         drop(gone);
     }
 
@@ -265,7 +266,7 @@ impl Converter {
         self.more_foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The library's array of `source`, which is already usable on `stream`.
+    /// Makes the library's array from `source`, which is already usable on `stream`.
     pub(super) fn make<'py>(
         &self,
         py: Python<'py>,
@@ -316,8 +317,8 @@ impl Converter {
     }
 }
 
-/// Refuses a wrong result of a registered library's `make`: None, or an array that does not hold its view. Such an
-/// array would be used after its memory went back.
+/// Fails if the `make` of a registered library has returned None, or an array that does not keep its view alive. Such
+/// an array could be used after its memory was given back.
 fn check_made(made: &Bound<'_, PyAny>, view: &Bound<'_, View>, class: ViewClass) -> PyResult<()> {
     let got = if made.is_none() {
         "None"

@@ -1,4 +1,4 @@
-//! `convert` beyond plain imports: copies, and results made on another stream than the library's current one.
+//! What `convert` does besides plain imports: copies, and arrays made on another stream than the library's current one.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -23,7 +23,7 @@ use crate::py::views::View;
 pub(super) type Arrays<'py> = Vec<Bound<'py, PyAny>>;
 
 impl Converter {
-    /// Converts `x`, if `x` is no tree and [`Self::single`] has no quick way.
+    /// Converts a single object `x` for which [`Self::single`] has no quick way.
     pub(super) fn other<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -99,7 +99,7 @@ impl Converter {
             (given, unconsumed) = (copied.made, copied.unconsumed);
         }
         if let Some(made_on) = how.made_on {
-            // The arrays have pending work on that stream, and go back to it.
+            // The arrays have pending work on `made_on`, and their memory is given back to that stream.
             let taken = taken(py, &given)?;
             unconsumed.extend(taken.unconsumed);
             for (item, view) in taken.made.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Converter {
         Argument::parse(how.stream)?;
         let traits = self.traits(py)?;
         let mut batch = ArrayBatch { made: arrays, ..ArrayBatch::default() };
-        // The library would refuse a read-only copy as well, so no copy is made.
+        // The library takes no read-only array, so do not make a copy that would be refused.
         if how.readonly == Some(true) && traits.limits.writes {
             return Ok(batch);
         }
@@ -157,7 +157,7 @@ impl Converter {
         Ok(batch)
     }
 
-    /// A capsule with a copy of `x`, made on the consumer's stream; `x` itself without `copy`.
+    /// Returns a capsule with a copy of `x`, made on the consumer's stream, if a copy is wanted; else `x` itself.
     pub(super) fn copied<'py>(
         &self,
         traits: &LibraryTraits,
@@ -199,7 +199,8 @@ impl<'py> ArrayBatch<'py> {
     }
 }
 
-/// The consumer's stream for a copy. With -1 only the copy itself is pending, so the stream is left out.
+/// The consumer's stream, for making a copy. With -1 the caller says that nothing is pending, but the copy is; so -1 is
+/// left out.
 pub(super) fn waited_for<'a, 'py>(
     stream: Optional<'a, 'py>,
     copy: Option<bool>,
@@ -258,7 +259,8 @@ pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(view.cast::<View>()?.get().pair().1)
 }
 
-/// A tensor without its gradients; any other object as it is. Warp's arrays have gradients but no `detach`.
+/// Detaches a tensor from its gradients. Returns any other object unchanged. Warp's arrays have gradients but no
+/// `detach`.
 #[pyfunction]
 pub(crate) fn _detached<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || detached(x))

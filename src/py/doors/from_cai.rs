@@ -98,7 +98,7 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
-/// The array of a view of either class, without a consumer yet, with work pending on `stream`.
+/// Returns held memory for the array of `view`, without a consumer, with work pending on `stream`.
 pub(super) fn ready_on<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

@@ -70,7 +70,8 @@ impl Converter {
         if traits.is_numpy { as_asked(made, copy, asked) } else { Ok(made) }
     }
 
-    /// The library's array of a copy of a host array, on the GPU of `stream`, else on the current GPU.
+    /// Makes the library's array from a copy of a host array. The copy is on the GPU of `stream`, else on the current
+    /// GPU.
     fn of_copy_on_gpu<'py>(
         &self,
         py: Python<'py>,
@@ -79,7 +80,7 @@ impl Converter {
         how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let said = Argument::parse(how.stream)?;
-        // With -1 the copy is still ordered.
+        // With -1, the library's stream must still wait for the copy.
         let named = how.stream.filter(|_| said.request() != Request::NoOrder);
         let driver = driver::prepared(|call| detach(py, call))?;
         let ordinal = ordinal_for(&driver, &Argument::parse(named)?)?;
@@ -99,7 +100,7 @@ impl Converter {
     }
 }
 
-/// The library's array over the memory of `tensor`.
+/// Makes the library's array over the memory of `tensor`.
 fn made_of<'py>(
     py: Python<'py>,
     traits: &LibraryTraits,
@@ -107,7 +108,7 @@ fn made_of<'py>(
     mut tensor: HostTensor,
     asked: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Memory that does not say whether it may be written becomes read-only: NumPy can mark arrays so.
+    // If a tensor does not say whether it may be written, make NumPy's array read-only, which NumPy can express.
     if traits.is_numpy && !tensor.says_readonly {
         tensor.array.set_readonly(Some(true));
     }
@@ -122,7 +123,7 @@ fn made_of<'py>(
     Ok(made)
 }
 
-/// Refuses an array that its library made of a copy: XLA copies memory that is not aligned to 64 bytes (JAX 0.10).
+/// Fails if the library has copied the memory: XLA does so for memory that is not aligned to 64 bytes (JAX 0.10).
 #[cold]
 fn check_shared(made: &Bound<'_, PyAny>, ptr: u64) -> PyResult<()> {
     let own = host::take_in(made, false)?.array.ptr();
@@ -133,7 +134,7 @@ fn check_shared(made: &Bound<'_, PyAny>, ptr: u64) -> PyResult<()> {
     Err(Error::new(Kind::CopyNeeded, got).into())
 }
 
-/// NumPy's array itself, a copy of it, or a read-only view.
+/// Returns NumPy's array itself, a copy of it, or a read-only view, as the caller asked.
 fn as_asked(
     array: Bound<'_, PyAny>,
     copy: bool,
@@ -154,7 +155,7 @@ fn as_asked(
     Ok(made)
 }
 
-/// The GPU on which a copy for that stream is made: the stream's GPU, else the current one.
+/// The GPU on which a copy for this stream is made: the stream's GPU, else the current one.
 fn ordinal_for(driver: &Handle, argument: &Argument<'_, '_>) -> PyResult<i32> {
     if let Some(ordinal) = argument.ordinal() {
         return Ok(ordinal);
@@ -168,7 +169,7 @@ fn ordinal_for(driver: &Handle, argument: &Argument<'_, '_>) -> PyResult<i32> {
     }
 }
 
-/// A capsule with a copy of a host array, in memory of the GPU at `at`, usable on the stream of `argument`.
+/// Copies a host array to the GPU at `at`, and returns the copy as a capsule, usable on the stream of `argument`.
 fn uploaded<'py>(
     py: Python<'py>,
     driver: &Handle,

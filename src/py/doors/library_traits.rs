@@ -1,4 +1,4 @@
-//! The facts that a `Library` object gives `convert`, and arrays made through its exchange API.
+//! What a `Library` object tells `convert`; and how arrays are made through the library's exchange API.
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
@@ -20,10 +20,10 @@ use crate::py::producers::{ImportFor, Wanted};
 use crate::py::streams::Argument;
 use crate::py::views::DLPackView;
 
-/// The call's name in records and traces.
+/// The call's name in logs and traces.
 pub(super) const DOOR: &str = "convert";
 
-/// The facts that a `Library` object gives.
+/// What a `Library` object says about its library.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(super) struct LibraryTraits {
@@ -31,9 +31,9 @@ pub(super) struct LibraryTraits {
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStream,
-    /// Whether the program registered the library: then the bridge checks the arrays that it makes.
+    /// Whether the program registered the library. If so, the bridge checks the arrays that the library makes.
     pub(super) is_registered: bool,
-    /// Whether all the library's arrays are on the host, as NumPy's are: then GPU arrays are copied.
+    /// Whether all the library's arrays are on the host, as NumPy's are. If so, GPU arrays are copied.
     pub(super) is_numpy: bool,
     /// The library's function that takes host arrays of other libraries, as "module:name"; `None` if the library has
     /// only GPU arrays.
@@ -47,7 +47,7 @@ pub(super) struct LibraryTraits {
 /// How to find the library's current stream.
 #[derive(Debug)]
 pub(super) enum CurrentStream {
-    /// A known library's stream. Rust code asks for it, and makes the library's arrays, without Python.
+    /// In Rust, for a known library, without calling Python. The library's arrays are made in Rust too.
     Known(Py<libraries::CurrentStream>),
     /// Whatever the `Library` object's `current_stream` method returns.
     Own,
@@ -58,11 +58,11 @@ pub(super) enum CurrentStream {
 /// How the library makes an array.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Method {
-    /// Through the library's exchange API, which also names its current stream.
+    /// Through the library's exchange API, which also returns the library's current stream.
     Table(Table),
-    /// With the library's `make`, from a view for its current stream.
+    /// By the `make` method of the `Library` object, from a view that is usable on the library's current stream.
     Make(ViewClass),
-    /// The view is the array; the view's consumers wait for the dict's stream.
+    /// Not at all: `convert` returns the view. Consumers of a `CaiView` wait for the stream that its dict names.
     View(ViewClass),
 }
 
@@ -74,7 +74,7 @@ pub(super) enum ViewClass {
 }
 
 impl LibraryTraits {
-    /// Reads the facts of `library`, which imports its types.
+    /// Asks `library` for all this. The library is imported thereby.
     pub(super) fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = library.py();
         let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;
@@ -144,7 +144,7 @@ impl LibraryTraits {
         Ok(source)
     }
 
-    /// The error for a host array: `convert` takes it to a GPU as a copy only.
+    /// The error for a host array, which `convert` brings to a GPU only as a copy; else `error`.
     #[cold]
     fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = x.py();
@@ -152,7 +152,7 @@ impl LibraryTraits {
             let may = self.from_host.is_none() && error.is_instance_of::<PyBufferError>(py);
             Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
         };
-        // If the array cannot say where it is, the first refusal stands.
+        // If the array cannot say where it is, return the first error.
         match answered(py, is_host()) {
             Ok(Some(true)) => Error::new(Kind::CpuConverted, "CPU memory").into(),
             Ok(_) => error,
@@ -161,8 +161,8 @@ impl LibraryTraits {
     }
 }
 
-/// The protocol that must express a library's arrays: the protocol that the library names, else the protocol that its
-/// method needs.
+/// The protocol that must be able to express the library's arrays: the one that the library names, else the one that
+/// `method` needs.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
         Method::Make(ViewClass::Cai) | Method::View(ViewClass::Cai) => Wanted::Cai,
@@ -177,7 +177,8 @@ fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     })
 }
 
-/// Gives a managed tensor to a library, which makes an array from it. The tensor's deleter gives the memory back.
+/// Passes the memory to a library as a managed tensor, from which the library makes an array. The tensor's deleter
+/// gives the memory back.
 pub(super) fn give(
     py: Python<'_>,
     mut source: Box<HeldMemory>,

@@ -1,5 +1,5 @@
-//! The limits of a library's arrays, as its file gives them. Strides and devices that make no difference are changed to
-//! fit; any other misfit is refused before the library is asked.
+//! The limits of a library's arrays, as its `Library` object declares them. Strides and devices that make no difference
+//! are changed to fit. Any other array that does not fit is refused before the library is called.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -23,8 +23,8 @@ pub(super) struct Limits {
     element_types: ElementTypes,
     /// Whether the library takes versioned capsules.
     versioned: bool,
-    /// Whether the library may write to an array. If so, the bridge refuses read-only memory, unless the caller vouches
-    /// with `readonly=False` that nothing is written.
+    /// Whether the library may write to an array. If so, the bridge refuses read-only memory, unless the caller
+    /// promises with `readonly=False` that nothing is written.
     pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
@@ -80,8 +80,8 @@ impl Limits {
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
     }
 
-    /// The read-only flag for the library, if the caller passes `readonly`. A library that never writes and takes only
-    /// legacy capsules gets none, since these have no flag.
+    /// The read-only flag that the library gets, given the caller's `readonly`. A library that never writes and takes
+    /// only legacy capsules gets no flag, since these have none.
     #[inline(always)]
     const fn flag(&self, readonly: Option<bool>) -> Option<bool> {
         match (self.versioned, self.readonly, readonly) {
@@ -105,8 +105,8 @@ impl Limits {
         encode::check_padding(array, "takes legacy capsules")
     }
 
-    /// Sets the strides of axes along which no step reaches an element to those of a compact array. Returns an error if
-    /// the library still cannot take the array's strides.
+    /// Replaces strides that reach no other element, as along an axis of extent 1, by those of a compact array. Returns
+    /// an error if the library still cannot take the array's strides.
     #[cold]
     fn mend_strides(&self, array: &mut Descriptor) -> Result<()> {
         array.layout_mut().compact_unused();
@@ -120,8 +120,8 @@ impl Limits {
         Err(Error::new(kind, tuple_text(array.layout().strides())))
     }
 
-    /// For a library that takes only GPU memory, names pinned or managed memory as the consumer's GPU's own. The array
-    /// is ordered before that, under its true device.
+    /// For a library that takes only GPU memory, describes pinned or managed memory as memory of the consumer's GPU.
+    /// Call this after the hand-over, which needs the true device.
     #[inline(always)]
     pub(super) fn name_device(&self, source: &mut HeldMemory) {
         if self.gpu_memory_alone && source.array.device().kind != MemoryKind::Device {
@@ -141,8 +141,8 @@ fn not_written(readonly: Option<bool>) -> Error {
 
 impl Strides {
     fn of(said: &Bound<'_, PyAny>, by_table: bool) -> PyResult<Self> {
-        // If a library's exchange table makes its arrays and its limits are unknown: PyTorch's table ends the process
-        // on negative strides.
+        // If nothing is declared, refuse negative strides for libraries whose arrays are made through an exchange
+        // table: PyTorch's table ends the process on them.
         if said.is_none() {
             return Ok(if by_table { Self::NotNegative } else { Self::Any });
         }

@@ -1,4 +1,4 @@
-//! The functions that users call: each reads from top to bottom like its docs.
+//! The functions that users call.
 
 mod another_way;
 mod batch;
@@ -30,7 +30,7 @@ use super::views::View;
 /// An argument that may be left out.
 type Optional<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// Logs a call of `door`: the view it made, or its error.
+/// Logs a call of the function `door`: the view that it returns, or its error.
 #[cold]
 fn report<'py, V: PyClass<BaseType = View>>(
     door: &'static str,

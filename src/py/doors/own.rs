@@ -1,4 +1,5 @@
-//! The library's own arrays given to `convert`: it returns them as they are, ordered, or copied.
+//! What `convert` does with arrays that are the library's own already: it returns them as they are, after a wait if the
+//! caller named a stream, or copies them.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,11 +20,11 @@ use crate::py::producers::dlpack;
 use crate::py::streams::Argument;
 use crate::py::views::View;
 
-/// The refusal of `readonly=True`.
+/// What the error for `readonly=True` says it got.
 const OWN: &str = "True for one of the library's own arrays";
 
 impl Converter {
-    /// Refuses requests that the library's own arrays cannot meet, since `convert` returns them as they are.
+    /// Fails for options that would change the array, since `convert` returns the library's own arrays as they are.
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],
@@ -65,7 +66,7 @@ impl Converter {
         }
         let ready = views.iter().map(|view| ready_on(view, made_on));
         let ready = ready.collect::<PyResult<Arrays<'_>>>()?;
-        // These arrays over the same memory are made only for their order.
+        // These new arrays over the same memory are dropped: they are made only so that the library's stream waits.
         self.several(
             py,
             &ready,
@@ -74,7 +75,8 @@ impl Converter {
         .map(drop)
     }
 
-    /// The library's own arrays as they are, ordered if the caller named a stream, or copied.
+    /// Returns the library's own arrays as they are, or copies of them. If the caller named a stream, that stream waits
+    /// for the arrays' pending work.
     pub(super) fn own<'py>(
         &self,
         py: Python<'py>,
@@ -125,7 +127,7 @@ impl Converter {
             let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
-            // The arrays stay with their library. Only the end of a call gives memory back.
+            // The library keeps its arrays, so nothing is given back now. For a call, this is done when the call ends.
             for view in views.made {
                 let release = intern!(py, "release");
                 if how.for_call {

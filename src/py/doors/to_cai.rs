@@ -97,7 +97,7 @@ fn view<'py>(
     View::object::<CaiView>(x.py(), source)
 }
 
-/// The array of `x`, for a view of either protocol.
+/// Imports `x` for a view of either protocol.
 #[inline(always)]
 pub(super) fn import<'py>(
     door: &'static str,
@@ -113,7 +113,7 @@ pub(super) fn import<'py>(
     Ok(source)
 }
 
-/// The array of `x`, with an element type that both protocols can express.
+/// Imports `x`, for a consumer of DLPack, with no stream named.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<HeldMemory>> {
     source_for(door, x, &Argument::UNSPECIFIED, Wanted::DLPack)
 }
@@ -132,8 +132,8 @@ fn source_for(
     Ok(source)
 }
 
-/// Imports `x` by the best protocol of its type; a capsule stays unconsumed. If that fails, tries another protocol,
-/// also a protocol that the type has gained since.
+/// Imports `x` by the best protocol that its type has. A capsule is not consumed yet. If that fails, tries another
+/// protocol, even one that was added to the type since it was examined.
 #[inline(always)]
 pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
@@ -198,10 +198,10 @@ fn take_in_by(
     }
 }
 
-/// A hint about containers; only the package has `convert`.
+/// A hint in the error for a container. An extension has no `convert`.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
-/// A hint about sparse arrays: CuPy's and JAX's are objects of several arrays.
+/// A hint in the error for a sparse array: CuPy's and JAX's consist of several arrays.
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
 /// Whether the object is a sparse array, by attributes that both libraries have.
@@ -212,7 +212,8 @@ fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(has(intern!(py, "todense"))? && has(intern!(py, "data"))? && has(intern!(py, "indices"))?)
 }
 
-/// Whether the object itself has `__dlpack__`, though its type has neither protocol. Rare, and slow to ask.
+/// Whether the object itself has `__dlpack__`, though its type has neither protocol. This is rare and slow, so it is
+/// asked only if nothing else works.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
 }

@@ -71,7 +71,8 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether an object given to `convert` is a host array. A class has its arrays' attributes, and is no array.
+/// Whether an object given to `convert` is a host array. A class is no array, though it has the attributes of its
+/// arrays.
 pub(super) fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(capsule) = x.cast::<PyCapsule>() {
         let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
@@ -99,12 +100,12 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
     }
     let facts = facts(x)?;
-    // Asking a view's table would lend the view: its end would then wait for that consumer.
+    // Do not borrow through a view's table: the view would count as lent, and its end would wait for a borrower.
     if facts.producer == ProducerKind::DLPackView {
         return Ok(true);
     }
     if let Some(table) = facts.table {
-        // Far quicker than calling its method, if the table lends tensors at all.
+        // Borrowing through the table, if the table has that function, is far quicker than calling `__dlpack_device__`.
         match answered(py, table.borrow(x))? {
             Some(Ok(_)) => return Ok(true),
             Some(Err(elsewhere)) if elsewhere.kind() == Kind::CpuMemory => return Ok(false),
@@ -114,7 +115,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
-    // Imported by its dict: its device method belongs to DLPack, which it does not speak.
+    // The object is imported by its dict. Do not call its `__dlpack_device__`: it has no `__dlpack__`.
     if facts.has_cai && !facts.has_dlpack {
         return Ok(true);
     }
@@ -131,7 +132,7 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether an object is an array, or is refused like an array; then it is not a container.
+/// Whether an object is an array, or must be refused as an array, and so is not treated as a container.
 pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     match facts(x)?.arrays {
         Arrays::All => Ok(true),
@@ -141,8 +142,8 @@ pub(super) fn is_array(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether the object itself speaks a protocol, though its type does not. Some objects have any attribute, so the
-/// values must look like an array's. Proxies of an absent object do not count either.
+/// Whether the object itself has a protocol, though its type does not. Some objects have every attribute, so the values
+/// must look like an array's. A proxy whose object is gone does not count either.
 fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let method = |name| PyResult::Ok(x.getattr_opt(name)?.filter(PyAnyMethods::is_callable));
@@ -156,7 +157,7 @@ fn speaks_itself(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(interface.is_some_and(|interface| interface.is_instance_of::<PyDict>()))
 }
 
-/// Whether a dict is a bare CUDA Array Interface dict, which is refused: it has no owner.
+/// Whether a dict is a CUDA Array Interface dict on its own, which `convert` refuses, since it does not know the owner.
 pub(super) fn is_bare_dict(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let has = |name| x.contains(name);

@@ -1,4 +1,4 @@
-//! Trees: nested containers taken apart, and rebuilt around other arrays.
+//! Trees: nested containers, which are taken apart and rebuilt around other arrays.
 
 use std::vec::Drain;
 
@@ -25,7 +25,7 @@ pub(super) enum Root<'a, 'py> {
 }
 
 impl<'py> Root<'_, 'py> {
-    /// The root's name, as `say_at` of `_containers.py` takes it.
+    /// The root's name, in the form that `say_at` of `_containers.py` takes.
     pub(super) fn name(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
             Self::Given => intern!(py, "x").clone().into_any(),
@@ -42,16 +42,16 @@ pub(super) struct ConvertOptions<'a, 'py> {
     pub(super) readonly: Option<bool>,
     pub(super) copy: Option<bool>,
     pub(super) detach: Option<bool>,
-    /// The stream with the arrays' pending work, whatever the library's current stream is.
+    /// The stream on which the arrays were made and have pending work, if this may not be the library's current stream.
     pub(super) made_on: Optional<'a, 'py>,
-    /// Whether the arrays are for one call, whose end ends each loan.
+    /// Whether the arrays are lent to one call, and their loans end when it ends.
     pub(super) for_call: bool,
-    /// Checks the arguments of a function: it refuses arguments that the function does not take.
+    /// For the arguments of a function: checks that the function takes them.
     pub(super) binds: Optional<'a, 'py>,
 }
 
 impl ConvertOptions<'_, '_> {
-    /// Whether the plain import of each array does all that is asked.
+    /// Whether importing each array is all that must be done: no copy, no detaching, no other stream.
     pub(super) fn is_plain(&self) -> bool {
         self.copy.is_none() && self.detach != Some(true) && self.made_on.is_none()
     }
@@ -60,7 +60,7 @@ impl ConvertOptions<'_, '_> {
 /// A tree taken apart.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'py> {
-    /// The tree's parts, each container before its own parts.
+    /// The parts of the tree in order, each container followed by its own parts.
     pub(super) parts: Vec<Part<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
     /// The arrays that are on the host, by index.
@@ -68,7 +68,7 @@ pub(super) struct Tree<'py> {
     /// The arrays that are the target library's own, by index.
     pub(super) own: Vec<usize>,
     pub(super) has_capsules: bool,
-    /// Whether the tree has a host array that would have said so on import.
+    /// Whether the tree has a host array that would also have been noticed when it was imported.
     pub(super) met_host: bool,
     /// Whether a container with possible arrays contains itself. Then the walk is repeated, and each array is asked
     /// where it is.
@@ -84,8 +84,8 @@ pub(super) enum Part<'py> {
     Array,
     /// An object that stays as it is.
     Same(Bound<'py, PyAny>),
-    /// A container with arrays: its kind, the number of its parts, which follow, and its own number if the tree has it
-    /// in another place, too.
+    /// A container with arrays: its kind, how many parts it has (they follow), and its number if it is in several
+    /// places of the tree.
     Container(ContainerKind<'py>, usize, Option<usize>),
     /// The container with this number, in another place.
     Again(usize),
@@ -117,17 +117,17 @@ pub(super) struct Converted<'py> {
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
     /// The arrays that were made.
     pub(super) made: Vec<Bound<'py, PyAny>>,
-    /// Objects that end each array's loan, if the arrays are for one call.
+    /// For arrays that are lent to one call: an object for each, which ends the loan when it is called.
     pub(super) lent: Loans<'py>,
 }
 
 impl<'py> Tree<'py> {
-    /// Whether each array is another library's, on a GPU.
+    /// Whether all arrays belong to other libraries and are on GPUs.
     pub(super) fn is_foreign(&self) -> bool {
         self.hosts.is_empty() && self.own.is_empty()
     }
 
-    /// The same tree around the new arrays.
+    /// Rebuilds the tree around the new arrays.
     pub(super) fn rebuild(
         &self,
         py: Python<'py>,
@@ -161,7 +161,7 @@ impl<'py> Tree<'py> {
         Ok(new.pop())
     }
 
-    /// The error, with its array's place in front if it is about an array.
+    /// Puts the place of the array in front of the error's message, if the error is about an array.
     #[cold]
     pub(super) fn named(
         &self,
@@ -212,8 +212,8 @@ impl<'a, 'py> Cursor<'a, 'py> {
         }
     }
 
-    /// Passes a part. If it was its container's last part, leaves and returns that container, which is the next to
-    /// pass.
+    /// Goes past a part. If this was the last part of its container, leaves the container and returns it: the caller
+    /// goes past it next.
     fn pass(&mut self) -> Option<Passed<'a, 'py>> {
         let inner = self.inner.as_mut()?;
         inner.behind += 1;
@@ -237,7 +237,7 @@ impl<'py> ContainerKind<'py> {
         Ok(match self {
             Self::List | Self::Tuple => (None, number()?),
             Self::Dict(keys) => (None, keys.get(at).cloned().map_or_else(number, Ok)?),
-            // A class may name fewer parts than it has.
+            // A container class may have fewer keys than parts.
             Self::Other { keys, shown, .. } => {
                 let key = answered(py, keys.get_item(at))?;
                 (Some(shown.clone()), key.map_or_else(number, Ok)?)
@@ -270,7 +270,7 @@ pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     CONTAINERS.get_or_try_init(py, import).map(|module| module.bind(py))
 }
 
-/// The error with the place `way` in front. If the place cannot be shown, the error stays as it is.
+/// Puts the place `way` in front of the error's message. If the place cannot be shown, returns the error unchanged.
 #[cold]
 pub(super) fn said_at<'py>(
     error: PyErr,

@@ -1,5 +1,5 @@
-//! The walk through a tree: finds the arrays, and where each is. Lists, tuples and dicts, which most containers are,
-//! need no Python call for each part; `_containers.py` knows the other containers.
+//! Walks through a tree, and finds the arrays and where each of them is. Lists, tuples and dicts, which most containers
+//! are, need no Python call for each part; `_containers.py` knows the other containers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -27,21 +27,22 @@ struct TreeWalk<'a, 'py> {
     traits: &'a LibraryTraits,
     how: &'a ConvertOptions<'a, 'py>,
     root: &'a Root<'a, 'py>,
-    /// Whether to ask each array where it is, even if its import would tell.
+    /// Whether to ask each array where it is, even if importing it would tell.
     asks: bool,
     tree: &'a mut Tree<'py>,
-    /// The container of the next part, and the containers around it. Most trees have one.
+    /// The container that is being walked through. The containers around it are in `around`, which is empty for most
+    /// trees.
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
-    /// The containers that may be met again, by address. `kept` holds those already left, so no other object gets their
-    /// addresses.
+    /// Containers that may come up again, by address. `kept` keeps those that the walk has left alive, so no other
+    /// object gets their addresses.
     met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
     kept: Vec<Bound<'py, PyAny>>,
-    /// The number of arrays met, plus containers with arrays met again.
+    /// How many arrays were found so far, plus how often a container with arrays came up again.
     wanted: usize,
 }
 
-/// A container that was met before.
+/// What is known about a container that came up before.
 #[derive(Clone, Copy)]
 enum Met {
     /// The container is being taken apart, with this many containers around it.
@@ -52,7 +53,8 @@ enum Met {
     Plain,
 }
 
-/// A container that is being taken apart. It may change in the meantime; its parts at the start count.
+/// A container that is being taken apart. The program may change it meanwhile, so `parts` has the parts that it had at
+/// first.
 struct Open<'py> {
     container: Bound<'py, PyAny>,
     parts: Bound<'py, PyTuple>,
@@ -60,15 +62,15 @@ struct Open<'py> {
     next: usize,
     /// The container's index among the tree's parts.
     at: usize,
-    /// The number of arrays met before the container.
+    /// [`Walk::wanted`] when the container was entered.
     before: usize,
     /// Whether other objects refer to the container, so its own parts may contain it.
     is_shared: bool,
-    /// The place where the container was met again among its own parts.
+    /// The place, among its own parts, where the container came up again.
     again_at: Option<Vec<PathStep<'py>>>,
 }
 
-/// Takes a tree apart into the empty `tree`. Returns whether `x` is a tree: the argument of `convert` may be none.
+/// Takes `x` apart into the empty `tree`. Returns false if `x` is no tree, as the argument of `convert` may be.
 pub(super) fn apart<'py>(
     converter: &Converter,
     traits: &LibraryTraits,
@@ -121,7 +123,8 @@ impl<'py> TreeWalk<'_, 'py> {
             return Ok(());
         }
         if is_container(&x) {
-            // The keyword arguments of a call are no CUDA Array Interface dict.
+            // The dict of a call's keyword arguments is no CUDA Array Interface dict, whatever the arguments are
+            // called.
             let is_call = || matches!(self.root, Root::Call(_)) && self.around.is_empty();
             if x.is_exact_instance_of::<PyDict>() && !is_call() && is_bare_dict(&x)? {
                 return self.leaf(x, false);
@@ -159,7 +162,7 @@ impl<'py> TreeWalk<'_, 'py> {
                 self.tree.hosts.extend(is_wanted.then_some(item));
                 return Ok(is_wanted);
             }
-            // A view keeps the stream that it was made for, so another view is made.
+            // A view is tied to the stream that it was made for, so make another view for another stream.
             let is_view = matches!(self.traits.method, Method::View(_));
             let is_other = is_foreign || is_view && self.how.made_on.is_some();
             if !is_other && self.traits.has(&x)? {
@@ -254,7 +257,7 @@ impl<'py> TreeWalk<'_, 'py> {
         {
             let mut each = held.iter().map(|part| self.would_be_converted(&part));
             let has_arrays = each.find(|one| !matches!(one, Ok(false))).unwrap_or(Ok(false));
-            // An object that fails here only claims to be a container.
+            // If iterating fails, the object only claims to be a container.
             if answered(py, has_arrays)? == Some(true) {
                 return Err(said_at(refused(&x)?, &self.root.name(py), self.way())?);
             }
@@ -337,9 +340,9 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(is_on_gpu(x)? || (!self.traits.has(x)? && self.is_wanted_of_host(x)?))
     }
 
-    /// Whether anything but its container may refer to a part.
+    /// Whether another object than its container may refer to the part `x`.
     fn is_shared(&self, x: &Bound<'py, PyAny>) -> bool {
-        // The arguments of a call are in a tuple and a dict of the call's own.
+        // The tuple and the dict of a call's arguments belong to that call alone.
         if matches!(self.root, Root::Call(_)) && self.around.is_empty() {
             return false;
         }
@@ -349,7 +352,8 @@ impl<'py> TreeWalk<'_, 'py> {
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
     }
 
-    /// Handles a container that was met before; returns whether it was. A container inside itself stays as it is.
+    /// If the container has come up before, records it as a part again and returns true. A container inside itself
+    /// stays as it is.
     fn was_met(&mut self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if !self.is_shared(x) {
             return Ok(false);
@@ -409,7 +413,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// The way to the current part.
+    /// The path from the root to the current part.
     #[cold]
     fn way(&self) -> PyResult<Vec<PathStep<'py>>> {
         let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
@@ -424,7 +428,7 @@ impl<'py> TreeWalk<'_, 'py> {
     }
 }
 
-/// The refusal of a container with arrays that the bridge does not take apart.
+/// The error for a container that has arrays and that the bridge cannot take apart.
 #[cold]
 fn refused(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     let kind = x.get_type().name()?;

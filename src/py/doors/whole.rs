@@ -1,4 +1,4 @@
-//! Converts whole trees: all arrays or none, and rebuilds the trees around the new arrays.
+//! Converts whole trees: converts all arrays of a tree or none, and rebuilds the tree around the new arrays.
 
 use std::sync::atomic::Ordering;
 
@@ -69,7 +69,7 @@ impl Converter {
             match made {
                 Ok(mut batch) => {
                     let again = tree.rebuild(py, root, &batch.made)?;
-                    // Done last: a refusal before this leaves the capsules unconsumed.
+                    // Do this last: if an earlier step fails, no capsule is consumed.
                     if let Err(wrong) = batch.consume(py) {
                         return Err(tree.named(py, root, wrong)?);
                     }
@@ -77,14 +77,14 @@ impl Converter {
                     return Ok(again.map(|tree| Converted { tree, arrays, made, lent }));
                 }
                 Err(wrong) => {
-                    // An interrupt concerns no array.
+                    // An interrupt is not an error about an array.
                     let item = wrong.item.filter(|_| wrong.error.is_instance_of::<PyException>(py));
                     let array = item.and_then(|item| tree.arrays.get(item));
                     if asks || !array.map_or(Ok(false), is_refused_host)? {
                         return Err(tree.named(py, root, wrong)?);
                     }
-                    // The host array stays as it is, or is converted another way. The next tree probably has host
-                    // arrays, too.
+                    // Walk again, asking each array where it is: a host array stays as it is, or is converted in
+                    // another way. The next tree probably has host arrays too.
                     self.meets_hosts.store(true, Ordering::Relaxed);
                     asks = true;
                 }
@@ -92,8 +92,8 @@ impl Converter {
         }
     }
 
-    /// Converts `x`, a list or tuple whose only part is an array that tells on import where it is. Sets `asks` if the
-    /// array is on the host.
+    /// Converts `x`, if it is a list or tuple whose only part is an array, and importing that array tells where it is.
+    /// Sets `asks` if the array is on the host.
     fn alone<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -152,7 +152,8 @@ fn only_part<'py>(x: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     }
 }
 
-/// Whether a refused array is on the host. If it cannot say where it is, the refusal stands.
+/// Whether an array that could not be imported is on the host. False if it cannot say where it is, so that the error is
+/// reported.
 #[cold]
 fn is_refused_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(says_as_taken(x)? && answered(x.py(), is_on_gpu(x))? == Some(false))

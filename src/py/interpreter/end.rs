@@ -1,8 +1,8 @@
-//! The end of the interpreter. CPython stops each other thread that takes the lock. Up to 3.13 it unwinds the thread's
-//! stack, which no Rust frame survives.
+//! The end of the interpreter. From then on, CPython stops each other thread that takes the lock. Up to 3.13 it does so
+//! by unwinding the stack, which Rust code does not survive.
 //!
-//! So [`end`] waits for the calls that are inside the bridge, and lets no new call in. A thread that returns from a
-//! driver call after that stays outside for good.
+//! So [`end`] waits, for a limited time, for the calls that are inside the bridge, and lets no new call in. A thread
+//! that returns from a driver call after that never takes the lock again.
 //!
 //! CPython without the GIL puts such a thread to sleep where it is (from 3.14), so these builds do not count calls.
 
@@ -14,15 +14,15 @@ use pyo3::prelude::*;
 use crate::driver::fork::Process;
 use crate::stream::Thread;
 
-/// The state of the interpreter's end.
+/// What this library knows about the interpreter's end.
 struct EndState {
     /// The number of the thread that ends the interpreter, or 0. While it is set, Python calls of other threads into
     /// the bridge are refused. [`EntryGuard::now`] still admits other threads until `over` is set.
     ended_by: AtomicU64,
     /// Whether [`end`] has stopped waiting for other threads.
     over: AtomicBool,
-    /// The calls inside the bridge, counted per process. A fork starts at zero: its parent's threads do not exist
-    /// there.
+    /// How many calls are inside the bridge, for each process by the number of forks before it. A forked child starts
+    /// at zero: its parent's other threads do not exist there.
     calls: [Calls; 64],
 }
 
@@ -52,8 +52,8 @@ pub(super) fn is_ending() -> bool {
     by != 0 && by != Thread::current().number()
 }
 
-/// Prepares for the interpreter's end, which this thread is about to start. Waits for the bridge's watcher thread and
-/// for the calls inside, and lets no other thread in.
+/// Prepares for the interpreter's end, which this thread is about to start. Waits up to [`PATIENCE`] for the bridge's
+/// watcher thread and for calls inside the bridge, and lets no other thread in after that.
 ///
 /// `is_done` tells whether the watcher thread has finished. It may still enter during the first half of the wait.
 pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
@@ -104,7 +104,7 @@ impl Drop for CallGuard {
     }
 }
 
-/// Adds to a counter that is changed only with the lock held. Without a GIL it does nothing.
+/// Adds `by` to a counter that is changed only with the lock held. Does nothing in builds without a GIL.
 #[inline]
 fn count(number: &AtomicUsize, by: usize) {
     if cfg!(not(Py_GIL_DISABLED)) {
@@ -133,7 +133,7 @@ impl Drop for DetachGuard {
 pub(super) struct EntryGuard(&'static Calls);
 
 impl EntryGuard {
-    /// `None` if the interpreter has ended.
+    /// `None` if [`end`] has stopped waiting and another thread ends the interpreter.
     pub(super) fn now() -> Option<Self> {
         let calls = calls();
         calls.coming.fetch_add(1, Ordering::SeqCst);

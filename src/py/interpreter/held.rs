@@ -1,8 +1,8 @@
 //! Tells whether this thread holds the interpreter's lock, without taking it.
 //!
-//! `PyGILState_Check` is not in the stable ABI, and is always true once a subinterpreter has existed. This module makes
-//! the same comparison: this thread's state against the running state. The function for the running state has two
-//! names, by version.
+//! `PyGILState_Check` is not in the stable ABI, and is always true once a subinterpreter has existed. So this module
+//! compares the same two pointers: this thread's state and the running state. The function that returns the running
+//! state has one of two names, depending on the version.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ fn running() -> Option<Running> {
         let program = Library::this();
         let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
         names.into_iter().find_map(|name| {
-            // SAFETY: CPython has both functions with this signature, since 3.13 and 3.5. Neither needs the lock.
+            // SAFETY: both functions have this signature in CPython, since 3.13 and 3.5. Neither needs the lock.
             unsafe { program.get::<Running>(name.to_bytes_with_nul()) }.ok().map(|found| *found)
         })
     })

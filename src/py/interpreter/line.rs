@@ -20,8 +20,8 @@ pub(crate) struct ProgramLine {
     pub(crate) level: i32,
 }
 
-/// The program's line that the calling thread is at: the innermost frame outside this package. `None` if no Python code
-/// is running.
+/// The line of the program from which this thread called the bridge: the line of the innermost frame outside this
+/// package and the known libraries. `None` if no Python code is running.
 pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     let line = answered(py, outside(py))?;
     Ok(line.flatten())
@@ -48,7 +48,7 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
         frame = frame.getattr(intern!(py, "f_back"))?;
         level += 1;
     }
-    // A library started this thread (PyTorch does for gradients), so no frame is the program's.
+    // No frame belongs to the program: a library started this thread, as PyTorch does for gradients.
     Ok(innermost)
 }
 

@@ -1,14 +1,14 @@
-//! How calls enter the bridge from Python and from foreign code, and how that ends.
+//! How calls enter the bridge from Python and from foreign code, and what happens when the interpreter ends.
 //!
 //! *From Python* ([`entry`]) the caller holds the lock.
 //!
-//! *From foreign code* ([`enter`], [`attached`]) nothing is known. Deleters, capsule destructors, exchange table
-//! functions and `tracing` events come from any thread. They come with or without the lock, nested in a call of ours,
-//! or with an exception pending.
+//! *From foreign code* ([`enter`], [`attached`]) the state of the thread is unknown. Deleters, capsule destructors,
+//! exchange table functions and `tracing` events come from any thread. They come with or without the lock, nested in a
+//! call of ours, or with an exception pending.
 //!
-//! A lock that was taken further up the stack proves nothing: PyTorch releases it inside a tensor's destructor. Hence
-//! one rule: *code that foreign code calls takes the lock through CPython's own state*, never by PyO3's count of
-//! attachments. No panic gets out either way.
+//! That the lock was taken further up the stack proves nothing: PyTorch releases the lock inside a tensor's destructor.
+//! Hence one rule: *code that foreign code calls takes the lock by CPython's own functions*, never by PyO3's count of
+//! attachments. No panic leaves the bridge either way.
 //!
 //! *At the interpreter's end* ([`end`]) no other thread can enter.
 #![allow(unsafe_code)]
@@ -48,7 +48,7 @@ where
 {
     let left = PUT_OFF.left.load(Ordering::Relaxed);
     inside(|| {
-        // Raise here, under `inside`: a PyO3 error may still need memory to become an object.
+        // Make the exception object here, where `inside` catches a lack of memory: PyO3 would make it later.
         let answer = call().and_then(|answer| answer.into_bound_py_any(py));
         let answer = answer.map_err(|error| raised(py, error));
         if PUT_OFF.left.load(Ordering::Relaxed) != left {
@@ -106,7 +106,8 @@ pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
 /// Runs `call`. If PyO3 panics because CPython could not allocate an object, returns `MemoryError` instead.
 #[inline]
 pub(crate) fn or_no_memory<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
-    // The error is stored beside the answer, which is then mostly one pointer. `catch_unwind` moves what it returns.
+    // Keep the error in a variable, so that the closure's result is small, usually one pointer: `catch_unwind` moves
+    // it.
     let mut refused = None;
     let answer =
         catch_unwind(AssertUnwindSafe(|| call().map_err(|error| refused = Some(error)).ok()));
@@ -135,7 +136,7 @@ impl Signals {
     /// How many rounds pass between two checks.
     const ROUNDS: u32 = 256;
 
-    /// Counts a round, and checks for signals now and then.
+    /// Counts a round of the loop. Every `ROUNDS` rounds, checks for signals.
     #[inline(always)]
     pub(crate) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
         self.0 += 1;
@@ -172,7 +173,7 @@ pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     if unsafe { ffi::Py_IsInitialized() } == 0 || (is_over() && is_ending()) {
         return None;
     }
-    // SAFETY: only called from the `Drop` of a value inside a Python object. CPython holds the lock there, as said
+    // SAFETY: this is called only from the `Drop` of a value inside a Python object, where the lock is held, as said
     // above.
     let py = unsafe { Python::assume_attached() };
     let _inside = CallGuard::now();
@@ -189,7 +190,7 @@ struct LockGuard(ffi::PyGILState_STATE);
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // SAFETY: pairs with the one `PyGILState_Ensure` in `locked`, on the same thread.
+        // SAFETY: `locked` called `PyGILState_Ensure` once for this value, on the same thread.
         unsafe { ffi::PyGILState_Release(self.0) }
     }
 }
@@ -274,9 +275,9 @@ pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     match thread() {
         Ok((_, true)) => {
             let kept = Box::into_raw(Box::new(error));
-            // SAFETY: may be called at any time. `raise` receives the box made above.
+            // SAFETY: `Py_AddPendingCall` may be called at any time. `raise` receives the box made above.
             if unsafe { ffi::Py_AddPendingCall(Some(raise), kept.cast()) } != 0 {
-                // SAFETY: the call failed, so CPython did not take the box.
+                // SAFETY: the call failed, so `raise` will not get the box.
                 unsafe { Box::from_raw(kept) }.write_unraisable(py, None);
             }
         }
@@ -303,7 +304,7 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     }
     answer
 }
-/// The message of PyO3's panic when CPython fails to allocate an object.
+/// The message with which PyO3 panics when CPython fails to allocate an object.
 const NO_OBJECT: &str = "PyObject pointer is null";
 
 /// Silences the panics that [`or_no_memory`] turns into exceptions. A panic hook belongs to the whole program, so only
@@ -319,7 +320,8 @@ pub(super) fn quiet() {
     }));
 }
 
-/// The result of a question to foreign code. `None` if it raised an exception. An interrupt is passed on as an error.
+/// What foreign code returned when it was asked; `None` if it raised an exception. An interrupt is returned as an
+/// error.
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -330,8 +332,8 @@ pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Optio
     }
 }
 
-/// Whether the exception says nothing about the object that was asked: not an `Exception` (such as an interrupt or
-/// exit), or out of memory or stack.
+/// Whether the exception says nothing about the object that was asked: it is not an `Exception`, as an interrupt or
+/// exit, or memory or stack ran out.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)
         || error.is_instance_of::<PyMemoryError>(py)

@@ -135,7 +135,7 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     Some(Fields { shape, typestr, data, strides, version, stream, structured: false })
 }
 
-/// Longer than any typestr. `cai_dict` cuts off a longer text, which may be huge.
+/// Longer than any typestr. Longer texts are left to `cai_dict`.
 const LONGEST: ffi::Py_ssize_t = 64;
 
 /// The characters of an exact `str` that is no longer than a typestr.
@@ -154,7 +154,7 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     let bytes = unsafe { ffi::PyUnicode_AsUTF8AndSize(value, &raw mut length) };
     if bytes.is_null() {
         // The str has lone surrogates. `cai_dict` reports them.
-        // SAFETY: clears the exception of the call above.
+        // SAFETY: this thread is attached. The call clears the exception that the line above set.
         unsafe { ffi::PyErr_Clear() };
         return None;
     }
@@ -165,7 +165,7 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     Some(unsafe { std::str::from_utf8_unchecked(bytes) })
 }
 
-/// The typestr in a `descr` of the form `[("", typestr)]`, of exact types.
+/// The typestr in a `descr` of the form `[("", typestr)]`, if all objects in it have exactly these types.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Attributes and methods of a type's objects, called without a name lookup.
+//! Reads attributes and calls methods of a type's objects, without a name lookup where the type cannot change.
 
 use std::ptr;
 
@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-/// A question to a type's objects: an attribute, or a method without arguments.
+/// How to read one attribute, or call one method without arguments, on the objects of a type.
 #[derive(Debug)]
 pub(in crate::py) enum Question {
     /// An attribute of an extension type: its descriptor, and the descriptor type's `tp_descr_get`.
@@ -39,7 +39,7 @@ impl Question {
         name: &Bound<'_, PyString>,
     ) -> PyResult<Option<Self>> {
         let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
-        // Both are data descriptors, which an object's own attribute cannot override.
+        // Descriptors of these two types come before attributes of the object itself.
         let known = [&raw mut ffi::PyGetSetDescr_Type, &raw mut ffi::PyMemberDescr_Type];
         let slot = if known.contains(&found.get_type_ptr()) { descr_get(&found) } else { None };
         Ok(Some(match slot {
@@ -53,12 +53,12 @@ impl Question {
         Self::NamedAttribute(name.clone().unbind())
     }
 
-    /// Whether it belongs to an extension type, and so cannot be replaced.
+    /// Whether the attribute or method belongs to an extension type, and so cannot be replaced.
     pub(in crate::py) const fn is_native(&self) -> bool {
         matches!(self, Self::Attribute(..) | Self::Method(_))
     }
 
-    /// Whether the answer of `x`, an object of the type, is true.
+    /// Whether the attribute's value, or what the method returns, is true for `x`, an object of the type.
     #[inline(always)]
     pub(in crate::py) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let answer = self.answer(x)?;
@@ -71,14 +71,14 @@ impl Question {
         }
     }
 
-    /// The answer of `x`, an object of the type.
+    /// The attribute's value, or what the method returns, for `x`, an object of the type.
     #[inline(always)]
     pub(in crate::py) fn answer<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
         match self {
             Self::Attribute(descriptor, get) => {
-                // SAFETY: both objects are alive, and `x` shows that this thread is attached. The slot is the
-                // descriptor type's own. It returns a new reference, or NULL with an exception set.
+                // SAFETY: both objects are alive, and `x` shows that this thread is attached. The slot is that of the
+                // descriptor's type. It returns a new reference, or NULL with an exception set.
                 unsafe {
                     let kind = x.get_type_ptr().cast();
                     let answer = get(descriptor.as_ptr(), x.as_ptr(), kind);
@@ -124,7 +124,7 @@ fn c_function(
     }
     // `__objclass__` is a member of CPython's own descriptor: the type that the method belongs to.
     let owner = found.getattr(intern!(x.py(), "__objclass__"))?.cast_into::<PyType>()?;
-    // SAFETY: both are live types. The call reads only the types, and asks no metaclass.
+    // SAFETY: both are live types. The call only reads the types, and calls no metaclass.
     let is_of = unsafe { ffi::PyType_IsSubtype(kind.as_type_ptr(), owner.as_type_ptr()) != 0 };
     let (true, Some(get)) = (is_of, descr_get(found)) else { return Ok(None) };
     // SAFETY: `found` is a method descriptor: its type was compared by identity. `x` is an instance of the type that
@@ -134,8 +134,8 @@ fn c_function(
         let bound = get(found.as_ptr(), x.as_ptr(), kind.as_ptr());
         Bound::from_owned_ptr_or_err(x.py(), bound)?
     };
-    // SAFETY: `bound` is alive. Its function is read only if it is an exact C function object. The function is code of
-    // a module, which stays loaded.
+    // SAFETY: `bound` is alive. Its function is read only if it is an exact C function object. The function belongs to
+    // an extension module, which stays loaded.
     unsafe {
         let object = bound.as_ptr();
         let is_its = ffi::PyCFunction_CheckExact(object) != 0

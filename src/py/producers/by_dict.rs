@@ -123,7 +123,8 @@ impl ByDict {
         named.map(|named| current::named(py, named.handle(), place))
     }
 
-    /// For the end: the exporter of a dict that names no stream now and may name one at the end.
+    /// If the dict says that nothing is pending: the exporter, to be asked again at the end, when its dict may name a
+    /// stream.
     pub(super) fn unnamed(
         &self,
         x: &Bound<'_, PyAny>,

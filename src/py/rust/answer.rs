@@ -95,7 +95,7 @@ impl Array {
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
-        // An object made inside a scope is ready after the work queued before it.
+        // If this is called inside a scope, the array is ready after the work that the scope has queued so far.
         origin::give_back(&*array.origin, &array.descriptor)?;
     }
     let mut source = source(py, array)?;

@@ -52,7 +52,8 @@ impl PythonMemory {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
 
-    /// Gives the memory back after work on `user`. If that fails, the end of the memory waits for `user`.
+    /// Makes the producer's stream wait for work on the stream `user`. If that fails, records the work, so that the end
+    /// waits for it.
     pub(crate) fn give_back_or_owe(&self, user: Alive<'_>) -> Result<()> {
         inside(|py| {
             self.order_to(py, user).map_err(|trouble| match self.owe(py, user) {
@@ -62,7 +63,7 @@ impl PythonMemory {
         })
     }
 
-    /// The streams on which the memory is ready; 0 for none.
+    /// The driver handles of the streams on which the memory is ready; 0 where there is none.
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {
@@ -106,7 +107,8 @@ impl PythonMemory {
         look(py);
         let (held, span) = (self.share(py)?, CallSpan::begin());
         let settled = held.settle_for(py, user)?;
-        // From here on the consumer's writes are pending on the producer's stream, or on its stand-in.
+        // From now on the consumer's writes are pending on the producer's stream, or on the default stream that stands
+        // in for it.
         let producer = held.producer(py)?.stream();
         {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +116,7 @@ impl PythonMemory {
                 *ready = Ready::On(producer);
             }
         }
-        // If the producer's stream is unknown, this holder keeps the memory until the work is done.
+        // If the producer's stream is unknown, `held` keeps the memory until the work is done.
         MemoryGuard::new(held).settled(py, settled, span);
         Ok(())
     }

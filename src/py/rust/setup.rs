@@ -17,19 +17,19 @@ use crate::py::lease::{_end, _settle};
 use crate::py::libraries;
 use crate::py::views::{ArrayView, DLPackView, View};
 
-/// Steps that this library does once.
+/// What this copy of the library has done once.
 struct Prepared {
     once: PyOnceLock<()>,
     /// `sys.modules`.
     modules: PyOnceLock<Py<PyDict>>,
-    /// Set once the package's simulated device knows this library.
+    /// Set once this library's `_settle` is registered with the package's simulated device.
     told: PyOnceLock<()>,
 }
 
 static PREPARED: Prepared =
     Prepared { once: PyOnceLock::new(), modules: PyOnceLock::new(), told: PyOnceLock::new() };
 
-/// Prepares this library for a call. In the wheel the module's import has done so.
+/// Prepares this library for a call. In the wheel there is nothing to do: importing the module has prepared it.
 pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
     if cfg!(feature = "wheel") {
         return Ok(());
@@ -65,8 +65,8 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
     // SAFETY: the capsule of this name holds the package's static table, and extension modules stay loaded.
     let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
     driver::borrow(borrowed);
-    // The simulated device calls `_settle` after it has worked, to finish ends of this library: there, waiting alone
-    // finishes nothing.
+    // Let the simulated device call this library's `_settle` after it has run work, since no thread checks the pending
+    // ends there.
     let tell = || match package.getattr_opt(intern!(py, "_settling"))? {
         Some(all) => all.call_method1("append", (wrap_pyfunction!(_settle, py)?,)).map(drop),
         None => Ok(()),

@@ -231,7 +231,7 @@ impl View {
     ) -> Answer<'py> {
         let (py, _) = (kind.py(), traceback);
         act(py, || match self.give_back(py, None, EndedBy::With) {
-            // The error does not replace the block's own exception: the end is tried again later.
+            // Do not replace the exception of the `with` block by this error. The end is tried again later.
             Err(error) if !value.is_none() => {
                 let error = raised(py, error);
                 if is_interrupt(py, &error) {

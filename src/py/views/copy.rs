@@ -31,20 +31,20 @@ use crate::py::source::{check_argument, ready_streams};
 use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Stream};
 
-/// The refusal of a copy while a stream is being captured.
+/// The error for a copy while one of its streams is being captured.
 pub(crate) const CAPTURED: Uncaptured = Uncaptured {
     kind: Kind::CaptureCopy,
     got: "a copy whose stream, or whose source's stream, is being captured",
 };
 
-/// Makes the second stream wait for the first. The caller has released the interpreter's lock.
+/// Makes `to` wait for `from`. The caller has released the interpreter's lock.
 fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
     order::connect(door, driver, from, to, |call| call())
 }
 
-/// The stream that makes a copy for the GPU at `at`, and the stream that must wait for the copy. If the consumer's
-/// stream is on that GPU, it makes the copy. Else the legacy default stream there makes it, and the consumer's stream
-/// waits.
+/// Chooses the stream on which a copy for the GPU at `at` is made, and the stream that must wait for the copy. If the
+/// consumer's stream is on that GPU, the copy is made on it. Else it is made on the legacy default stream there, and
+/// the consumer's stream waits.
 fn queues<'a>(
     view: &View,
     at: Place,
@@ -52,7 +52,7 @@ fn queues<'a>(
     producers: Option<Alive<'a>>,
 ) -> Result<(Alive<'a>, Option<Alive<'a>>)> {
     let Some(asked) = asked else {
-        // With -1 the copy is made on the producer's own stream.
+        // With -1, make the copy on the producer's stream if that stream is on the same GPU.
         let own = producers.filter(|own| own.place().ordinal == at.ordinal);
         return Ok((own.unwrap_or(Alive::legacy(at)), None));
     };
@@ -70,8 +70,8 @@ fn queues<'a>(
     }
 }
 
-/// Keeps the context of `stream` alive, unless it is a primary context, which is never destroyed. Any other context
-/// ends with its owner, which the producer holds.
+/// Keeps the context of `stream` alive, unless it is a primary context, which is never destroyed. Any other context is
+/// destroyed by its owner, which the producer keeps alive.
 fn context_holder(
     py: Python<'_>,
     view: &View,
@@ -106,7 +106,7 @@ pub(super) fn to_gpu<'py>(
     let (ready, also) = ready_streams(py, DOOR, &held)?.unzip();
     let also = also.flatten();
     let (on, waiting) = queues(view, at, given, ready)?;
-    // `kept` keeps the copy's stream only if the copy is made on the named stream.
+    // `kept` keeps the stream that the consumer named. Use it only if the copy is made on that stream.
     let kept = kept.filter(|_| given.is_some() && waiting.is_none());
     let idle = Alive::legacy(view.place);
     let first = [on, ready.unwrap_or(idle), also.unwrap_or(idle)];
@@ -126,7 +126,7 @@ pub(super) fn to_gpu<'py>(
     });
     let (buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
-    // The copy has read the memory, like a consumer whose work is queued.
+    // To the producer, the copy is a consumer whose work is queued: it reads the memory.
     let settled = match ptr {
         0 => Ok(Settlement::Done),
         _ => held.settle_for(py, on),
@@ -139,7 +139,7 @@ pub(super) fn to_gpu<'py>(
     }
     span.copied(&view.array, ptr, on, false);
     if let Some(held) = copied.memory_mut() {
-        // With -1 the consumer's stream is unknown; the copy's memory stays until the consumer's work is done.
+        // With -1 the consumer's stream is unknown, so treat the consumer as one that named no stream.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
         copy_is_for(py, held, consumer, at)?;
     }
@@ -161,8 +161,8 @@ pub(crate) fn capsule_of_copy<'py>(
     capsule_of(py, array, false, versioned, Keep(copied))
 }
 
-/// A holder of the array while the copy reads it on `on`, which `kept` keeps. It ends like a consumer on that stream,
-/// unless its orders are already made.
+/// Holds the array while the copy reads it on the stream `on`, which `kept` keeps alive. When this is dropped, the
+/// producer's stream waits for `on`, unless that was already arranged.
 fn reading(
     py: Python<'_>,
     view: &View,
@@ -174,8 +174,8 @@ fn reading(
     Ok(MemoryGuard::new(held))
 }
 
-/// Unwraps a copy's result. If the copy failed after it was `queued`, dropping `source` makes the orders for its queued
-/// part.
+/// Unwraps the result of a copy. If a part of the copy was `queued` before it failed, dropping `source` makes the
+/// producer's stream wait for that part.
 fn read<T>(
     py: Python<'_>,
     source: MemoryGuard,
@@ -193,8 +193,8 @@ fn read<T>(
     }
 }
 
-/// The holder of a copy that was made on `on`. Its memory is freed on that stream if something keeps the stream; else
-/// on the legacy default stream, which waits for the copy now.
+/// Makes the holder of a copy that was made on the stream `on`. The copy's memory is freed on that stream if something
+/// keeps it alive; else on the legacy default stream, which is made to wait for the copy now.
 pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,
@@ -213,7 +213,7 @@ pub(crate) fn copy_held(
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
         if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, on, legacy)) {
-            // Without the order the bridge does not know when the memory is free, so it leaks.
+            // Without that wait the bridge does not know when it may free the memory, so leak it.
             std::mem::forget(copied);
             return Err(error.into());
         }

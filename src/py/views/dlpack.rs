@@ -127,7 +127,7 @@ pub(super) fn capsule<'py>(
     capsule_for(py, view, asked, span).map_err(|error| span.refused(DOOR, error))
 }
 
-/// A capsule for the consumer's stream, newest version, device and `copy=`.
+/// Makes the capsule that the arguments ask for.
 #[inline]
 fn capsule_for<'py>(
     py: Python<'py>,
@@ -187,7 +187,7 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     }
 }
 
-/// The exchange API, as a door.
+/// The exchange API's name in the log.
 const EXCHANGE: &str = "exchange API";
 
 /// Exports through the exchange API, which names no stream. The array is ready on the legacy default stream, which
@@ -209,8 +209,8 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
     encode::check_padding(&view.array, "borrows it")?;
-    // Holds the memory while the order runs other code. The code below checks it again. The holder must not end like a
-    // consumer.
+    // Keep the memory alive while the wait is made, which may run other code. The code below checks again that the view
+    // is not released. This holder gets no consumer, so no stream waits when it ends.
     let guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory() {
         order_for(EXCHANGE, py, held, Alive::legacy(view.at()))?;
@@ -223,7 +223,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     Ok(&view.array)
 }
 
-/// Only [`DLPackView`] has the table, so consumers ask it about instances of that class alone.
+/// Only [`DLPackView`] has this table, so consumers call it only with instances of that class.
 impl Exchange for View {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();
@@ -253,7 +253,7 @@ impl Exchange for View {
         let managed = Some(ImportedDlpack::Versioned(managed));
         let mut source = HeldMemory::array(py.None(), managed, driver, By::ExchangeApi);
         source.set_place(place);
-        // The function's contract: no synchronisation, and the caller works on `work_stream`.
+        // By the function's contract it must not synchronise, and the caller works on `work_stream`.
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
         source.adopt_producer_side(py, context);

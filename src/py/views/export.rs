@@ -1,7 +1,7 @@
 //! `DLPackView.__dlpack__` with the array's own memory.
 //!
-//! Every GPU reaches managed and pinned memory, so any GPU can get it without a copy. GPUs that the machine does not
-//! have are refused. [`super::copy`] makes copies.
+//! Every GPU can access managed and pinned memory, so a consumer on any GPU gets it without a copy. GPUs that the
+//! machine does not have are refused. [`super::copy`] makes copies.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
@@ -20,16 +20,16 @@ use crate::py::observe::EndedBy;
 use crate::py::source::{consumers_place, ready_streams};
 use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 
-/// The door that makes capsules.
+/// The method's name in the log.
 pub(super) const DOOR: &str = "__dlpack__";
 
-/// The refusal of a reader on the CPU during a capture: captured work has not run, however long the host waits.
+/// The error for a reader on the CPU during a capture: captured work does not run, however long the host waits.
 const CAPTURED: Uncaptured = Uncaptured {
     kind: Kind::CaptureHostReader,
     got: "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",
 };
 
-/// A consumer's request, besides the device and the copy.
+/// What a consumer asks for, besides the device and a copy.
 #[derive(Debug)]
 pub(super) struct CapsuleRequest<'a, 'py> {
     /// The consumer's stream.
@@ -40,7 +40,7 @@ pub(super) struct CapsuleRequest<'a, 'py> {
     pub(super) on_host: bool,
 }
 
-/// The place of the GPU `ordinal`: the array's own place if it is the array's GPU.
+/// The place of the GPU `ordinal`: the array's own place if this is the array's GPU.
 pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
     if ordinal == view.place.ordinal {
         return Ok(view.place);

@@ -1,9 +1,9 @@
-//! A consumer's request to `DLPackView.__dlpack__` by `dl_device` and `copy`. Calls no driver.
+//! Decides what a consumer gets that calls `DLPackView.__dlpack__` with `dl_device` and `copy`. Calls no driver.
 //!
-//! Every GPU and the CPU reach managed and pinned memory, so they get it without a copy; the CPU only with
-//! `copy=False`. A copy of such memory is on its GPU if a stream is named, else on the host: only readers on the CPU
-//! name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and `copy=False`
-//! if only a copy would do (Python array API 2025.12, ``array.__dlpack__``).
+//! Every GPU and the CPU can access managed and pinned memory, so they get it without a copy; the CPU only with
+//! `copy=False`. A copy of such memory is on its GPU if the consumer names a stream, else on the host: only readers on
+//! the CPU name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and
+//! `copy=False` if only a copy would do (Python array API 2025.12, ``array.__dlpack__``).
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,14 +14,14 @@ use crate::error::{Error, Kind};
 use crate::py::streams::argument;
 use crate::py::text::shown;
 
-/// The meaning of `dl_device` and `copy`.
+/// What the consumer gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExportRequest {
     /// The array as it is.
     Own,
-    /// The same memory under another device that reaches it.
+    /// The same memory, described as memory of another GPU, which can access it too.
     Shared(Device),
-    /// The same memory as the host's own.
+    /// The same memory, described as host memory.
     OnHost,
     /// A copy.
     Copy(Target),
@@ -30,7 +30,7 @@ pub(super) enum ExportRequest {
 /// Where a copy is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// In the memory of the GPU of that ordinal.
+    /// In the memory of the GPU with this ordinal.
     Gpu(i32),
     /// In host memory.
     Host,

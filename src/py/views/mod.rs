@@ -44,7 +44,7 @@ use crate::stream::{Ready, Stream, Thread};
 pub(crate) struct View {
     pub(crate) array: Descriptor,
     ready: Ready,
-    /// Whether the host has waited for the pending work: then the dict names no stream.
+    /// Whether the host has waited for the pending work. If so, the dict names no stream.
     waited: AtomicBool,
     /// The place of the producer's streams.
     pub(crate) place: Place,
@@ -52,8 +52,8 @@ pub(crate) struct View {
     /// The protocol by which the array was imported.
     by: By,
     lease: Lease<MemoryGuard>,
-    /// The dict of a view that was read twice, and the stream that it names: readers get copies. For items that DLPack
-    /// cannot express, the entries of the producer's dict.
+    /// The CAI dict, kept once it was read twice, and the stream that it names; readers get copies of it. If DLPack
+    /// cannot express the element type, the typestr and `descr` of the producer's dict instead.
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
@@ -73,7 +73,7 @@ impl View {
             let _ = dict.set(py, Box::new((None, words.clone_ref(py))));
         }
         Self {
-            // No work is ever pending on zero bytes, whatever stream the caller named.
+            // For an array without elements this is `Nothing`, whatever stream the caller named.
             ready: source.array.pending(source.ready),
             waited: AtomicBool::new(false),
             array: source.take_array(EndedBy::LastReference),
@@ -85,7 +85,7 @@ impl View {
         }
     }
 
-    /// The entries of the producer's dict, if DLPack cannot express the items.
+    /// The typestr and `descr` of the producer's dict, if DLPack cannot express the element type.
     pub(crate) fn words<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyDict>> {
         let is_alone = self.array.dtype().is_cais_alone();
         self.dict.get(py).filter(|_| is_alone).map(|words| words.1.bind(py))
@@ -101,7 +101,7 @@ impl View {
         Bound::new(py, PyClassInitializer::from((C::default(), Self::new(py, source))))
     }
 
-    /// The same array for another view, with its own holder. The new view's dict names the same stream, unless the new
+    /// Returns another holder of the same array, for a new view. The new view's dict names the same stream, unless that
     /// view is for another consumer.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut source = self.with_memory(|held| held.share_with_consumer(py))??;
@@ -110,7 +110,7 @@ impl View {
         Ok(source)
     }
 
-    /// The stream on which the array is ready. A hand-over orders the work that is pending there at that time.
+    /// The stream on which the array is ready. A hand-over waits for the work that is queued there at that time.
     #[inline]
     pub(crate) const fn ready(&self) -> Ready {
         self.ready
@@ -122,25 +122,26 @@ impl View {
         if self.waited.load(Ordering::Acquire) { Ready::Nothing } else { self.ready }
     }
 
-    /// The stream that the dict names now, for `held` from [`Self::share_for_hand_over`].
+    /// The stream that the view's dict names now. `held` comes from [`Self::share_for_hand_over`].
     pub(super) fn told_by_now(&self, held: &HeldMemory) -> Ready {
         if held.ready == self.ready() { self.told() } else { held.ready }
     }
 
-    /// Another holder of the memory.
+    /// Returns another holder of the memory. Fails if the view was released.
     pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<HeldMemory>> {
         self.with_memory(|held| held.share(py))?
     }
 
-    /// Another holder of the memory, for a hand-over. The holder names the stream that the array is ready on now.
+    /// Returns another holder of the memory, for a hand-over. Its `ready` is the stream that the array is ready on now.
+    /// Fails if the view was released.
     pub(crate) fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
         Ok(shared)
     }
 
-    /// Runs `look` on the memory that the view holds; an error if the view was released. The memory is locked
-    /// meanwhile, so `look` must not ask this view for it again.
+    /// Runs `look` on the memory that the view holds. Fails if the view was released. The memory is locked meanwhile,
+    /// so `look` must not use this view's memory in another way.
     pub(crate) fn with_memory<R>(&self, look: impl FnOnce(&mut HeldMemory) -> R) -> Result<R> {
         let of_guard =
             |guard: &mut MemoryGuard| guard.memory_mut().filter(|held| !held.is_lost()).map(look);
@@ -157,17 +158,17 @@ impl View {
         self.with_memory(|held| self.reads(py, held)).unwrap_or(false)
     }
 
-    /// The place where the view's consumers work.
+    /// The GPU and context where the view's consumers work.
     pub(crate) fn at(&self) -> Place {
         consumers_place(&self.array, self.place)
     }
 
-    /// The array as it came in through `door`, for the log.
+    /// What the log says about this array as the argument of the call `door`.
     pub(crate) fn passed_in(&self, door: &'static str) -> PassedArray<'_> {
         self.passed(door, self.by.as_str(), self.ready().stream())
     }
 
-    /// The array as it goes out through `door`, ready on `stream`, for the log.
+    /// What the log says about this array as the result of `door`, ready on `stream`.
     pub(crate) const fn passed(
         &self,
         door: &'static str,
@@ -177,13 +178,13 @@ impl View {
         PassedArray { door, by, array: &self.array, stream }
     }
 
-    /// Refuses to state the size in bytes of packed elements.
+    /// Fails for packed elements, whose size is not a whole number of bytes.
     fn check_whole(&self) -> Result<()> {
         let dtype = self.array.dtype();
         if dtype.is_packed() { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Refuses a released view.
+    /// Fails if the view was released.
     pub(crate) fn check_leased(&self) -> Result<()> {
         self.with_memory(|_| ())
     }

@@ -1,4 +1,4 @@
-//! Readers of a view's dict or address: makes their orders, and records their streams for the end.
+//! Makes streams wait for readers of a view's dict or address, and records the readers' streams for the end.
 
 use pyo3::prelude::*;
 
@@ -13,16 +13,16 @@ use crate::py::streams::current::{self, DictPolicy, Objects};
 use crate::py::streams::imported;
 use crate::stream::{Alive, Ready, Stream};
 
-/// The dict, as a door.
+/// The dict's name in the log.
 pub(super) const DICT: &str = "__cuda_array_interface__";
 
 /// Makes a view's array ready for a reader of its dict. Returns the stream that the array is ready on, and whether the
-/// dict was read before. If the stream was closed, the host waits here and no stream is returned. A producer that may
-/// move to another stream is asked again.
+/// dict was read before. If that stream was closed, the host waits here and no stream is returned. A producer whose
+/// dict may name another stream is asked again.
 ///
 /// The bridge assumes that a reader that named no stream works on its library's current stream. The view records that
-/// stream for the end, even if nothing is pending. If the library ignores dicts' streams, its current stream waits
-/// here.
+/// stream for the end, even if nothing is pending. If the library ignores the streams that dicts name, its current
+/// stream is made to wait here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
@@ -62,8 +62,8 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     Ok((ready, again))
 }
 
-/// The stream on which the array is ready now. A library may vouch for one stream while the exporter's dict now names
-/// another. Then the exporter's stream waits for the first, and is returned.
+/// The stream on which the array is ready now. If the exporter's dict names another stream now, while the first one is
+/// still alive, the new stream is made to wait for the first and is returned.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
     held.ready = view.told_by_now(&held);
@@ -73,7 +73,8 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// Records a reader that has the address: it works on its own stream, or on a library's current stream.
+/// Records that code has read the view's address. It may work on any stream, so the libraries' current streams are
+/// recorded.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
@@ -84,7 +85,7 @@ pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     Ok(())
 }
 
-/// Records the current stream of a reader's library, for the end.
+/// Records a library's current stream for the end: the reader may work there.
 fn note<'py>(
     py: Python<'py>,
     view: &View,
@@ -95,7 +96,8 @@ fn note<'py>(
         && view.with_memory(|held| held.has_to_note(reader))?
         && let Some(known) = KnownStream::of_library(py, &view.driver, reader, objects)?
     {
-        // An already recorded stream is dropped here, with the view unlocked: that can run any code.
+        // If the stream was recorded already, it is dropped here, where the view is not locked: dropping it can run
+        // arbitrary code.
         drop(view.with_memory(|held| held.note(py, known))?);
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! `release()`, and the end of a `with` block.
 //!
-//! Making the orders may run any code: it asks stream objects, and releases the interpreter's lock. Meanwhile another
-//! thread may release the view, or this thread may re-enter. So each release makes the orders itself, with the view's
-//! holder still in place. After that it ends the view, unless another release did. When any release returns, the orders
-//! are made.
+//! Making streams wait may run arbitrary code: it asks stream objects, and releases the interpreter's lock. Meanwhile
+//! another thread may release the view, or this thread may release it again. So each release makes the streams wait
+//! itself, while the view still has its holder. After that it ends the view, unless another release has done so. When
+//! any release returns, the streams wait.
 
 use pyo3::prelude::*;
 
@@ -17,20 +17,21 @@ use crate::py::streams::Argument;
 use crate::py::this_thread::DOING;
 use crate::stream::Request;
 
-/// How deep a thread may nest releases of one view. A deeper release does nothing: the outer releases make the orders.
+/// How deeply a thread may nest releases of one view. A deeper release does nothing: the outer releases make the
+/// streams wait.
 const DEEPEST: usize = 2;
 
 fn address(view: &View) -> usize {
     std::ptr::from_ref(view).addr()
 }
 
-/// Whether this thread may nest no further release of `view`.
+/// Whether this thread has nested as many releases of `view` as it may.
 fn is_deepest(view: &View) -> bool {
     let depth = DOING.with(|doing| doing.releasing.count(|known| *known == address(view)));
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
-/// A release under way; it ends on drop.
+/// Counts this thread's release of a view, until dropped.
 struct ReleaseGuard<'a>(&'a View);
 
 impl<'a> ReleaseGuard<'a> {
@@ -48,8 +49,8 @@ impl Drop for ReleaseGuard<'_> {
 }
 
 impl View {
-    /// Makes the orders of an end that the garbage collector began, if only a Python object keeps the memory. The view
-    /// stays as it is.
+    /// Makes streams wait for a view that the garbage collector has found, if only a Python object keeps the memory.
+    /// Does not end the view.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
         let orders = self.lease.with(|guard| {
             let held = guard.memory_mut().filter(|held| held.is_by_object())?;
@@ -73,7 +74,7 @@ impl View {
         let span = CallSpan::begin();
         let argument = Argument::parse(stream)?;
         let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
-        // With -1 the caller vouches that the consumer is done.
+        // With -1 the caller says that the consumer's work is done.
         let is_ordered = argument.request() != Request::NoOrder;
         if is_deepest(self) {
             return Ok(());
@@ -107,7 +108,7 @@ impl View {
         };
         let settled = match (settled, guard.memory_mut()) {
             (Some(settled), _) => settled,
-            // No order is needed; this call only logs that.
+            // No stream has to wait. This call only logs that.
             (None, Some(held)) if is_ordered => held.settle_with(py, also)?,
             _ => Settlement::Done,
         };

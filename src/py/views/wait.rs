@@ -14,7 +14,7 @@ use crate::py::lease::look;
 use crate::py::observe::CallSpan;
 use crate::py::source::ready_streams;
 
-/// The call, as a door.
+/// The method's name in the log.
 const DOOR: &str = "wait";
 
 impl View {
