@@ -1,9 +1,10 @@
-//! Memory that the bridge allocates for a copy. One stream orders its contents, and one stream orders its freeing.
+//! Memory that the bridge allocates for a copy. The copy is made in the order of one stream, and the memory is freed in
+//! the order of a stream.
 //!
 //! A copy on a GPU needs no host: [`Buffer::filled`] allocates memory in the order of a stream, which the caller has
 //! ordered after the producer's, and queues the copy there. [`on_host`] and [`into_host`] make copies for the CPU.
-//! Their consumers have no stream, so the host waits. The caller decides which stream, and when the memory is freed.
-//! No Python here.
+//! Their consumers have no stream, so the host waits. The caller chooses the stream, and when the memory is freed. This
+//! module uses no Python.
 
 use std::sync::Arc;
 
@@ -27,9 +28,10 @@ use crate::stream::Alive;
 #[derive(Debug)]
 pub struct Buffer {
     ptr: u64,
-    /// The context of the stream that allocated the memory, and the context's life at that time.
+    /// The context of the stream that allocated the memory, and the context's number at that time.
     context: Option<(Context, u64)>,
-    /// Whether the memory comes from the stream's pool. A device without pools gives memory that only the host frees.
+    /// Whether the memory comes from a memory pool, so that it can be freed in the order of a stream. A device may have
+    /// no pools.
     pooled: bool,
 }
 
@@ -58,7 +60,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// A copy of `bytes` from the host, queued on `on`. This call reads them all.
+    /// Copies the first `bytes` bytes of `memory` to the GPU, on the stream `on`. All of them are read before this
+    /// returns.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,
@@ -75,7 +78,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// `bytes` bytes, at least one, usable on `on` from now on. They are not initialised.
+    /// Allocates `bytes` bytes, at least one, which work on the stream `on` may use from now on. They are not
+    /// initialised.
     pub fn uninitialised(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
         within(calls, on.place(), |context| {
             let context = Some((context, calls.life(context)?));
@@ -90,7 +94,7 @@ impl Buffer {
         .map_err(|error| error.of_memory(bytes))
     }
 
-    /// This buffer, or the error if nothing could be copied.
+    /// Returns this buffer if `copied` is no error; else frees the buffer and returns the error.
     fn kept_if(self, driver: &Handle, on: Alive<'_>, copied: Result<()>) -> Result<Self> {
         copied.inspect_err(|_| drop(self.free(driver, on)))?;
         Ok(self)
@@ -101,7 +105,7 @@ impl Buffer {
         self.ptr
     }
 
-    /// Fails if the memory was lost with its context.
+    /// Fails if the context was destroyed, and the memory with it.
     pub fn check(&self, driver: &dyn Driver) -> Result<()> {
         match self.context {
             Some((context, life)) if driver.life(context).ok() != Some(life) => {
@@ -116,8 +120,8 @@ impl Buffer {
         self.pooled
     }
 
-    /// Frees the memory after the work queued on `on`. Without a pool the host waits for that work, which is refused
-    /// while `on` is captured.
+    /// Frees the memory after the work queued on the stream `on`. If the memory comes from no pool, the host waits for
+    /// that work; this fails while `on` is captured.
     pub fn free(&self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
@@ -141,8 +145,8 @@ fn is_unsupported(error: &Error) -> bool {
     error.driver_code().is_some_and(|failed| failed.code == NOT_SUPPORTED)
 }
 
-/// How to copy `array`; `None` if it has no elements. Refuses packed elements that do not follow each other, since
-/// nothing copies parts of bytes.
+/// Plans how to copy `array`; `None` if it has no elements. Fails for packed elements with gaps, since no call copies
+/// parts of bytes.
 pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
     let (layout, dtype) = (array.layout(), array.dtype());
     if !dtype.is_packed() {
@@ -156,7 +160,7 @@ pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
     Ok(Plan::new(&bytes, 1))
 }
 
-/// The kind of copy to a GPU. Every GPU reaches pinned and managed memory.
+/// What kind of copy brings `array` to a GPU. Every GPU can access pinned and managed memory.
 fn route(
     driver: &dyn Driver,
     array: &Descriptor,
@@ -203,14 +207,14 @@ fn queued<'a>(
     on: Alive<'a>,
 ) -> impl FnMut(Block, i64, i64) -> Result<()> + 'a {
     move |block, from, to| {
-        // Neither sum wraps: both arrays lie in the address space.
+        // Neither sum wraps around: both arrays lie in the address space.
         let (source, target) = (source.wrapping_add_signed(from), target.wrapping_add_signed(to));
         driver.copy(Transfer { source, target, block, route }, on)
     }
 }
 
-/// A copy of `array` in host memory, made on the producer's stream `on`. `None` if it has no elements. The host
-/// waits.
+/// Copies `array` to host memory, on the producer's stream `on`, and makes the host wait until the copy is done. `None`
+/// if the array has no elements.
 pub fn on_host(
     driver: &Handle,
     array: &Descriptor,
@@ -245,7 +249,7 @@ pub fn into_host(
         let copied = plan.take(queued(driver, array.ptr(), memory.address(), route, on));
         let waited = driver.wait_stream(on);
         if waited.is_err() {
-            // Queued work may still write to the memory.
+            // If the wait failed, queued work may still write to the memory, so leak it.
             std::mem::forget(Arc::clone(memory));
         }
         copied.and(waited)

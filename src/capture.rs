@@ -1,4 +1,4 @@
-//! What happens to an edge between two streams during a graph capture.
+//! How one stream can be made to wait for another (an *edge*) during a graph capture.
 //!
 //! During a capture, work on a stream is recorded into a graph instead of being queued. An event recorded on that
 //! stream stands for a point of the graph. Another stream that waits for the event joins the capture: this is how work
@@ -43,19 +43,19 @@ pub enum Direction {
 /// How an edge is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// An event and a wait. Inside a capture they become an edge of the graph.
+    /// By an event and a wait. Inside a capture these become an edge of the graph.
     Plain,
     /// The wait becomes a graph node. At each launch the node waits for work outside the graph.
     External,
-    /// No edge is made. At the end an edge would order nothing, since the graph runs later, any number of times. For
-    /// a producer that named no stream it would end the capture.
+    /// No wait is made. When memory is given back, it would order nothing, since the graph runs later, any number of
+    /// times. For a producer that named no stream, it would end the capture.
     Pointless,
-    /// No edge can be made. The error has this kind.
+    /// No wait is possible. The error has this kind.
     Refused(Kind),
 }
 
-/// How the host waits for a stream in the state `part`: by an event, or not at all. Captured work has not run,
-/// however long the host waits. Recording on the legacy stream beside a capture ends that capture.
+/// How the host can wait for a stream in the state `part`: by an event, or not at all. Captured work does not run,
+/// however long the host waits, and recording an event on the legacy stream beside a capture ends that capture.
 pub const fn host_route(part: Part) -> Route {
     match part {
         Part::Outside => Route::Plain,

@@ -12,7 +12,7 @@ use crate::layout::Layout;
 /// The largest pitch that CUDA accepts: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device since compute capability 2.0.
 pub const MAX_PITCH: i64 = i32::MAX as i64;
 
-/// Rows of a single element are used only if they save more than this factor of calls.
+/// Rows of a single element are used only if they need fewer calls by more than this factor.
 const FEWER: i64 = 8;
 
 /// Where the rows of a block are.
@@ -73,7 +73,8 @@ struct Blocks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     taken: Blocks,
-    /// Each entry doubles, within the copy, the items along a dimension of stride 0.
+    /// How to fill dimensions of stride 0: each entry copies, within the copy, the items that are there already, so
+    /// that there are up to twice as many.
     repeated: Vec<Blocks>,
 }
 
@@ -85,12 +86,12 @@ impl Plan {
         }
         let axes = merged(layout, element_size);
         let (repeats, axes): (Vec<Axis>, _) = axes.into_iter().partition(|axis| axis.source == 0);
-        // The innermost first: it doubles items that are complete.
+        // Begin with the innermost dimension, so that each step copies items that are complete.
         let repeated = repeats.iter().rev().flat_map(|axis| doubled(*axis, &axes)).collect();
         Some(Self { taken: Blocks::taken(&together(axes), element_size), repeated })
     }
 
-    /// The number of calls.
+    /// The number of driver calls that this plan needs.
     pub fn calls(&self) -> i64 {
         self.blocks().map(|(_, calls)| calls).sum()
     }
@@ -137,7 +138,7 @@ impl Blocks {
             if row.extent > most {
                 (best, most) = ((None, Some(at)), row.extent);
             }
-            // Only a dimension further out can be the plane: its steps in the target are whole rows.
+            // Only a dimension further out can be the dimension of planes, since its steps in the copy are whole rows.
             for (further, plane) in axes.iter().enumerate().take(at) {
                 let apart = plane.source / row.source;
                 let fits = plane.source % row.source == 0 && apart >= row.extent;
@@ -175,8 +176,8 @@ impl Blocks {
                     target += axis.target;
                     break;
                 }
-                // Go back from the last item. The layout reaches that item; one step further may lie outside the
-                // address space.
+                // Go back from the last item, rather than from one step behind it: that may lie outside the address
+                // space.
                 source -= axis.source * (axis.extent - 1);
                 target -= axis.target * (axis.extent - 1);
                 *at = 0;
@@ -188,8 +189,8 @@ impl Blocks {
     }
 }
 
-/// The calls that spread the first item along `repeat` to all of them within the copy: one item makes two, two make
-/// four. `axes` are the outer dimensions.
+/// The steps that fill the dimension `repeat` from its first item, within the copy: one item is copied to make two, two
+/// to make four. `axes` are the other dimensions.
 fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     let outer = axes.iter().filter(|axis| axis.target > repeat.target);
     let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());
@@ -201,8 +202,9 @@ fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     })
 }
 
-/// The dimensions of an array with elements and of its compact copy. Dimensions of one element are dropped, and
-/// dimensions that continue each other evenly in both are merged.
+/// The dimensions of an array with elements, with their strides in the array and in its compact copy. Dimensions of one
+/// element are left out. Two dimensions are merged if in both one step of the outer is as long as all steps of the
+/// inner.
 fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     let mut compact = element_size;
     let mut axes = Vec::with_capacity(layout.shape().len());
@@ -216,7 +218,7 @@ fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     together(axes)
 }
 
-/// Merges axes that continue each other evenly in the source and in the target.
+/// Merges two axes if in both the source and the target one step of the outer is as long as all steps of the inner.
 fn together(axes: Vec<Axis>) -> Vec<Axis> {
     let mut made: Vec<Axis> = Vec::with_capacity(axes.len());
     for inner in axes {

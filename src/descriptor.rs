@@ -118,8 +118,8 @@ impl Descriptor {
         self.ptr & (bytes - 1) == 0
     }
 
-    /// Refuses an element address that is not a multiple of `bytes`: a GPU that reads it breaks the context (CUDA C++
-    /// Programming Guide, "Size and Alignment Requirement").
+    /// Fails if an element's address is not a multiple of `bytes`: a GPU that reads from such an address breaks the
+    /// context (CUDA C++ Programming Guide, "Size and Alignment Requirement").
     #[cold]
     pub fn check_aligned(&self, bytes: u64) -> Result<()> {
         let refused =
@@ -181,7 +181,7 @@ impl Descriptor {
         }
     }
 
-    /// Replaces the device by another one that reaches the memory.
+    /// Replaces the device by another one that can access the memory.
     #[cfg(feature = "python")]
     pub(crate) const fn set_device(&mut self, device: Device) {
         self.device = device;
@@ -214,15 +214,15 @@ impl Descriptor {
         self
     }
 
-    /// The array on another device that reaches its memory. The caller has checked the device's number.
+    /// Describes the array as being on another device, which can access its memory. The caller has checked the device's
+    /// number.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// What is pending on the memory, given the producer's statement `ready`. Nothing is pending on an array without
-    /// memory.
+    /// Returns `ready`, what the producer says about pending work; but [`Ready::Nothing`] for an array without memory.
     #[doc(hidden)]
     pub const fn pending(&self, ready: Ready) -> Ready {
         if self.ptr == 0 { Ready::Nothing } else { ready }

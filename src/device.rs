@@ -1,4 +1,4 @@
-//! Devices, where memory is, and places, where streams are.
+//! Devices say where memory is; places say where streams are.
 //!
 //! DLPack names memory by `(device_type, device_id)`, a [`Device`]. The CUDA Array Interface names no device: the
 //! pointer implies it. The bridge passes only memory that CUDA can reach: device memory, pinned host memory, managed
@@ -70,7 +70,7 @@ impl Device {
         Self { kind: MemoryKind::Device, id }
     }
 
-    /// The device for DLPack's device type `code` and ordinal `id`. Refuses memory that CUDA cannot reach.
+    /// The device for DLPack's device type `code` and ordinal `id`. Fails for memory that CUDA cannot reach.
     #[inline(always)]
     pub fn from_dlpack(code: u32, id: i32) -> Result<Self> {
         let kind = match code {
@@ -85,7 +85,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Refuses a negative ordinal.
+    /// Fails for a negative ordinal.
     #[inline(always)]
     pub(crate) fn check(self) -> Result<()> {
         if self.id < 0 {
@@ -148,7 +148,7 @@ impl Place {
         Self { ordinal, context }
     }
 
-    /// The context that owns the memory of a pointer, by what the driver found.
+    /// The place of the context that owns the memory, from what the driver said about the pointer.
     #[doc(hidden)]
     pub const fn owning(found: Pointer) -> Self {
         Self { ordinal: found.ordinal, context: found.context }

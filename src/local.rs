@@ -28,7 +28,7 @@ impl<T> Local<T> {
         Self(key)
     }
 
-    /// The result of `look` on the value; `None` if this thread has dropped the value.
+    /// Runs `look` on the value, and returns its result; `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_with(look).ok()

@@ -1,5 +1,5 @@
-//! Checks a dict's entries and makes the parts of a descriptor. For DLPack it refuses entries that DLPack cannot
-//! express.
+//! Checks a dict's entries and turns them into the parts of a descriptor. For a consumer of DLPack, fails if DLPack
+//! cannot express them.
 //!
 //! A dict does not name its device: the caller asks the driver about the pointer.
 
@@ -44,7 +44,7 @@ pub struct Decoded {
     pub claim: Claim,
 }
 
-/// The rules by which a dict's stream and items are read.
+/// How to read a dict's stream and element type.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
     /// The thread that reads the dict.
@@ -87,7 +87,7 @@ impl Fields<'_> {
             _ => error,
         })?;
         if type_name.is_some() {
-            // An exact typestr has not looked at the name, so check it here.
+            // If the typestr names the type exactly, the name was not checked yet.
             Typestr::parse(self.typestr)?.resolve(self.typestr, type_name)?;
         }
         Ok((decoded, layout))
@@ -138,9 +138,9 @@ fn shared(
     Ok((dtype, reach))
 }
 
-/// Checks extents and strides of an array with elements of `dtype`, and writes them into `layout`. Each array of the
-/// CUDA Array Interface passes here, whether its dict or its attributes were read: a
-/// layout that is refused in one is refused in the other.
+/// Checks extents and strides of an array with elements of `dtype`, and writes them into `layout`. This runs for each
+/// array of the CUDA Array Interface, whether its dict or its attributes were read, so both ways refuse the same
+/// layouts.
 #[inline(always)]
 pub fn laid_out(
     shape: &[i64],
@@ -169,7 +169,8 @@ pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }
 
-/// The element type and reach of an array that only CAI can express. Other errors stay as they were.
+/// The element type and reach of an array that only CAI can express. If CAI cannot express it either, returns the first
+/// error, `refused`.
 #[cold]
 fn alone(fields: &Fields<'_>, layout: &mut Layout, refused: Error) -> Result<(Dtype, Reach)> {
     let Some(itemsize) = Typestr::itemsize(fields.typestr) else { return Err(refused) };

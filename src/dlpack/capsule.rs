@@ -1,8 +1,9 @@
-//! DLPack capsules: recognised by name, read without being consumed, then consumed.
+//! DLPack capsules. The bridge recognises a capsule by its name, first reads it without consuming it, and then consumes
+//! it.
 //!
-//! A refused capsule stays as it was: the bridge reads and checks it first, and renames it when nothing in the bridge
-//! can fail any more. If other code consumes the capsule in between, [`take`] refuses it. A build without the global
-//! lock holds the capsule's own lock for each of the two, since both take several steps.
+//! A capsule that is refused stays as it was: the bridge reads and checks it first, and renames it when nothing in the
+//! bridge can fail any more. If other code consumes the capsule in between, [`take`] fails. In builds without the
+//! global lock, [`read`] and [`take`] each hold the capsule's own lock, since both take several steps.
 //!
 //! A consumed capsule loses its destructor, because some exporters' destructors delete the tensor under either name.
 //! The destructor of a capsule from [`new`] deletes the tensor only under its original name. A consumer that renames
@@ -66,8 +67,8 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     with_critical_section(capsule, || read_locked(capsule))
 }
 
-/// The pointer in the capsule if it is named `name`. Asking a capsule with another name for its pointer would raise
-/// an exception, which takes longer than everything else here.
+/// The pointer in the capsule, if the capsule is named `name`. The name is checked first: asking for the pointer under
+/// a wrong name would raise an exception, which takes longer than everything else here.
 #[inline]
 fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNull<c_void>> {
     let is_named = capsule.is_valid_checked(Some(name));
@@ -86,7 +87,7 @@ fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
     }
     if let Some(pointer) = pointer(capsule, LEGACY) {
         let managed = pointer.cast::<DLManagedTensor>().as_ptr();
-        // SAFETY: as above, for the structure that the older name stands for.
+        // SAFETY: a capsule of the older name holds a `DLManagedTensor`; the rest as above.
         let array = unsafe { decode::legacy(managed) }?;
         // SAFETY: as above.
         let context = unsafe { (*managed).manager_ctx }.addr();
@@ -115,7 +116,7 @@ impl InCapsule for DLManagedTensor {
     const NAME: &CStr = LEGACY;
 
     unsafe fn deleter(managed: *mut Self) -> Option<unsafe extern "C" fn(*mut Self)> {
-        // SAFETY: the caller's own argument.
+        // SAFETY: the caller promises that `managed` is an initialised structure.
         unsafe { (*managed).deleter }
     }
 }
@@ -124,7 +125,7 @@ impl InCapsule for DLManagedTensorVersioned {
     const NAME: &CStr = VERSIONED;
 
     unsafe fn deleter(managed: *mut Self) -> Option<unsafe extern "C" fn(*mut Self)> {
-        // SAFETY: the caller's own argument.
+        // SAFETY: the caller promises that `managed` is an initialised structure.
         unsafe { (*managed).deleter }
     }
 }
@@ -141,7 +142,8 @@ where
     Ok(capsule)
 }
 
-/// The destructor of capsules from [`new`]. Under any other name, or none, the tensor belongs to other code.
+/// The destructor of capsules from [`new`]. If the capsule has another name by now, the tensor belongs to other code
+/// and is not deleted.
 unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
     // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` compares names and sets no
     // exception. `PyCapsule_GetPointer` sets none for a valid capsule of that name, even while an exception is
@@ -151,7 +153,8 @@ unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
             return;
         }
         let managed = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();
-        // SAFETY: [`new`] stored the structure. Nobody took it under this name, so the capsule must delete it.
+        // SAFETY: [`new`] stored the structure. The capsule still has its first name, so nobody has taken the tensor
+        // and the capsule must delete it.
         if let Some(deleter) = M::deleter(managed) {
             deleter(managed);
         }
@@ -174,14 +177,14 @@ fn taken<M: ManagedTensorBase>(
     [name, used]: [&'static CStr; 2],
 ) -> Option<Managed<M>> {
     let pointer = pointer(capsule, name)?;
-    // SAFETY: the capsule is alive, and valid by the line above, so neither call fails. Without a destructor it is an
-    // ordinary object.
+    // SAFETY: the capsule is alive, and valid as the line above shows, so neither call fails. From now on it has no
+    // destructor.
     unsafe {
         ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
         ffi::PyCapsule_SetDestructor(capsule.as_ptr(), None);
     }
-    // SAFETY: a capsule of this name holds such a structure, as in `read_locked`. The bridge renamed the capsule, so
-    // it owns the structure.
+    // SAFETY: a capsule of this name holds such a structure (Python specification of DLPack). The bridge has renamed
+    // the capsule, so it owns the structure.
     unsafe { Managed::from_raw(pointer.as_ptr().cast()) }.ok()
 }
 

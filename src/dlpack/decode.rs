@@ -1,7 +1,7 @@
 //! Reads C structures into descriptors.
 //!
-//! Refused: major versions other than 1, and memory that CUDA cannot reach. Accepted because older producers write
-//! them: NULL strides from legacy tensors and versions before 1.2, and any `byte_offset`.
+//! Major versions other than 1, and memory that CUDA cannot reach, are errors. NULL strides are accepted from legacy
+//! tensors and from versions before 1.2, since older producers write them; and so is any `byte_offset`.
 #![allow(unsafe_code)]
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -81,15 +81,16 @@ pub fn check_version(version: DLPackVersion) -> Result<()> {
 /// - `managed` points to an initialised `DLManagedTensor` that stays alive during the call;
 /// - where `ndim` is positive, its `shape` is NULL or points to `ndim` integers, and so is `strides`.
 pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
-    // SAFETY: the caller vouches for the structure.
+    // SAFETY: the caller promises that the structure is initialised and lives during the call.
     let tensor = unsafe { &(*managed).dl_tensor };
-    // SAFETY: the caller vouches for shape and strides.
+    // SAFETY: the caller promises that shape and strides are as `descriptor` requires.
     unsafe { descriptor(tensor, Header::LEGACY) }.map_err(|error| explained(error, tensor))
 }
 
 /// Explains why a legacy tensor was refused. If it begins with a version instead of an address, it is a versioned
-/// tensor under the legacy name. Its device type is then half of a pointer. Pointers are multiples of 8, and no CUDA
-/// memory has such a type, so the bridge never mistakes it for a legacy tensor.
+/// tensor in a capsule with the legacy name. Where a legacy tensor has its device type, such a tensor has half of a
+/// pointer. Pointers are multiples of 8, and no CUDA memory has such a device type, so the bridge never mistakes the
+/// one for the other.
 #[cold]
 fn explained(error: Error, tensor: &DLTensor) -> Error {
     let first = tensor.data as u64;
@@ -101,7 +102,7 @@ fn explained(error: Error, tensor: &DLTensor) -> Error {
     Error::new(Kind::CapsuleName, got)
 }
 
-/// Refuses a tensor that is marked as a copy: the producer would not see writes to it.
+/// Fails for a tensor that is marked as a copy: the producer would not see writes to it.
 #[doc(hidden)]
 pub fn check_own(flags: DlpackFlags) -> Result<()> {
     if flags.contains(DlpackFlags::IS_COPIED) {
@@ -137,11 +138,11 @@ pub unsafe fn versioned(
     // SAFETY: every version of the structure begins with the version field.
     let version = unsafe { (*managed).version };
     check_version(version)?;
-    // SAFETY: the major version is 1, so the fields lie as the structure declares them; the caller vouches for them.
+    // SAFETY: the major version is 1, so the structure has these fields; the caller promises that they are initialised.
     let flags = unsafe { (*managed).flags };
     // SAFETY: as above.
     let tensor = unsafe { &(*managed).dl_tensor };
-    // SAFETY: the caller vouches for shape and strides.
+    // SAFETY: the caller promises that shape and strides are as `descriptor` requires.
     let array = unsafe { descriptor(tensor, Header { version: Some(version), flags }) }?;
     Ok((array, flags))
 }
@@ -154,7 +155,7 @@ pub unsafe fn versioned(
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: the handle's maker vouched for a valid tensor (`Managed::from_raw`), whose shape and strides hold
+    // SAFETY: whoever made the handle promised a valid tensor (`Managed::from_raw`), whose shape and strides hold
     // `ndim` integers while it lives.
     unsafe { descriptor(managed.tensor(), header) }
 }
@@ -162,7 +163,8 @@ pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor
 /// The address in the tensor's `manager_ctx`.
 #[doc(hidden)]
 pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
-    // SAFETY: the handle's maker vouched for an initialised structure that lives as long as the handle.
+    // SAFETY: whoever made the handle promised an initialised structure (`Managed::from_raw`), which lives as long as
+    // the handle.
     unsafe { (*managed.as_ptr()).manager_ctx }.addr()
 }
 
@@ -187,7 +189,7 @@ pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> 
 /// If `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so does `strides`.
 pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
     let mut array = Descriptor::EMPTY;
-    // SAFETY: the caller vouches for `tensor`.
+    // SAFETY: the caller promises that shape and strides are as `read_into` requires.
     unsafe { read_into(&mut array, tensor, header) }?;
     Ok(array)
 }
@@ -208,7 +210,7 @@ pub(super) unsafe fn read_into(
     let padded = header.flags.contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED);
     let (on, of) = fields::named(device, dtype, padded)?;
     let ndim = fields::check_ndim(i64::from(tensor.ndim), of)?;
-    // SAFETY: the caller vouches for `ndim` integers behind a pointer other than NULL.
+    // SAFETY: the caller promises that the pointer is NULL or points to `ndim` integers.
     let Some(shape) = (unsafe { dims(tensor.shape, ndim) }) else {
         return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
     };
@@ -240,8 +242,7 @@ unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if values.is_null() {
         return None;
     }
-    // SAFETY: the pointer is not NULL, as checked above; the caller vouches for the length. C's int64_t pointers have
-    // the alignment that the structure declares. The tensor outlives the result, which nobody uses beyond
-    // `descriptor`.
+    // SAFETY: the pointer is not NULL, as checked above, and the caller promises that it points to `ndim` integers,
+    // aligned as C's `int64_t`. The tensor outlives the result, which is used only in `read_into`.
     Some(unsafe { std::slice::from_raw_parts(values, ndim) })
 }

@@ -1,4 +1,4 @@
-//! Makes managed tensors from descriptors. A managed tensor keeps the owner of its memory.
+//! Makes managed tensors from descriptors. A managed tensor keeps the owner of its memory until its deleter is called.
 //!
 //! Strides are always explicit. `byte_offset` is 0 in every tensor that the bridge hands out. The bridge exports lanes
 //! as it imported them.
@@ -38,7 +38,7 @@ pub fn legacy<C: OpaqueContext>(array: &Descriptor, keep: C) -> Result<Managed<D
     with_byte_offset(array, 0, keep)
 }
 
-/// Makes the checks of [`legacy`] before there is anything to keep.
+/// Makes the checks of [`legacy`], for callers that must make them before they have the owner.
 #[doc(hidden)]
 pub fn check_legacy(array: &Descriptor) -> Result<()> {
     if array.readonly() {
@@ -50,7 +50,7 @@ pub fn check_legacy(array: &Descriptor) -> Result<()> {
     check_padding(array, "asks for a legacy capsule")
 }
 
-/// Refuses padded elements for a consumer whose structure cannot mark them.
+/// Fails for padded elements, for a consumer whose structure cannot mark them.
 #[doc(hidden)]
 pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     if array.dtype().is_padded() {
@@ -109,7 +109,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
         .prepare_as::<M>()
         .map_err(|error| Error::new(Kind::ShapeOverflow, error.to_string()))?;
     let mut initialized = prepared.initialize(keep);
-    // A NULL pointer has no byte offset.
+    // For a NULL pointer, the byte offset is 0.
     let byte_offset = byte_offset.min(array.ptr());
     initialized.set_data((array.ptr() - byte_offset) as *mut c_void);
     initialized.set_byte_offset(byte_offset);
@@ -129,7 +129,7 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
     Ok(unsafe { initialized.finish() })
 }
 
-/// An owner that consists of one box. A managed tensor keeps that box instead of a second box around it.
+/// An owner that consists of one box. A managed tensor can keep this box directly, without another box around it.
 #[doc(hidden)]
 pub trait Boxed: Sized {
     /// The type in the box.
@@ -145,7 +145,8 @@ pub trait Boxed: Sized {
 #[derive(Debug)]
 pub struct Keep<B>(pub B);
 
-// SAFETY: the pointer is the box's, or NULL. The box may go to any thread, and that thread remakes the owner.
+// SAFETY: the pointer comes from a box whose content is `Send`, or is NULL. Any thread may make the owner from it
+// again.
 unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
     fn into_raw(self) -> *mut c_void {
         self.0.into_box().map_or(std::ptr::null_mut(), |inner| Box::into_raw(inner).cast())
@@ -179,7 +180,7 @@ pub fn borrowed(array: &Descriptor) -> DLTensor {
     }
 }
 
-/// The device of the host, or of the array.
+/// The device to state in the tensor: the CPU with `on_host`, else the array's.
 fn place(array: &Descriptor, on_host: bool) -> DLDevice {
     let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
     if on_host { host } else { device(array) }

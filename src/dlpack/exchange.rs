@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// The most older tables that the bridge follows. No real chain is longer, and a cycle must end.
+/// How many tables of a chain the bridge looks at. No real chain is longer, and a chain may be a cycle.
 const MAX_CHAIN: usize = 16;
 
 /// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
@@ -47,7 +47,7 @@ impl Table {
             Err(error) if error.is_instance_of::<PyAttributeError>(kind.py()) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Drafts of 1.2 stored an integer here. The bridge asks such a type by its `__dlpack__`.
+        // Drafts of version 1.2 stored an integer here. For such a type the bridge uses `__dlpack__`.
         let Ok(capsule) = attribute.cast::<PyCapsule>() else {
             return Ok(None);
         };
@@ -112,7 +112,7 @@ impl Table {
         // call.
         let code = unsafe { call(x.as_ptr().cast(), &raw mut tensor) };
         check(x.py(), code)?;
-        // A table means version 1.2 or later, whose strides are explicit.
+        // A library that has a table has DLPack 1.2 or later, in which strides are explicit.
         let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
         let header = Header { version: Some(version), flags: DlpackFlags::empty() };
         // SAFETY: the producer filled the tensor. By contract its shape and strides hold `ndim` integers until the
@@ -130,8 +130,8 @@ impl Table {
         let call = unsafe { (*self.0.as_ptr()).managed_tensor_to_py_object_no_sync };
         let call = call.ok_or_else(|| missing("managed_tensor_to_py_object_no_sync"))?;
         let mut made: *mut c_void = ptr::null_mut();
-        // SAFETY: the tensor is valid and owned, and given up here, since the function takes it over (`dlpack.h`:
-        // "the ownership of the tensor is stolen"). The interpreter lock is held, and `made` outlives the call.
+        // SAFETY: the tensor is valid, and this call passes on its ownership (`dlpack.h`: "the ownership of the tensor
+        // is stolen"). The interpreter lock is held, and `made` outlives the call.
         let code = unsafe { call(managed.into_raw(), &raw mut made) };
         check(py, code)?;
         // SAFETY: the result is a new reference, or NULL after a failure.
@@ -139,14 +139,15 @@ impl Table {
         made.ok_or_else(|| broken("a NULL object"))
     }
 
-    /// The library's current stream on `device`, as the driver names it (0 is the legacy default stream).
+    /// The driver handle of the library's current stream on `device` (0 is the legacy default stream).
     #[inline(always)]
     pub fn current_work_stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).current_work_stream };
         let call = call.ok_or_else(|| missing("current_work_stream"))?;
         let mut stream: *mut c_void = ptr::null_mut();
-        // CUDA streams also work on managed and pinned memory, and libraries know only this device type.
+        // Always ask for this device type: libraries know no other, and CUDA streams also work on managed and pinned
+        // memory.
         let kind = DLDeviceType::CUDA;
         // SAFETY: the interpreter lock is held, and `stream` outlives the call.
         let code = unsafe { call(kind, device.id, &raw mut stream) };
@@ -196,13 +197,14 @@ fn check(py: Python<'_>, code: i32) -> PyResult<()> {
 
 /// What a class must implement to be a producer of the exchange API.
 pub trait Exchange: PyClass {
-    /// A managed tensor, ready on the stream that [`Exchange::work_stream`] names.
+    /// Exports the object as a managed tensor that is ready on the stream that [`Exchange::work_stream`] returns.
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
 
-    /// A descriptor to borrow, ready on the same stream. It is not moved while the object lives.
+    /// Lends a descriptor of the object's array, which is ready on that stream too. The descriptor must not move while
+    /// the object lives.
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
 
-    /// The stream on which exports are ready, as the driver names it.
+    /// The driver handle of the stream on which exports are ready.
     fn work_stream(py: Python<'_>, device: Device) -> PyResult<u64>;
 
     /// A new object of the class that owns `managed`.
@@ -237,8 +239,8 @@ pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*m
 macro_rules! exchange_producer {
     ($class:ty) => {
         // SAFETY: `borrow` returns a descriptor inside the frozen object, so its pointers stay valid while the object
-        // lives. Managed tensors come from `encode`, which follows DLPack's ownership rules. The stream is one that
-        // never dies.
+        // lives. Managed tensors come from `encode`, which follows DLPack's ownership rules. The stream is the legacy
+        // default stream, which is never destroyed.
         #[allow(unsafe_code)]
         unsafe impl dlpark::python::DlpackExchangeProducer for $class {
             const HAS_DLTENSOR_VIEW: bool = true;

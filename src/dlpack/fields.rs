@@ -119,7 +119,7 @@ pub(super) fn named(
     Ok((device, Dtype::of_dlpack(code, bits, lanes)?.with_padding(padded)))
 }
 
-/// Refuses a major version that this crate does not know.
+/// Fails for a major version that this crate does not know.
 #[inline(always)]
 pub(super) fn check_major(major: u32, minor: u32) -> Result<()> {
     if major == MAJOR {

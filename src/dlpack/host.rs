@@ -1,4 +1,4 @@
-//! Tensors in host memory. The bridge reads them like tensors on a GPU, and the host copies them.
+//! Tensors in host memory. The bridge decodes them like tensors on a GPU, and copies them on the CPU.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -40,7 +40,7 @@ impl fmt::Debug for Managed {
 }
 
 impl HostTensor {
-    /// Consumes `capsule`, unless the tensor's version or device is refused.
+    /// Consumes `capsule`. If the tensor's version or device is refused, fails and leaves the capsule as it is.
     pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         match capsule::read(capsule) {
             Ok(Held { array, .. }) => {
@@ -53,7 +53,7 @@ impl HostTensor {
         }
     }
 
-    /// Reads an owned tensor. Refuses a tensor outside host memory, and a tensor that is a copy.
+    /// Reads an owned tensor. Fails for a tensor outside host memory, and for one that is marked as a copy.
     pub fn of(managed: ImportedDlpack) -> Result<Self> {
         let (tensor, header) = match &managed {
             // SAFETY: the structure is initialised (`Managed::from_raw`), and lives as long as `managed`.
@@ -72,15 +72,15 @@ impl HostTensor {
         decode::check_own(header.flags)?;
         let device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 0 };
         let tensor = DLTensor { device, ..tensor };
-        // SAFETY: the tensor's maker vouched for its shape and strides (`Managed::from_raw`), and `managed`
-        // keeps them.
+        // SAFETY: whoever made the handle promised valid shape and strides (`Managed::from_raw`), and `managed` keeps
+        // them alive.
         let array = unsafe { decode::descriptor(&tensor, header) }?;
         let says_readonly = header.version.is_some();
         Ok(Self { array, says_readonly, _memory: Arc::new(Managed { _tensor: managed }) })
     }
 
-    /// The elements' bytes side by side: the tensor's own memory if it is contiguous, else a copy. `None` if there
-    /// are no bytes.
+    /// Returns the elements' bytes without gaps: the tensor's own memory if it is contiguous, else a copy. `None` if
+    /// there are no elements.
     pub fn compact(&self) -> Result<Option<Arc<HostMemory>>> {
         let Some(plan) = buffer::plan(&self.array)? else { return Ok(None) };
         if !self.array.layout().is_contiguous() {
@@ -114,7 +114,8 @@ impl HostTensor {
         let memory = usize::try_from(bytes).ok().and_then(HostMemory::new).ok_or_else(none)?;
         plan.take(|block, from, to| {
             let source = self.array.ptr().wrapping_add_signed(from);
-            // SAFETY: each block of the plan lies in the array, which `_memory` keeps, as in `compact`.
+            // SAFETY: each block of the plan lies inside the array, whose memory `_memory` keeps alive. The Python
+            // caller keeps other code from writing to it, as in `compact`.
             let taken = unsafe { memory.take_in(block, source, to.unsigned_abs()) };
             taken.ok_or_else(none)
         })?;

@@ -142,7 +142,7 @@ impl Dtype {
         self.at == CAIS
     }
 
-    /// Refuses a type that only DLPack has.
+    /// Fails for a type that only DLPack has.
     #[doc(hidden)]
     #[inline(always)]
     pub fn check_shared(self) -> Result<()> {
@@ -270,7 +270,7 @@ impl Dtype {
         self.element_bits().div_ceil(8).cast_signed()
     }
 
-    /// Whether autograd can follow the type: floating point and complex types.
+    /// Whether autograd can track values of the type: floating-point and complex types.
     pub const fn is_inexact(self) -> bool {
         !matches!(self.code, 0 | 1 | 6)
     }

@@ -22,7 +22,7 @@ const EXACT: [u32; TABLE.len()] = {
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-        // A trailing NUL would give the number of a shorter text.
+        // A text that ends with a NUL would have the same number as the text without it.
         [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
         _ => 0,
     }
@@ -128,14 +128,14 @@ impl Typestr {
         Spelling::of(text).is_some_and(|read| read.letter == 'V')
     }
 
-    /// Reads spellings that are not in the table, and refuses the rest.
+    /// Reads a typestr whose spelling is not in the table, or fails.
     fn parse_uncommon(text: &str) -> Result<Self> {
         let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
         let Spelling { order, letter, size, .. } = Spelling::of(text).ok_or_else(malformed)?;
         let has_more = matches!(letter, 'm' | 'M' | 'O');
         let plain = format!("{order}{letter}{size}");
         if size > 0 && !has_more && plain != text {
-            // Another spelling of the same type. Like NumPy, ignore leading zeros of the size.
+            // This is another spelling of a type in the table. Like NumPy, ignore leading zeros of the size.
             return Self::parse(&plain);
         }
         match letter {

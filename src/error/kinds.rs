@@ -1,4 +1,5 @@
-//! The kinds of refusal. Each row has the Python exception, the field that is named, and what is allowed there.
+//! The kinds of errors. Each row has the class of the Python exception, the field that the message names, and what is
+//! allowed there.
 
 /// Which Python exception an error becomes.
 ///

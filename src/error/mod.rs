@@ -51,7 +51,7 @@ struct Inner {
 #[derive(Clone)]
 struct Raised(Arc<dyn std::error::Error + Send + Sync>);
 
-// The error is only read, and has no state that a panic could leave half changed.
+// The error is only read, so a panic cannot leave it half changed.
 impl UnwindSafe for Raised {}
 impl RefUnwindSafe for Raised {}
 

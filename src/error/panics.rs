@@ -10,7 +10,7 @@ pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(over)
 }
 
-/// The most payloads that are dropped, where the drop of each panics with another one.
+/// How many payloads are dropped at most, if dropping each of them panics with another one.
 const MOST: usize = 8;
 
 #[cold]

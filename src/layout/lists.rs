@@ -1,7 +1,7 @@
 //! Short lists of integers without an allocation: arrays seldom have more than four dimensions.
 
-/// How many dimensions fit without an allocation. A view is moved a few times on its way to Python, so unused room
-/// costs time at each move.
+/// How many dimensions fit without an allocation. More would make each layout larger, and a view is moved a few times
+/// on its way to Python.
 const INLINE: usize = 4;
 
 /// A short list of integers.

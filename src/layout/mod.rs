@@ -199,7 +199,7 @@ impl Layout {
         itemsize: i64,
     ) -> Result<Reach> {
         check_counts(shape, strides, itemsize)?;
-        // Checks the shape first: an error in it must not name the strides.
+        // Check the shape by itself first, so that an error in the shape does not name the strides.
         self.fill(shape, None, itemsize)?;
         let with = |dims: &[i64], last| dims.iter().copied().chain([last]).collect::<Dims>();
         let strides = strides.map(|strides| with(strides, 1));
@@ -271,7 +271,7 @@ impl Layout {
         self.size == 0
             || axes.into_iter().all(|(stride, steps)| {
                 let over = stride > reached;
-                // Neither operation wraps: the array lies in the address space.
+                // Neither operation wraps around: the array lies in the address space.
                 reached = reached.wrapping_add(stride.wrapping_mul(steps.unsigned_abs()));
                 over
             })
@@ -283,7 +283,7 @@ impl Layout {
     }
 }
 
-/// Refuses elements of less than one byte, too many dimensions, and a wrong number of strides.
+/// Fails for elements of less than one byte, too many dimensions, or a wrong number of strides.
 #[inline(always)]
 fn check_counts(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<()> {
     check_size(element_size)?;
@@ -348,7 +348,7 @@ impl Walk {
         let (bytes, large) = self.bytes.overflowing_mul(count);
         self.wrong |= extent < 0 || large;
         if stride == self.compact && self.above == self.bytes {
-            // The usual array: no gap so far.
+            // The usual case: there is no gap so far.
             self.above = bytes;
         } else {
             self.contiguous &= extent == 1 || stride == self.compact;

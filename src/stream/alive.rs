@@ -1,9 +1,9 @@
 //! The proof that a stream is alive.
 //!
 //! A handle is a bare address. Using it after its stream is destroyed kills the process (SIGSEGV in `cuEventRecord`,
-//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream. Its lifetime is that of the stream's
-//! keeper: an object that the bridge holds, a library that never destroys its streams, or the call that received the
-//! handle.
+//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream. Its lifetime is as long as something
+//! keeps the stream alive: an object that the bridge holds, a library that never destroys its streams, or the call that
+//! received the handle.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::device::{Context, Place};
 #[derive(Debug, Clone, Copy)]
 pub struct Alive<'a> {
     stream: Stream,
-    /// The parts of the place. Stored one by one, they and the flag take no more room than the place alone.
+    /// The place, field by field: with the flag, this takes no more room than a `Place` alone.
     context: Option<Context>,
     ordinal: i32,
     stands_in: bool,
@@ -23,8 +23,8 @@ pub struct Alive<'a> {
 }
 
 impl Alive<'_> {
-    /// The legacy default stream of `place`. A default stream lives as long as its context. A driver call must find
-    /// that context alive ([`crate::order::within`]).
+    /// The legacy default stream of `place`. A default stream exists as long as its context. Driver calls on it fail if
+    /// the context is destroyed ([`crate::order::within`]).
     pub const fn legacy(place: Place) -> Self {
         Self::new(Stream::Legacy, place)
     }
@@ -62,12 +62,13 @@ impl Alive<'_> {
         Self::new(stream, place)
     }
 
-    /// The stream's name.
+    /// Which stream this is.
     pub const fn stream(self) -> Stream {
         self.stream
     }
 
-    /// The stream's device and context. For a handle, the place that the caller expects: only the driver knows it.
+    /// The stream's device and context. For a stream with a handle, this is what the caller expects: only the driver
+    /// knows it.
     pub const fn place(self) -> Place {
         Place { ordinal: self.ordinal, context: self.context }
     }

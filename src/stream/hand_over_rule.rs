@@ -2,7 +2,7 @@
 
 use super::{Alive, Ready, Request};
 
-/// Why a hand-over, or an end, needs no edge.
+/// Why no stream has to wait at a hand-over, or when memory is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Elided {
     /// Producer and consumer use one stream, which runs in order.
@@ -16,7 +16,7 @@ pub enum Elided {
     UnsaidInCapture,
     /// The consumer learns the producer's stream and queues its work there.
     StreamPassedOn,
-    /// Another array of the same call was ready on the same stream and has been ordered.
+    /// The wait was already made for another array of the same call, which is ready on the same stream.
     Together,
     /// At the end: the memory had no consumer.
     NoConsumer,
@@ -26,7 +26,7 @@ pub enum Elided {
 }
 
 impl Elided {
-    /// The reason, as events report it.
+    /// The text for the log.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SameStream => "same stream",
@@ -41,8 +41,8 @@ impl Elided {
     }
 }
 
-/// Why a consumer with `request` needs no edge to memory that is `ready`. `None` means that [`between`] decides, from
-/// the two streams.
+/// Why a consumer with this `request` need not wait for memory that is `ready`. `None` means that [`between`] decides,
+/// from the two streams.
 pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     match (ready, request) {
         (Ready::Nothing, _) => Some(Elided::NothingPending),

@@ -11,7 +11,7 @@ use super::abi::CaiBridgeArray;
 use crate::error::caught;
 use crate::py::interpreter::attached;
 
-/// Runs `call` with the interpreter's lock. Its error becomes the pending exception.
+/// Runs `call` with the interpreter's lock held. An error becomes this thread's pending exception.
 pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
         match caught(|| call(py))
@@ -27,7 +27,7 @@ pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     done.unwrap_or(-1)
 }
 
-/// Refuses a NULL pointer.
+/// Fails if `pointer` is NULL.
 pub(super) fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult<()> {
     if pointer.is_null() {
         return Err(PyValueError::new_err(format!("{what}: got NULL; allowed: {allowed}")));
@@ -35,12 +35,12 @@ pub(super) fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult
     Ok(())
 }
 
-/// Refuses NULL for the array.
+/// Fails if `array` is NULL.
 pub(super) fn check_array(array: *const CaiBridgeArray) -> PyResult<()> {
     check(array, "array", "an array that was imported")
 }
 
-/// Refuses NULL for the output.
+/// Fails if `out` is NULL.
 pub(super) fn check_out<T>(out: *mut T) -> PyResult<()> {
     check(out.cast_const(), "out", "the address of a place for the answer")
 }
@@ -56,19 +56,20 @@ pub(super) unsafe fn answer_at<T>(
     call: impl FnOnce(Python<'_>) -> PyResult<*mut T>,
 ) -> c_int {
     if !out.is_null() {
-        // SAFETY: not NULL, so writable, as the caller promises.
+        // SAFETY: `out` is not NULL, so it points to writable memory, as the caller promises.
         unsafe { out.write(std::ptr::null_mut()) };
     }
     answer(|py| {
         check_out(out)?;
         let made = call(py)?;
-        // SAFETY: writable, as the caller promises; `check_out` has refused NULL.
+        // SAFETY: `check_out` has checked that `out` is not NULL, so it points to writable memory, as the caller
+        // promises.
         unsafe { out.write(made) };
         Ok(())
     })
 }
 
-/// Refuses a structure that is smaller than its first version.
+/// Fails for a structure that is smaller than its first version.
 pub(super) fn check_size(size: usize, least: usize, name: &str) -> PyResult<()> {
     if size < least {
         let text = format!("size: got {size}; allowed: sizeof({name}), {least} or more");

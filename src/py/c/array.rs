@@ -27,7 +27,8 @@ pub(super) unsafe extern "C" fn import_object(
             let said = PyErr::take(py);
             return Err(said.unwrap_or_else(|| Error::new(Kind::Protocol, "NULL").into()));
         }
-        // SAFETY: not NULL, as checked above. The caller holds a reference, and the lock.
+        // SAFETY: `object` is not NULL, as checked above. The caller holds a reference to it, and the interpreter's
+        // lock.
         let object = unsafe { Bound::from_borrowed_ptr(py, object) };
         let (array, taken) = PythonMemory::new(source("C", &object)?);
         Ok(Box::into_raw(Box::new(CaiBridgeArray { array, taken })))

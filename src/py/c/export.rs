@@ -58,7 +58,7 @@ struct Exported {
     device: Device,
     readonly: bool,
     owner: *mut c_void,
-    /// Set once the Python object exists. After a refusal the exporter still owns the memory.
+    /// Set once the Python object exists. If the export fails, the exporter still owns the memory.
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
@@ -66,7 +66,7 @@ struct Exported {
 // owner.
 unsafe impl Send for Exported {}
 
-// SAFETY: the exporter vouches for its own description by calling `export_object`.
+// SAFETY: by calling `export_object`, the exporter promises that its description is right.
 unsafe impl Owner for Exported {
     type Stream = Exporters;
 
@@ -103,7 +103,7 @@ impl Drop for Exported {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter.get() {
             let before = attached(PyErr::take).flatten();
-            // SAFETY: the exporter's deleter and its own argument, called once.
+            // SAFETY: `deleter` and `owner` come from the exporter and belong together, and this drop runs once.
             unsafe { deleter(self.owner) }
             // The deleter may have called a function that failed, such as `give_back`. Report its exception here.
             attached(|py| {
@@ -155,8 +155,8 @@ impl Exported {
 }
 
 impl Exporters {
-    /// Refuses a GPU that is missing and, if the driver can tell, a stream or memory of another GPU. Managed and pinned
-    /// memory goes back to the stream's GPU.
+    /// Fails for a GPU that is missing and, if the driver can tell, for a stream or memory of another GPU. For managed
+    /// and pinned memory, the place becomes that of the stream.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
         if driver.get().is_err() {
@@ -181,7 +181,7 @@ const FIRST: usize = offset_of!(CaiBridgeExport, deleter) + size_of::<usize>();
 ///
 /// `from` points to `size` readable bytes.
 unsafe fn known(from: *const CaiBridgeExport, size: usize) -> PyResult<CaiBridgeExport> {
-    // SAFETY: `size` bytes, as the caller promises.
+    // SAFETY: `from` points to `size` readable bytes, as the caller promises.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
     let (fields, more) = bytes.split_at(size.min(size_of::<CaiBridgeExport>()));
     if more.iter().any(|byte| *byte != 0) {
@@ -213,9 +213,9 @@ pub(super) unsafe extern "C" fn export_sized(
     let export = |py: Python<'_>| {
         check(from, "export", "the address of a CaiBridgeExport")?;
         check_size(size, FIRST, "CaiBridgeExport")?;
-        // SAFETY: not NULL, as checked above, and `size` bytes, by the contract of `CaiBridgeApi`.
+        // SAFETY: `from` is not NULL, as checked above, and points to `size` bytes, by the contract of `CaiBridgeApi`.
         let from = unsafe { known(from, size) }?;
-        // SAFETY: the lists have `ndim` items, by the contract of `CaiBridgeExport`.
+        // SAFETY: shape and strides point to `ndim` integers or are NULL, by the contract of `CaiBridgeExport`.
         let mut exported = unsafe { Exported::read(&from) }?;
         let (array, driver) = (Array::describe(&exported)?, exported.stream.driver()?);
         exported.stream.check(py, &array, &driver)?;
@@ -238,7 +238,8 @@ pub(super) unsafe extern "C" fn import_tensor(
 ) -> c_int {
     let import = |py: Python<'_>| {
         check(tensor.cast_const(), "tensor", "the address of a DLManagedTensorVersioned")?;
-        // SAFETY: not NULL, as checked above, and a managed tensor, by the contract of `CaiBridgeApi`.
+        // SAFETY: `tensor` is not NULL, as checked above, and points to a managed tensor, by the contract of
+        // `CaiBridgeApi`.
         let (array, _) = unsafe { decode::versioned(tensor) }?;
         let Device { kind, id } = array.device();
         if kind == MemoryKind::Device && id != device_id {
