@@ -57,8 +57,9 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that its producer has
-    /// queued so far, and after what other open scopes have queued on this memory, unless both only read it.
+    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that the array's
+    /// producer has queued so far. It also runs after what other open scopes have queued on this memory, unless both
+    /// only read.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ pub(crate) trait Origin: Any + Send + Sync {
     /// Makes `to` wait until the memory is ready.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the producer's stream, and so whoever uses the memory next, wait for `user`.
+    /// Makes the producer's stream, and so the memory's next user, wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
     /// The scopes that use the memory now.

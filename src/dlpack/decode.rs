@@ -155,7 +155,7 @@ pub unsafe fn versioned(
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: whoever made the handle promised a valid tensor (`Managed::from_raw`), whose shape and strides hold
+    // SAFETY: the code that made the handle promised a valid tensor (`Managed::from_raw`), whose shape and strides hold
     // `ndim` integers while it lives.
     unsafe { descriptor(managed.tensor(), header) }
 }
@@ -163,8 +163,8 @@ pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor
 /// The address in the tensor's `manager_ctx`.
 #[doc(hidden)]
 pub fn context(managed: &Managed<DLManagedTensorVersioned>) -> usize {
-    // SAFETY: whoever made the handle promised an initialised structure (`Managed::from_raw`), which lives as long as
-    // the handle.
+    // SAFETY: the code that made the handle promised an initialised structure (`Managed::from_raw`), which lives as
+    // long as the handle.
     unsafe { (*managed.as_ptr()).manager_ctx }.addr()
 }
 

@@ -72,8 +72,8 @@ impl HostTensor {
         decode::check_own(header.flags)?;
         let device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 0 };
         let tensor = DLTensor { device, ..tensor };
-        // SAFETY: whoever made the handle promised valid shape and strides (`Managed::from_raw`), and `managed` keeps
-        // them alive.
+        // SAFETY: the code that made the handle promised valid shape and strides (`Managed::from_raw`), and `managed`
+        // keeps them alive.
         let array = unsafe { decode::descriptor(&tensor, header) }?;
         let says_readonly = header.version.is_some();
         Ok(Self { array, says_readonly, _memory: Arc::new(Managed { _tensor: managed }) })

@@ -10,7 +10,7 @@ use super::simulated::{Machine, Simulated};
 use super::{Driver, Pointer};
 use crate::error::{Error, Kind, Result};
 
-/// A call that may block. Whoever runs it releases the interpreter's lock meanwhile.
+/// A call that may block. It runs without the interpreter's lock.
 pub type Call<'a> = &'a mut (dyn FnMut() + Send);
 
 /// The driver that a view was made on. Later waits for the view use the same driver.

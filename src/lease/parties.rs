@@ -75,7 +75,7 @@ impl Parties<'_> {
         let edges = || {
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (*user, *next)))
         };
-        // To make a mark, an event is recorded on the stream. That record already orders the streams that this stream
+        // To make a mark, an event is recorded on the stream. The record already orders the streams that this stream
         // stands in for, so no wait is needed.
         let by_mark =
             |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();

@@ -4,7 +4,7 @@ use crate::device::{Context, Place};
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 
-/// The context of `place`: the one that it names, else the primary context of its GPU.
+/// The context that `place` names, else the primary context of its GPU.
 #[inline]
 pub fn context_of<D: Driver + ?Sized>(driver: &D, place: Place) -> Result<Context> {
     place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)

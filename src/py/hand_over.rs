@@ -249,8 +249,8 @@ enum Order<'h> {
     Over,
 }
 
-/// What two arrays must have in common to share an event: the streams on which the event is recorded, each with whether
-/// it stands in for another stream; the consumer's place; and whether the producer named a stream.
+/// Arrays with the same value share an event. The value has the streams on which the event is recorded, each with
+/// whether it stands in for another; the consumer's place; and whether the producer named a stream.
 type Pair = (Source, Option<Source>, Place, bool);
 type Source = (Stream, bool, Place);
 

@@ -145,8 +145,8 @@ pub(super) trait Pool: Sync + fmt::Debug {
     /// it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
-    /// Whether the library computes on a stream outside this pool, as JAX does. That stream waits for the pool stream
-    /// on which the library requested the array.
+    /// Whether the library computes on a stream outside this pool, as JAX does. The library makes the outside stream
+    /// wait for the pool's stream on which it requested the array.
     fn is_apart(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Memory accesses: checks each against all earlier ones, and makes those of the host.
+//! Checks each memory access against all earlier ones, and makes the host's accesses.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl State {
     pub(super) fn learn(&mut self, point: &Clock) {
         self.host.join(point);
         self.learned = self.learned.saturating_add(1);
-        // Only now and then, so that the cost for each call stays small with many streams and events.
+        // Shorten the clocks only now and then, so that each call stays cheap with many streams and events.
         if self.learned >= (self.streams.ids().len() + self.events.len()) / 16 {
             self.learned = 0;
             let clocks = self.streams.clocks().chain(self.events.points());

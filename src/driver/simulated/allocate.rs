@@ -1,7 +1,8 @@
 //! Allocations and frees.
 //!
 //! A stream's pool hands a freed block out again at once for the same stream, as caching allocators do. New work on
-//! this stream is in order. Earlier work on another stream races with it unless it is ordered before.
+//! that stream is in order with the old. Work on another stream that still uses the old block races with the new work,
+//! unless it is ordered before.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ const FREE: &str = "cuMemFree";
 const FREE_ON: &str = "cuMemFreeAsync";
 
 impl State {
-    /// Returns the stream whose pool the allocation at `start` goes back to; `None` without a pool. If no live
-    /// allocation starts at `start`, reports an invalid free and returns an error.
+    /// Returns the stream to whose pool the allocation at `start` is returned; `None` if it comes from no pool. If no
+    /// live allocation starts at `start`, reports an invalid free and returns an error.
     fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
@@ -63,7 +64,7 @@ impl State {
     pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
-        // Another process's block stays while this process has it open more than once.
+        // A block of another process stays mapped until this process has closed it as often as it has opened it.
         if self.memory.close(start) == Some(false) {
             return Ok(());
         }
@@ -126,7 +127,7 @@ impl State {
         let races = block.history.admit(access, clock, &self.host, &mut HashSet::new());
         block.freed = Some(Arc::clone(who));
         if block.pool.is_none() {
-            // Any later access is a use after free, whatever orders it.
+            // Forget earlier accesses: any later access is a use after free, however it is ordered.
             block.history = History::default();
         } else if let Some(pool) = pool {
             block.pool = Some(pool);

@@ -5,7 +5,7 @@ use crate::stream::{Stream, Thread};
 
 macro_rules! calls {
     ($($name:ident = $entry:literal, $result:ident;)+) => {
-        /// A driver entry point that is logged and can be made to fail.
+        /// An entry point of the driver whose calls are logged and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Call {
             $(#[doc = concat!("`", $entry, "`.")] $name,)+

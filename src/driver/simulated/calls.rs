@@ -12,7 +12,7 @@ use crate::stream::Thread;
 /// How many calls the log keeps, so that it does not grow in a long program.
 pub const LOGGED: usize = 1 << 16;
 
-/// The log, and the faults still to come.
+/// The log of calls, and the injected faults that have not happened yet.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     log: VecDeque<CallRecord>,
@@ -88,7 +88,7 @@ impl Simulated {
         self.lock().calls.log.iter().copied().collect()
     }
 
-    /// Forgets the calls so far.
+    /// Empties the log.
     pub fn clear_calls(&self) {
         self.lock().calls.log.clear();
     }

@@ -1,13 +1,13 @@
-//! Graph capture: what is allowed during a capture, and what spoils it.
+//! Simulates graph capture: which calls are allowed during a capture, and which invalidate ("spoil") it.
 //!
-//! Work launched on a stream under capture is kept, not queued. A record on that stream and a wait on another stream
-//! fork the capture to the other stream. Each fork must be joined again by the stream that the capture began on. Inside
-//! a capture a stream has a clock over the capture's own lanes. A launch of the graph orders those lanes after the
-//! stream of the launch, and later work on that stream after the lanes.
+//! Work launched on a stream under capture is recorded, not queued. A record on that stream and a wait on another
+//! stream fork the capture to the other stream. Each fork must be joined again by the stream that the capture began on.
+//! Inside a capture a stream has a clock over the capture's own lanes. A launch of the graph orders those lanes after
+//! the stream of the launch, and later work on that stream after the lanes.
 //!
-//! A call that a capture does not allow returns an error of CUDA's and spoils the capture, so that its end fails as
-//! well. Such calls are: waits for work outside the capture, host waits and event queries, events of another capture,
-//! the legacy default stream beside a captured blocking stream, and stream-ordered frees. An external wait
+//! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
+//! fails as well. Such calls are: waits for work outside the capture, host waits and event queries, events of another
+//! capture, the legacy default stream beside a captured blocking stream, and stream-ordered frees. An external wait
 //! (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not modelled: graph launches inside a capture (refused),
 //! external records, memory nodes.
 
@@ -102,13 +102,15 @@ impl State {
         Ok(id)
     }
 
-    /// Refuses a host wait for all contexts while any stream is captured, in any mode.
+    /// For a host wait for all contexts: if any stream is being captured, in any mode, spoils all captures and returns
+    /// an error.
     pub(super) fn refuse_captures(&mut self) -> DriverResult<()> {
         self.captures.open.values_mut().for_each(|capture| capture.spoiled = true);
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// Refuses a call that is unsafe during a capture, and spoils the captures that the calling thread can spoil.
+    /// For a call that is unsafe during a capture: if the calling thread's mode lets it spoil an open capture, spoils
+    /// it and returns an error.
     pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
@@ -127,8 +129,8 @@ impl State {
         if refused { Err(codes::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// The capture of a blocking stream with which CUDA would have to order an action on `stream`. `None` unless
-    /// `stream` is a legacy default stream.
+    /// If `stream` is a legacy default stream: the capture of a blocking stream in its context, with which CUDA would
+    /// have to order whatever is queued on `stream`.
     fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
         let stream = self.streams.get(stream);
         if stream.role != Role::Legacy {
@@ -137,7 +139,8 @@ impl State {
         self.blocking(stream.context).iter().find_map(|id| self.capture_of(*id))
     }
 
-    /// Refuses an action on the legacy default stream while a blocking stream is captured.
+    /// If `stream` is a legacy default stream and a blocking stream of its context is being captured, spoils that
+    /// capture and returns an error.
     pub(super) fn refuse_implicit(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.implicit(stream) else { return Ok(()) };
         self.spoil(capture);
@@ -153,7 +156,8 @@ impl State {
         }
     }
 
-    /// The stream's point inside its capture; `None` if it is not captured.
+    /// Where the stream is inside its capture, as the capture and a clock over the capture's lanes; `None` if the
+    /// stream is not captured.
     pub(super) fn captured_point(
         &mut self,
         stream: StreamId,
@@ -164,7 +168,7 @@ impl State {
         Ok(Some(point))
     }
 
-    /// Keeps an operation launched on a stream under capture.
+    /// Records an operation that was launched on a stream under capture as a node of the graph.
     pub(super) fn capture(&mut self, stream: StreamId, operation: Operation) -> DriverResult<()> {
         let Some((id, mut clock)) = self.captured_point(stream)? else { return Ok(()) };
         let Some(lane) = self.streams.get(stream).member.as_ref().map(|member| member.lane) else {
@@ -182,7 +186,8 @@ impl State {
         self.streams.get_mut(stream).member = Some(member);
     }
 
-    /// A wait for an event of a capture: the stream joins the capture, or waits inside it.
+    /// Makes a stream wait for an event that was recorded in a capture. The stream joins the capture, or waits inside
+    /// it if it is captured already.
     pub(super) fn join_capture(
         &mut self,
         stream: StreamId,
@@ -206,7 +211,7 @@ impl State {
             return Err(codes::STREAM_CAPTURE_MERGE);
         }
         let capture = self.healthy(event)?;
-        // The fork is the first step on its lane, so that it must be joined even if no work follows.
+        // Count the fork itself as the first step of its lane, so that it must be joined even if no work follows.
         let fork = Lane::numbered(capture.times.len());
         if !waits_inside {
             capture.times.push(1);
@@ -220,13 +225,14 @@ impl State {
         Ok(())
     }
 
-    /// Refuses a wait inside a capture for work outside it. The capture fails.
+    /// For a wait inside a capture for work outside it: spoils the capture, and returns the error code.
     pub(super) fn isolate(&mut self, stream: StreamId) -> u32 {
         self.spoil_capture_of(stream);
         codes::STREAM_CAPTURE_ISOLATION
     }
 
-    /// Refuses a call outside a capture about an event that was recorded inside it. The capture fails.
+    /// For a call outside a capture with an event that was recorded inside it: spoils the capture, and returns the
+    /// error code.
     pub(super) fn captured_event(&mut self, capture: CaptureId) -> u32 {
         self.spoil(capture);
         codes::CAPTURED_EVENT

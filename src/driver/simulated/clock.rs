@@ -4,7 +4,8 @@
 //! other work exactly if that work's clock has at least `t` for the lane. Clocks are transitively closed: a waiting
 //! stream takes over the whole clock that it waits for.
 //!
-//! Only the host's clock holds the work that the host is ordered after. This work has run, and every launch follows it.
+//! Work that the host is ordered after is only in the host's clock: that work has run, and everything launched later
+//! follows it.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,8 @@ impl Clock {
         }
     }
 
-    /// Drops what `host`, the host's clock, covers: that work has run, and every call follows it anyway.
+    /// Removes the entries that `host`, the host's clock, covers: the work has run, and everything later follows it
+    /// anyway.
     pub(super) fn forget(&mut self, host: &Self) {
         self.0.retain(|lane, time| !host.covers(*lane, *time));
     }

@@ -24,7 +24,7 @@ const SET_DEVICE: &str = "cudaSetDevice";
 pub(super) struct Contexts {
     /// The device of each context.
     ordinals: Vec<i32>,
-    /// How often each context was reset: its life.
+    /// How often each context was reset. This gives the context's number.
     resets: Vec<u64>,
     devices: usize,
     /// The devices whose primary context the driver has been asked for.
@@ -74,7 +74,7 @@ impl Contexts {
             .ok_or(codes::INVALID_CONTEXT)
     }
 
-    /// The life of a context: a number that no other context and no other life of this one has.
+    /// The number of a context, as `cuCtxGetId` returns it. After a reset the context has another number.
     pub(super) fn life(&self, context: Context) -> DriverResult<u64> {
         self.ordinal(context)?;
         let resets = index(context).and_then(|index| self.resets.get(index)).copied();
@@ -142,8 +142,8 @@ impl Contexts {
 }
 
 impl State {
-    /// If `event` was made in an earlier life of its context, reports it and returns an error. A real driver would
-    /// crash.
+    /// If the context of `event` was reset since the event was made, reports that and returns an error. A real driver
+    /// would crash.
     pub(super) fn refuse_dead(&mut self, event: Event) -> DriverResult<()> {
         if self.contexts.life(event.context)? == event.life {
             return Ok(());
@@ -173,7 +173,7 @@ impl Simulated {
     }
 
     /// `cuDevicePrimaryCtxReset`: runs what is queued, then destroys the streams, events and memory of the device's
-    /// primary context. The context keeps its address for its next life.
+    /// primary context. The next primary context has the same address.
     pub fn reset_device(&self, ordinal: i32) -> Result<()> {
         self.run_all()?;
         let reset = "cuDevicePrimaryCtxReset";

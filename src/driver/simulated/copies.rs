@@ -58,7 +58,7 @@ fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
     };
     let action = move |cuda: &Simulated| {
         for (from, to) in block.offsets() {
-            // Missing bytes were reported when the copy was queued.
+            // If the bytes are outside the allocation, this was reported when the copy was queued.
             let Ok(bytes) = cuda.load(source.saturating_add(from), block.width) else { continue };
             let at = target.saturating_add(to);
             if let Some(memory) = &host {
@@ -85,7 +85,7 @@ fn from_host(
         (usize::try_from(source.saturating_sub(memory.address())), usize::try_from(block.width));
     let bytes = at.ok().zip(length.ok()).and_then(|(at, length)| memory.read(at, length));
     let action: Arc<Action> = Arc::new(move |cuda: &Simulated| {
-        // Missing memory was reported when the copy was queued.
+        // If the memory is outside the allocation, this was reported when the copy was queued.
         let _ = bytes.as_ref().map(|bytes| cuda.store(target, bytes));
     });
     Operation { name: call.name().into(), reads: [].into(), writes, work: Work::Run(action) }

@@ -1,8 +1,8 @@
-//! Events, and the host's waits.
+//! Simulates events, and the host's waits for events, streams and contexts.
 //!
 //! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. A
-//! wait for an event that was never recorded does nothing. An event recorded on a stream of another context is
-//! refused, as by the real driver.
+//! wait for an event that was never recorded does nothing. Recording an event on a stream of another context is an
+//! error, as with the real driver.
 
 use super::call::{Arguments, Call};
 use super::calls::DriverResult;
@@ -20,13 +20,13 @@ use crate::stream::Stream;
 const FIRST: usize = 0x6000_0000;
 const STEP: usize = 0x10;
 
-/// The point that an event marks.
+/// What an event was recorded on last.
 #[derive(Debug, Clone)]
 pub(super) enum EventPoint {
     Never,
-    /// The point of a stream.
+    /// A point of a stream.
     Point(Clock),
-    /// The point of a stream under capture. It is ordered only inside that capture.
+    /// A point of a stream under capture. It is ordered only with work of the same capture.
     Captured(CaptureId, Clock),
 }
 
@@ -41,7 +41,7 @@ struct EventState {
     is_destroyed: bool,
 }
 
-/// All events, and the spare ones.
+/// All events, and those that are free for reuse.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     all: Vec<EventState>,
@@ -131,7 +131,7 @@ impl Events {
 }
 
 impl State {
-    /// A spare event of the context, if there is one.
+    /// Takes an unused event of the context, if there is one.
     pub(super) fn spared_event(&mut self, context: Context) -> DriverResult<Option<Event>> {
         let life = self.contexts.life(context)?;
         let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
@@ -143,7 +143,7 @@ impl State {
         self.events.spare.push(event);
     }
 
-    /// The event, if it belongs to the current life of its context.
+    /// The event; an error if it was destroyed, or its context was reset since it was made.
     fn alive_event(&mut self, event: Event) -> DriverResult<&mut EventState> {
         let state = self.events.get_mut(event)?;
         if state.is_destroyed {
@@ -204,8 +204,8 @@ impl State {
         }
     }
 
-    /// A wait for work outside the capture, as a node of the graph: each launch waits for the point that the event
-    /// marks then. Outside a capture it is an ordinary wait.
+    /// Adds a node to the graph that waits for work outside the capture: each launch waits for the point that the event
+    /// marks then. Outside a capture, makes an ordinary wait.
     pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
         if self.capture_of(id).is_none() {
@@ -223,7 +223,7 @@ impl State {
         }
     }
 
-    /// The point that an event marks, for a call that tells the host about it.
+    /// The point that an event marks, for a call by which the host asks about the event.
     fn point(&mut self, event: Event) -> DriverResult<Clock> {
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_unsafe()?;
@@ -239,16 +239,16 @@ impl State {
         self.refuse_unsafe()?;
         self.refuse_implicit(id)?;
         self.refuse_capturing(id)?;
-        // The host's wait queues nothing, so a blocking stream does not follow the legacy stream by it (H100, driver
-        // 580, 2026-11).
+        // A wait of the host queues nothing, so it does not make a blocking stream wait for the legacy stream (H100,
+        // driver 580, 2026-11).
         if self.streams.get(id).role == Role::Legacy {
             self.advance(id);
         }
         Ok(self.streams.get(id).clock.clone())
     }
 
-    /// The end of all work queued in the current context so far, on destroyed streams as well. Captured work is not
-    /// queued.
+    /// A clock after all work queued in the current context so far, on destroyed streams as well. Captured work is not
+    /// included.
     pub(super) fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
         let mut end = Clock::default();
@@ -298,8 +298,8 @@ impl Simulated {
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
     }
 
-    /// `cuEventQuery`: whether the event is reached. Makes no queued work run. If the answer is yes, the host is
-    /// ordered after the event.
+    /// `cuEventQuery`: whether the event is reached. Does not make queued work run. If the event is reached, the host
+    /// is ordered after it.
     pub fn query_event(&self, event: Event) -> Result<bool> {
         self.ask(Call::EventQuery, Arguments::event(event), |state| {
             let point = state.point(event)?;
@@ -345,7 +345,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Waits, and returns whether the wait was made and not suppressed.
+    /// Makes the host wait. Returns false if a fault suppressed the wait.
     pub(super) fn synchronize(
         &self,
         call: Call,

@@ -1,4 +1,4 @@
-//! Faults: driver calls that are made to fail.
+//! Injected faults: driver calls that are made to fail.
 //!
 //! A call can be made to fail with a driver's code, or to report success and do nothing. The second kind lets a test
 //! prove that a wait is needed. Refused: an unknown entry point, a zeroth call, a failure with the success code, and

@@ -1,4 +1,4 @@
-//! Graphs: the kept work of a capture, which each launch queues again.
+//! Graphs: the recorded work of a capture, which each launch queues again.
 //!
 //! A launch follows the earlier work on its stream and the graph's previous launch. Later work on the stream follows
 //! all of the graph. Inside the graph only the captured order holds: branches that nothing orders stay unordered.
@@ -95,8 +95,8 @@ impl State {
         self.captures.open.remove(&capture)
     }
 
-    /// Ends the captures that contain a stream of a context. The caller must drop the kept work without the lock,
-    /// since that may call back.
+    /// Ends the captures that contain a stream of a context. The caller must release the lock before it drops the
+    /// result: dropping the recorded work may call the simulated device.
     pub(super) fn leave_captures_in(&mut self, context: Context) -> Vec<Capture> {
         let of_it = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
         let captures: Vec<CaptureId> = of_it.filter_map(|id| self.capture_of(id)).collect();
@@ -179,7 +179,8 @@ impl Simulated {
     /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph, unless the capture was spoiled or a fork was not
     /// joined. The capture ends in any case.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
-        // Drops what the captured work holds after the lock is released, since that may call back.
+        // Keep what the captured work holds, and drop it after the lock is released: the drop may call the simulated
+        // device.
         let mut kept = Vec::new();
         self.make("cuStreamEndCapture", |state| {
             state.end_capture(stream).map_err(|(code, nodes)| {
@@ -207,7 +208,7 @@ impl Simulated {
         let graphs = state.graphs.iter_mut();
         let nodes: Vec<Arc<[Node]>> =
             graphs.map(|graph| std::mem::replace(&mut graph.nodes, Arc::clone(&none))).collect();
-        // Without the lock: dropping what work holds may call back.
+        // Release the lock first: dropping what the work holds may call the simulated device.
         drop(state);
         drop((open, nodes));
     }

@@ -1,7 +1,7 @@
 //! The simulated device's memory, in blocks.
 //!
-//! A freed block stays mapped until the simulated device is dropped. Work that runs too late then reads a pattern,
-//! and no foreign memory.
+//! A freed block stays mapped until the simulated device is dropped. So work that runs too late reads a pattern, and
+//! not other memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Block {
     }
 }
 
-/// All blocks by address, and the spare blocks of each stream's pool.
+/// All blocks by address, and the freed blocks in each stream's pool.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     blocks: BTreeMap<u64, Block>,
@@ -258,7 +258,8 @@ impl Memory {
         self.spare.entry(pool).or_default().push(start);
     }
 
-    /// Takes the last freed block of this length from the stream's pool. Its earlier accesses stay known.
+    /// Takes the last freed block of this length from the stream's pool. The block's earlier accesses are still
+    /// checked.
     pub(super) fn reuse(&mut self, pool: StreamId, length: u64, label: &str) -> Option<u64> {
         let spare = self.spare.get_mut(&pool)?;
         let blocks = &mut self.blocks;

@@ -69,9 +69,9 @@ struct State {
     memory: memory::Memory,
     processes: ipc::Processes,
     schedule: schedule::Schedule,
-    /// What the host is ordered after, and therefore also everything that it launches next.
+    /// The work that the host is ordered after. Everything that the host launches later is ordered after it too.
     host: clock::Clock,
-    /// How often the host has learned about work since the clocks were last cleaned.
+    /// How often the host was ordered after more work since the clocks were last shortened.
     learned: usize,
     calls: calls::Calls,
     /// The name of the current driver call.
@@ -119,7 +119,7 @@ impl Simulated {
         self.process
     }
 
-    /// Refuses an event whose context was reset, as a failure of `call`.
+    /// If the event's context was reset, fails as the driver call `call` would.
     fn check_life(&self, call: call::Call, event: Event) -> Result<()> {
         self.make(call.name(), |state| {
             if state.contexts.life(event.context)? == event.life {

@@ -23,7 +23,7 @@ pub(super) struct QueuedWork {
 pub(super) struct Schedule {
     pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
-    /// The lanes with work that the host may not be ordered after yet.
+    /// The lanes that may have work that the host is not ordered after yet.
     open: BTreeSet<Lane>,
     /// The thread that is running a piece of work, and the lane of that piece.
     pub(super) running: Option<(Thread, usize)>,
@@ -88,7 +88,8 @@ impl Schedule {
         Some((ready.0, ready.1.work.clone()))
     }
 
-    /// Whether `target` follows work that other processes hold up. Asks those processes to continue.
+    /// Whether `target` follows work that must wait for other processes. Asks those processes to run the work before
+    /// it.
     pub(super) fn awaits(&self, target: &Clock) -> bool {
         let heads = target.entries().filter_map(|(lane, time)| {
             self.lanes[lane.index()].front().filter(|work| work.time <= time)

@@ -1,4 +1,4 @@
-//! Streams, and the order that CUDA gives them.
+//! Simulates streams, and the order between them that CUDA guarantees.
 //!
 //! Each stream is a lane. CUDA orders a context's legacy default stream with its blocking streams, which include the
 //! per-thread default streams. An action on the legacy stream follows all earlier actions of the blocking streams,

@@ -1,9 +1,10 @@
-//! Queued work: how it is launched, and when it runs. [`super::operation`] defines the work itself.
+//! Queues work and runs it. [`super::operation`] defines what a piece of work is.
 //!
-//! Nothing runs at its launch. Work runs when something forces it, in the order of [`super::schedule`].
+//! Work does not run when it is launched. It runs when something forces it, such as a host wait, in the order that
+//! [`super::schedule`] chooses.
 //!
-//! One piece of work runs at a time, without the lock, so that it may call back. A host wait from inside work is
-//! refused: on a real device it would wait for itself.
+//! One piece of work runs at a time, without the lock, so that it may call back. A host wait from inside work is an
+//! error: on a real device the work would wait for itself.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -21,7 +22,7 @@ use super::{Simulated, State};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// How often to look at other processes that hold work up.
+/// How long to pause between two looks at other processes for which work must wait.
 const ROUND: Duration = Duration::from_micros(200);
 
 impl State {
@@ -30,7 +31,7 @@ impl State {
         self.sequence
     }
 
-    /// Queues work on a stream, as the next after its latest action.
+    /// Queues work on a stream, after everything that was queued there before.
     pub(super) fn enqueue(
         &mut self,
         stream: StreamId,
@@ -87,7 +88,7 @@ impl State {
         reads: &[Span],
         writes: &[Span],
     ) {
-        // Writes first: only one pair of two operations is reported, and a write tells more.
+        // Check writes first: two operations are reported only once, and a report about a write says more.
         let mut named = HashSet::new();
         for span in writes {
             self.touch(who, clock, *span, AccessKind::Write, &mut named);
@@ -98,7 +99,7 @@ impl State {
     }
 }
 
-/// Ends a piece of work, however it ended: removes it from its lane and lets the next one run.
+/// When dropped, also by a panic, removes the piece of work that has run from its lane, and lets the next one run.
 struct Running<'a> {
     simulated: &'a Simulated,
     lane: usize,
@@ -111,7 +112,7 @@ impl Drop for Running<'_> {
         let done = state.schedule.lanes[self.lane].pop_front();
         drop(state);
         self.simulated.idle.notify_all();
-        // Dropped after the lock is released: dropping what the work holds may call back.
+        // Release the lock first: dropping what the work holds may call the simulated device.
         drop(done);
     }
 }
@@ -136,7 +137,8 @@ impl Simulated {
         })
     }
 
-    /// Runs all queued work. The host does not learn about it, so this orders nothing.
+    /// Runs all queued work. The host counts as not having waited, so later accesses of the host still race with this
+    /// work.
     pub fn run_all(&self) -> Result<()> {
         let everything = self.everything("run_all")?;
         self.run_until(&everything);
@@ -157,7 +159,7 @@ impl Simulated {
         let running = state.schedule.running.map(|(_, lane)| lane);
         let mut dropped = Vec::new();
         for (index, lane) in state.schedule.lanes.iter_mut().enumerate() {
-            // The piece that is running removes itself.
+            // Leave the piece that is running: it removes itself when it has run.
             let keep = usize::from(running == Some(index)).min(lane.len());
             dropped.extend(lane.drain(keep..));
         }
@@ -175,7 +177,7 @@ impl Simulated {
         self.lock().refuse_inside_work().is_err()
     }
 
-    /// Runs what `target` follows, and waits for other processes that hold it up.
+    /// Runs all queued work that `target` is ordered after. Waits for other processes where that work depends on them.
     pub(super) fn run_until(&self, target: &Clock) {
         loop {
             self.run_until_blocked(target);
@@ -213,7 +215,7 @@ impl Simulated {
 }
 
 impl State {
-    /// Refuses a host wait from inside work, which would wait for itself.
+    /// Fails if the calling thread is running a piece of work, which would wait for itself.
     pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
             return Err(codes::NOT_PERMITTED);

@@ -161,8 +161,7 @@ impl LibraryTraits {
     }
 }
 
-/// The protocol that must be able to express the library's arrays: the one that the library names, else the one that
-/// `method` needs.
+/// The protocol that must be able to express the library's arrays: the library may name one, else `method` decides.
 fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
     let by_view = match method {
         Method::Make(ViewClass::Cai) | Method::View(ViewClass::Cai) => Wanted::Cai,

@@ -6,9 +6,9 @@
 //! exchange table functions and `tracing` events come from any thread. They come with or without the lock, nested in a
 //! call of ours, or with an exception pending.
 //!
-//! That the lock was taken further up the stack proves nothing: PyTorch releases the lock inside a tensor's destructor.
-//! Hence one rule: *code that foreign code calls takes the lock by CPython's own functions*, never by PyO3's count of
-//! attachments. No panic leaves the bridge either way.
+//! Even if the lock was taken further up the stack, it may not be held: PyTorch releases the lock inside a tensor's
+//! destructor. Hence one rule: *code that foreign code calls takes the lock by CPython's own functions*, never by
+//! PyO3's count of attachments. No panic leaves the bridge either way.
 //!
 //! *At the interpreter's end* ([`end`]) no other thread can enter.
 #![allow(unsafe_code)]

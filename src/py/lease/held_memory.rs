@@ -185,7 +185,7 @@ impl HeldMemory {
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
-    /// Returns another holder of the same memory, without a consumer. Fails in a process forked from the one that owns
+    /// Returns another holder of the same memory, without a consumer. Fails in a forked child of the process that owns
     /// the memory.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;

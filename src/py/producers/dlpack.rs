@@ -177,8 +177,8 @@ pub(crate) fn protocol(
     Ok(source)
 }
 
-/// If the bridge does not know that a library's `__dlpack__` makes the requested stream wait, makes the consumer's
-/// stream wait for the legacy default stream as well: work that names no stream runs there.
+/// Makes the consumer's stream wait for the legacy default stream as well, where work that names no stream runs. Does
+/// so unless the library's `__dlpack__` is known to make the requested stream wait.
 fn presume(
     py: Python<'_>,
     door: &'static str,

@@ -1,5 +1,5 @@
 //! Calls a producer's `__dlpack__` and `__dlpack_device__`. Producers accept different arguments, so the bridge calls
-//! again without those that were refused.
+//! again without the arguments that were refused.
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::intern;

@@ -80,8 +80,8 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// For a NumPy array `x` whose strides NumPy's DLPack cannot express: the tensor of a copy, if the caller wants a copy;
-/// else the same error as for such an array on a GPU. `None` if `x` is not such an array.
+/// Handles a NumPy array `x` whose strides NumPy's DLPack cannot express. Returns the tensor of a copy, if the caller
+/// wants a copy; else the same error as for such an array on a GPU. `None` if `x` is another object.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };

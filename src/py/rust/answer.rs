@@ -90,8 +90,8 @@ impl Array {
     }
 }
 
-/// Prepares the memory for a new Python view: the array is ready on the producer's stream, after the scopes that still
-/// use it, and no consumer has named a stream yet.
+/// Prepares the memory for a new Python view, for which no consumer has named a stream yet. The array is ready on the
+/// producer's stream, which waits for the scopes that still use it.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {

@@ -63,7 +63,7 @@ impl PythonMemory {
         })
     }
 
-    /// The driver handles of the streams on which the memory is ready; 0 where there is none.
+    /// The driver handles of the streams on which the memory is ready, up to two; the rest is 0.
     pub(crate) fn ready_on(&self) -> Result<[u64; 2]> {
         let mut found = [0; 2];
         inside(|py| {

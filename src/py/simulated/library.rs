@@ -109,7 +109,7 @@ impl Library {
         self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
-    /// Refuses an array of a closed device, with the message of the Python side.
+    /// Fails if the simulated device is closed, with the same message as the Python code.
     pub(super) fn check_lives(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
         self.machine()?;
         if self.is_open() {

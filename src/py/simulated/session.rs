@@ -80,7 +80,7 @@ impl Session {
         })
     }
 
-    /// Refuses to continue in a fork.
+    /// Fails in a forked child of the process that created the machine.
     fn check_process(&self) -> PyResult<()> {
         Ok(self.0.machine().map(drop)?)
     }

@@ -23,8 +23,8 @@ pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
     driver.life(context_of(driver, place)?)
 }
 
-/// Whether a context is still the one that had the number `before`. `now` is the number that the driver gives now;
-/// false if the context is destroyed.
+/// Whether a context still exists: `before` is the number that it had, and `now` the number at its address now. False
+/// if the driver says that the context is destroyed.
 pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
     match now {
         Ok(now) => Ok(now == before),

@@ -33,7 +33,7 @@ impl KnownStream {
         keep(py, driver, given, None)
     }
 
-    /// A lost stream of which not even the number is known, since the driver or the library could not be asked.
+    /// A lost stream whose number is not known either, since the driver or the library could not be asked.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self::Lost(StreamName::unasked(stream))
     }

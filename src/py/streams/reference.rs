@@ -279,9 +279,9 @@ impl StreamRef {
             }
             return Ok(now.map(|now| now.map(|stream| alive_by(exporter, stream, self.place))));
         }
-        // SAFETY: the stream is a default stream; or its context is not destroyed, and one of these holds: its library
-        // destroys no streams, Rust code holds the stream, or its stream object, which `self` holds, owns it or has
-        // just returned this handle.
+        // SAFETY: a default stream is never destroyed. Any other stream's context exists, as checked above, and
+        // something keeps the stream: its library destroys no streams, or Rust code holds it, or `self` holds a stream
+        // object that owns it or has just returned this handle.
         let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
             return Ok(None);
         };
@@ -291,7 +291,7 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the stream's context is still the one that it belonged to when this reference was made.
+    /// Whether the stream's context still exists, rather than a later one at the same address.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }

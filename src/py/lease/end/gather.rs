@@ -178,7 +178,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// If no object names the producer's or an upstream stream any more, adds the producer's stream as a lost user: the
+    /// If no object names the producer's or an upstream stream any more, adds the producer's stream as a lost user. The
     /// consumer worked there, and the producer's later work may be on another stream.
     fn add_where_dropped(&mut self, producer_side: &ProducerSide) {
         if let Some(kept) = producer_side.stream.as_ref().filter(|_| !self.dropped.is_empty()) {
