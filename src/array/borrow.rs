@@ -30,7 +30,7 @@ use crate::error::{Error, Kind, Result};
 /// dropped, or at the scope's end. Without these conditions nobody waits, and the crate cannot see it. Then call
 /// `other.join(&stream)` before the work and `stream.join(&other)` after it, also after an error.
 ///
-/// The crate does not see what cudarc queues. So while the borrow lives, other work on the same elements is refused
+/// The crate does not see what cudarc queues. So while the borrow exists, other work on the same elements is refused
 /// ([`Borrowed`](Kind::Borrowed)), in this scope too, unless both only read. The borrow cannot leave its scope:
 ///
 /// ```compile_fail,E0521

@@ -183,8 +183,8 @@ unsafe fn launch_unlocked(
         let triple = |[x, y, z]: [u32; 3]| (x, y, z);
         let (blocks, threads) = (triple(grid.blocks), triple(grid.threads));
         let (shared, on) = (grid.shared, stream.cu_stream());
-        // SAFETY: the caller vouches for the arguments, which outlive the call. The function belongs to this context
-        // and is never unloaded.
+        // SAFETY: the caller promises that the kernel takes these arguments, which outlive the call. The function
+        // belongs to this context and is never unloaded.
         Ok(unsafe { result::launch_kernel(function, blocks, threads, shared, on, &mut places) }?)
     })
 }

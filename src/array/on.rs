@@ -10,7 +10,7 @@ use super::view::{View, ViewMut};
 use super::{Array, ArrayMut};
 use crate::error::{Error, Kind, Result};
 
-/// An array that is ordered in a [`scope`](crate::scope). Its type and layout are not checked yet.
+/// An array that work in a [`scope`](crate::scope) may use. Its element type and layout are not checked yet.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub struct On<'a, 'id> {
     brand: Brand<'id>,
 }
 
-/// A writable array that is ordered in a [`scope`](crate::scope). Its type and layout are not checked yet.
+/// An array that work in a [`scope`](crate::scope) may use and write. Its element type and layout are not checked yet.
 ///
 /// # Examples
 ///

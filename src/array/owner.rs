@@ -4,11 +4,11 @@ use super::stream::WorkStream;
 use crate::device::Device;
 use crate::dtype::Dtype;
 
-/// The owner of an array's memory: it says where the memory is, what it holds, and on which stream.
+/// Owns the memory of an array, and says where the memory is, which elements it has, and on which stream it is ready.
 ///
 /// The crate drops the owner after the last array, view, tensor or Python object of the memory, and after
 /// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
-/// order. The drop may happen on any thread. A panic in it goes no further.
+/// order. The crate may drop the owner on any thread. If that panics, the crate catches the panic and logs it.
 ///
 /// # Safety
 ///
@@ -74,7 +74,7 @@ pub unsafe trait Owner: Send + 'static {
     /// The type of the stream.
     type Stream: WorkStream;
 
-    /// The stream on which the memory is ready, and to which it goes back.
+    /// The stream on which the memory is ready. It waits for all work on the memory before the owner is dropped.
     fn stream(&self) -> &Self::Stream;
 
     /// The address of the first element. Not called for an array without elements.

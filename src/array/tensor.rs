@@ -71,8 +71,8 @@ impl Drop for TensorOwner {
 }
 
 impl Array {
-    /// A tensor for a consumer that works on `stream`. The tensor is ready on `stream`. When the consumer deletes it,
-    /// the memory goes back in the order of `stream`.
+    /// Makes a tensor for a consumer that works on `stream`. The tensor is ready on `stream`. When the consumer deletes
+    /// it, the array's producer waits for the work that is queued on `stream`.
     ///
     /// # Errors
     ///

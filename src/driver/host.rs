@@ -104,8 +104,8 @@ impl HostMemory {
         for (from, to) in block.offsets() {
             let to = self.at(usize::try_from(offset.checked_add(to)?).ok()?, width)?;
             let from = source.wrapping_add(from) as *const u8;
-            // SAFETY: the caller vouches for the source. `at` checked that `width` bytes lie inside the block, to
-            // which no reference exists.
+            // SAFETY: the caller promises that the rows at `source` are mapped and hold values. `at` checked that
+            // `width` bytes lie inside the block, to which no reference exists.
             unsafe { std::ptr::copy(from, to, width) };
         }
         Some(())

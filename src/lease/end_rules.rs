@@ -1,5 +1,5 @@
-//! The plan of an end: which streams wait for which before memory goes back. Pure: it calls neither Python
-//! nor a driver.
+//! Plans the end of a lease: which streams wait for which before the memory is given back. Pure: it calls neither
+//! Python nor a driver.
 //!
 //! The caller repeats [`next`], with the answers so far, until it returns a plan:
 //!
@@ -18,8 +18,8 @@
 //!                     else                                                -> each producer waits for each user
 //! ```
 //!
-//! The caller carries the plan out: it makes the edges ([`crate::capture::route`] says how), marks the users'
-//! work, or waits. `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination with a
+//! The caller carries the plan out: it makes streams wait ([`crate::capture::route`] says how), marks the users' work,
+//! or makes the host wait. `tests/data/end.toml` has the rows. `tests/rust/end.rs` compares every combination with a
 //! model of the order of work.
 
 use super::end_streams::{EndFacts, decide};

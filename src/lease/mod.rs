@@ -1,7 +1,7 @@
-//! The lease: one state machine for the end of everything that holds a producer's memory.
+//! Leases: one state machine for giving a producer's memory back, whatever held it.
 //!
-//! A view holds a [`Lease`], and so does every managed tensor, copy or borrowed tensor that it hands out.
-//! Until its end it is leased. From then on it has a [`State`]:
+//! A view has a [`Lease`], and so has every managed tensor, copy or borrowed tensor that the view hands out. The memory
+//! is leased until the lease ends. The end has a [`State`]:
 //!
 //! ```text
 //!            end()            no order is left to make
@@ -15,13 +15,14 @@
 //! due, waiting or to retry ── the context is gone or broken ─▶ abandoned
 //! ```
 //!
-//! The lease knows nothing of Python, streams or locks. A [`Holder`] holds the references and makes the orders
-//! ([`Parties::settle`]). The end of a lease takes the holder out under the lock and drops it outside. A drop may run
-//! any code: a foreign deleter, or a destructor that calls back here.
+//! The lease knows nothing of Python or streams. A [`Holder`] keeps the references and makes the streams wait
+//! ([`Parties::settle`]). Ending a lease takes the holder out under the lease's lock, and drops it after the lock is
+//! released: a drop may run arbitrary code, such as a foreign deleter, or a destructor that uses this lease.
 //!
-//! `release()` makes the orders first, between [`Lease::begin`] and [`Lease::end`]. If one fails, the lease is as
-//! before. Meanwhile the holder stays, for threads that release at the same time. They do not wait for each other,
-//! since making an order may run any code, too. Each thread makes the orders, and the first to finish ends the lease.
+//! `release()` makes the streams wait first, between [`Lease::begin`] and [`Lease::end`]. If that fails, the lease is
+//! as before. Meanwhile the holder stays in the lease, for other threads that release at the same time. Threads do not
+//! wait for each other, since making streams wait may run arbitrary code too. Each thread makes the streams wait, and
+//! the first to finish ends the lease.
 
 pub mod end_rules;
 mod end_state;

@@ -1,4 +1,4 @@
-//! Recognises numbers, texts and other constants: objects that are no arrays, contain none, and keep no memory alive.
+//! Recognises numbers, texts and other constants, which are no arrays and keep no memory alive.
 
 use pyo3::intern;
 use pyo3::prelude::*;

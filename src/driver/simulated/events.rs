@@ -41,7 +41,7 @@ struct EventState {
     is_destroyed: bool,
 }
 
-/// All events, and those that are free for reuse.
+/// All events, and a list of unused ones.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     all: Vec<EventState>,

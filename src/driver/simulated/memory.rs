@@ -44,7 +44,7 @@ pub(super) struct Block {
     pub(super) length: u64,
     pointer: Pointer,
     label: Arc<str>,
-    /// The stream whose pool the block goes back to.
+    /// The stream to whose pool the block is returned when it is freed.
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,

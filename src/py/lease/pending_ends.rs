@@ -1,8 +1,8 @@
 //! Runs ends: makes the orders of each, then drops the references to the memory, or keeps them until that is possible.
 //!
-//! Dropping a producer's array can run any code. It can also end another holder: the next capsule of a chain, or a view
-//! that the producer kept. An end inside an end makes its orders at once and drops its references later, so a long
-//! chain does not overflow the stack.
+//! Dropping a producer's array can run arbitrary code. It can also end another holder: the next capsule of a chain, or
+//! a view that the producer kept. An end inside an end makes its orders at once and drops its references later, so a
+//! long chain does not overflow the stack.
 //!
 //! Memory that must outlive device work is kept here, and later calls of the bridge check it again. With a real driver
 //! a thread checks it as well, for programs that make no further call. Memory that is still kept when the interpreter

@@ -26,7 +26,7 @@ pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> An
             set_registered(!registered.is_empty());
             mem::replace(&mut *functions, registered)
         };
-        // After the mutex is released: dropping a function may run any code.
+        // Release the mutex first: dropping a function may run arbitrary code.
         drop(before);
         Ok(())
     })

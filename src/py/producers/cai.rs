@@ -277,8 +277,8 @@ fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a
     if is_dict { owner.cast::<View>().ok().map(Bound::get) } else { None }
 }
 
-/// Records that the memory goes back to `producer`, and is ready there or on `kept`. A view's memory goes
-/// back to the view's streams, and to a stream that the caller declared.
+/// Records in `source` the streams in `ready`: on which the memory is ready, and which must wait at the end. If the
+/// owner is a view of the bridge, the view's streams wait at the end, and so does a stream that the caller declared.
 #[inline]
 fn keep_streams(
     source: &mut HeldMemory,

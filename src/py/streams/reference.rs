@@ -271,7 +271,7 @@ impl StreamRef {
         };
         if let (None, Some(exporter)) = (stream, exporter) {
             let now = exporter.ask(py, self.stream())?;
-            // If the first stream was a default one, nothing has checked yet that its context lives.
+            // If the first stream was a default stream, nothing has checked yet that its context exists.
             let is_first = matches!(now, Some(Ready::On(Stream::Handle(_))))
                 && !matches!(self.stream(), Stream::Handle(_));
             if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {

@@ -1,4 +1,4 @@
-//! Objects that vouch for a stream for as long as they live.
+//! Objects that keep a stream alive, or know whether it is alive, as long as they exist.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -11,13 +11,13 @@ use crate::py::interpreter::answered;
 use crate::py::native;
 use crate::py::this_thread::Once;
 
-/// A held object that vouches for a stream.
+/// A held object that keeps a stream alive, or knows whether it is alive.
 ///
 /// The garbage collector may clear a cycle with the object and its holder in any order. The stream may be destroyed
 /// while the object still exists: by `__del__`, by `weakref.finalize`, or with an attribute of the object. The
 /// collector clears weak references to all garbage first, so a cleared weak reference shows that the object is garbage.
-/// So does a `__del__` that has run, since it runs once in an object's life. If an object survived its `__del__` before
-/// it vouched, as a pool's objects do, only the weak reference counts.
+/// So does a `__del__` that has run, since CPython runs it only once for each object. If an object had survived its
+/// `__del__` before it came here, as objects of a pool do, only the weak reference counts.
 #[derive(Debug)]
 pub(super) struct Voucher {
     object: Py<PyAny>,
