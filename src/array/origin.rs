@@ -158,9 +158,9 @@ impl Origin for RustMemory {
 
 impl Drop for RustMemory {
     /// Drops the owner with the memory's context current, and then makes the thread's context current again. The
-    /// interpreter's lock is released meanwhile, since the owner may wait for the device. After a fork it leaves the
-    /// owner alone, since the driver does not survive a fork. A panic stops here: a consumer's C code may be the
-    /// caller.
+    /// interpreter's lock is released meanwhile, since the owner may wait for the device. In a forked child the owner
+    /// is leaked, since the driver does not survive a fork. A panic is caught here: the caller may be C code of a
+    /// consumer.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -178,7 +178,7 @@ impl Drop for RustMemory {
             }
             owner = None;
         };
-        // The panic is caught inside, since it must not pass the function that releases the lock.
+        // Catch the panic inside: it must not unwind through the function that releases the lock.
         unlocked(&mut || ended = caught(&mut end));
         if let Err(panic) = ended {
             tracing::warn!(target: "cai_bridge", door = "memory", panic, "an owner panicked at its end");

@@ -16,7 +16,7 @@ use dlpark::{DlpackFlags, Managed, ManagedTensorBase, OpaqueContext};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// A versioned managed tensor of DLPack 1.3. `keep` is dropped with it, on any thread.
+/// Makes a versioned managed tensor of DLPack 1.3. When the tensor is deleted, on any thread, `keep` is dropped.
 ///
 /// # Examples
 ///
@@ -28,7 +28,7 @@ pub fn versioned<C: OpaqueContext>(
     with_byte_offset(array, 0, keep)
 }
 
-/// A legacy managed tensor. It has no flags, so read-only memory and padded elements are refused.
+/// Makes a legacy managed tensor. It has no flags, so this fails for read-only memory and for padded elements.
 ///
 /// # Examples
 ///
@@ -60,8 +60,8 @@ pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
     Ok(())
 }
 
-/// A managed tensor of either kind, as other producers make it: its data pointer lies `byte_offset` bytes before the
-/// first element. The caller refuses what a legacy tensor cannot express.
+/// Makes a managed tensor of either kind as other producers do: its data pointer lies `byte_offset` bytes before the
+/// first element. The caller has checked what a legacy tensor cannot express.
 #[doc(hidden)]
 pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -71,8 +71,8 @@ pub fn with_byte_offset<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, byte_offset, device(array), flags(array), keep)
 }
 
-/// A managed tensor of either kind for a copy made for its consumer. `keep` owns the copy's memory. With `on_host` the
-/// copy is in host memory, otherwise on the array's device.
+/// Makes a managed tensor of either kind for a copy that was made for the consumer. `keep` owns the copy's memory. With
+/// `on_host` the copy is in host memory, otherwise on the array's device.
 #[doc(hidden)]
 pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,
@@ -82,8 +82,8 @@ pub fn copied<M: ManagedTensorBase, C: OpaqueContext>(
     tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
 }
 
-/// A managed tensor of either kind for the array's own memory. With `on_host` the tensor's device is the CPU. The
-/// caller refuses what a legacy tensor cannot express.
+/// Makes a managed tensor of either kind for the array's own memory. With `on_host` the tensor's device is the CPU. The
+/// caller has checked what a legacy tensor cannot express.
 #[doc(hidden)]
 pub fn shared<M: ManagedTensorBase, C: OpaqueContext>(
     array: &Descriptor,

@@ -84,8 +84,8 @@ impl Handle {
 
 /// The simulated drivers that are used in place of CUDA's.
 struct StandIns {
-    /// 0, or one more than the number of the process that installed a simulated driver. A forked child of that process
-    /// is refused by this number alone, since its locks may stay locked forever.
+    /// 0, or one more than the number of the process that installed a simulated driver. In a forked child of that
+    /// process, calls fail by this number alone, since the locks may stay locked for ever.
     simulating: AtomicU64,
     simulated: Mutex<Option<Arc<Simulated>>>,
     /// Whether `borrowed` holds a driver.

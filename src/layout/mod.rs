@@ -371,7 +371,7 @@ impl Walk {
         (self.above, self.below) = (above, below);
     }
 
-    /// The bytes that the array reaches; `None` if the layout is refused.
+    /// The bytes that the array reaches; `None` if the layout is invalid or reaches too far.
     #[inline(always)]
     const fn reach(&self) -> Option<Reach> {
         match (self.wrong, self.size, self.overflow) {

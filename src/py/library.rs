@@ -1,4 +1,4 @@
-//! What a library's file in `libraries` tells the bridge, and the static in which the known libraries are registered.
+//! What a library's file in `libraries` tells the bridge, and the list of the known libraries.
 //!
 //! Streams and imports use this module, and the files in `libraries` use streams and imports. So the libraries are
 //! registered at run time, before the first array is imported.

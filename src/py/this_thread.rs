@@ -1,5 +1,5 @@
-//! Per-thread state that nested calls share: re-entrancy guards, the objects being asked for their memory, the views
-//! being released, and a few caches.
+//! Per-thread state that nested calls share. It has re-entrancy guards, the objects being asked for their memory, the
+//! views being released, and a few caches.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;

@@ -92,7 +92,7 @@ fn from_host(
 }
 
 impl State {
-    /// Refuses a peer copy whose contexts do not match the devices of its memory.
+    /// Fails for a peer copy whose contexts do not match the devices that hold its memory.
     fn check_peers(&mut self, transfer: &Transfer<'_>) -> DriverResult<()> {
         let Route::Peer { from, to } = transfer.route else { return Ok(()) };
         let mut is_there = |address: u64, context: Context| -> DriverResult<bool> {

@@ -84,7 +84,7 @@ impl<'py> ConsumerStream<'py> {
         }
     }
 
-    /// The stream as a parsed argument.
+    /// Parses the stream as an argument `stream=`.
     pub(super) fn argument(&self) -> PyResult<Argument<'_, 'py>> {
         let argument = match self.native {
             Some(handle) => Argument::native(handle),

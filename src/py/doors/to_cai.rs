@@ -218,7 +218,7 @@ fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
 }
 
-/// Imports one of the bridge's own views.
+/// Imports `x`, one of the bridge's own views.
 fn unwrap_view(
     door: &'static str,
     py: Python<'_>,

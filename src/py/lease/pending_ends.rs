@@ -302,7 +302,7 @@ fn keep(ending: Ending<Box<HeldMemory>>) {
     // On the simulated device no end becomes possible by waiting alone.
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
     let Some(pending) = pending() else {
-        // More than 64 forks deep: kept for good.
+        // This process is more than 64 forks deep, so the end is never checked again.
         return std::mem::forget(ending);
     };
     pending.parked.push(ending);

@@ -160,7 +160,8 @@ pub(crate) fn check_exists(
     }
 }
 
-/// The device that consumers see for memory on `own`. Refuses `wanted` if it does not fit the memory.
+/// The device that consumers see for memory on `own`: `wanted`, if the caller named one. Fails if `wanted` cannot
+/// access the memory.
 pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     match wanted {
         None => Ok(own),

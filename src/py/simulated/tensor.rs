@@ -93,7 +93,7 @@ pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound
     (array.ptr(), shape, strides, name, itemsize, array.readonly(), pair).into_pyobject(py)
 }
 
-/// The region of a view of the bridge; None for another object. Refuses a released view.
+/// The region of a view of the bridge; None for another object. Fails if the view was released.
 #[pyfunction]
 pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();

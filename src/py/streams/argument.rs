@@ -150,7 +150,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         self.ordinal
     }
 
-    /// Refuses a default stream of another GPU than `place`.
+    /// Fails if the stream object names a default stream of another GPU than that of `place`.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
@@ -245,7 +245,7 @@ where
     }
 }
 
-/// The value of a Python integer. An integer that fits neither `i64` nor `u64` is refused: no handle is that large.
+/// The value of a Python integer. Fails if it fits neither `i64` nor `u64`: no handle is that large.
 pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if let Some(small) = native::small(value) {
         return Ok(i128::from(small));
