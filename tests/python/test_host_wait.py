@@ -101,12 +101,20 @@ def test_each_context_has_a_module_of_its_own() -> None:
 
 
 def test_where_unloading_does_not_wait_memory_is_freed_from_then_on() -> None:
-    waiting("""
-        say("unload_waits", 0)
-        assert counted() == dict(load=1, unload=1, free=1, free_host=0, asked=1)
-        for _ in range(3):
-            assert counted() == BY_MEMORY
-    """)
+    # The work takes a millisecond: on a busy machine a thread may be held up until it is done.
+    for _ in range(5):
+        said = waiting("""
+            say("unload_waits", 0)
+            first = counted()
+            print(first["free"])
+            if first["free"]:
+                assert first == dict(load=1, unload=1, free=1, free_host=0, asked=1)
+                for _ in range(3):
+                    assert counted() == BY_MEMORY
+        """)
+        if said != "0\n":
+            break
+    assert said == "1\n"
 
 
 @pytest.mark.parametrize("symbol", symbols("ModuleCalls"))
