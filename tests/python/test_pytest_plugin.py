@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 import pytest
-from plugin_runs import INSTALLED, ROOT, TOY, counted, run, run_somebody_elses, run_with
+from plugin_runs import INSTALLED, ONE, ROOT, TOY, counted, run, run_somebody_elses, run_with
 
 from cai_bridge.conformance import requirements
 from cai_bridge.conformance.known import known as shipped
@@ -121,7 +121,7 @@ def test_what_is_known_of_the_libraries_names_requirements_and_reasons():
 
 
 def test_what_is_known_is_used_by_name(tmp_path):
-    code, shown = run("--cai-producer", TOY, "--cai-xfails-file", "known", cwd=tmp_path)
+    code, shown = run("--cai-producer", TOY, "--cai-xfails-file", "known", *ONE, cwd=tmp_path)
     assert code == 0, shown
 
 
