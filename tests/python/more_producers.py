@@ -1,8 +1,8 @@
 """Further producers that break a requirement, each another way than the one of `broken_producers`.
 
 They are written from the specifications: what a library's author may get wrong of a sentence there.
-`ALSO` has them by the requirement and what they do; here a producer may break others, too. Those of
-DLPack stand in `more_producers_dlpack`.
+`ALSO` has them by the requirement and what they do; here a producer may break others, too.
+`more_producers_dlpack` adds those of DLPack.
 """
 
 from __future__ import annotations
