@@ -85,7 +85,7 @@ def test_there_is_a_consumer_that_breaks_each():
     assert {one.name for one in ALL} - planted <= set(BROKEN) <= {one.name for one in ALL}
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(12)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_consumer_that_breaks_one_fails_in_that_one_and_what_follows(name, lab):
     report = check_consumer(BROKEN[name], lab=lab)

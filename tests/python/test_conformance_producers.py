@@ -44,7 +44,7 @@ def test_there_is_a_producer_that_breaks_each():
     assert names - planted <= set(BROKEN) <= names
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(12)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_producer_that_breaks_one_fails_in_that_one_and_what_follows(name, lab):
     if name == "dlpack-deleter-anywhere" and FREE_THREADED:
