@@ -167,7 +167,7 @@ impl Descriptor {
         self.readonly
     }
 
-    /// The array with `readonly` as the caller wants it. `None` keeps the producer's statement.
+    /// Returns the descriptor with another read-only flag. `None` keeps what the producer said.
     #[must_use]
     pub const fn with_readonly(mut self, readonly: Option<bool>) -> Self {
         self.set_readonly(readonly);

@@ -119,7 +119,7 @@ pub struct Pointer {
     pub context: Option<Context>,
 }
 
-/// Where streams live: a context of a GPU.
+/// Where a stream is: a context of a GPU.
 ///
 /// # Examples
 ///

@@ -64,7 +64,7 @@ impl DeviceStream {
         Self::of(array.origin.driver(), array.origin.place().ordinal)
     }
 
-    /// A stream on the GPU `ordinal` of this machine.
+    /// Makes a stream on the GPU `ordinal` of this machine.
     ///
     /// # Errors
     ///

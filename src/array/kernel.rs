@@ -61,7 +61,7 @@ pub(super) struct Loaded {
 }
 
 impl Kernel {
-    /// The entry `name` of `ptx`. The driver compiles it at the first launch.
+    /// A kernel from PTX text: the entry `name` of `ptx`. The driver compiles the text at the first launch.
     ///
     /// # Examples
     ///
@@ -136,7 +136,7 @@ impl Kernel {
         }
     }
 
-    /// The kernel with `work` as its stand-in on the simulated device.
+    /// Sets the Rust function that stands in for the kernel on the simulated device.
     ///
     /// # Examples
     ///
@@ -236,8 +236,7 @@ impl Grid {
         Self { blocks, threads, shared: 0, cluster: None, cooperative: false }
     }
 
-    /// The grid with `bytes` bytes of dynamic shared memory for each block. This may exceed the default limit of 48
-    /// KiB.
+    /// Sets the dynamic shared memory of each block, in bytes. It may exceed the default limit of 48 KiB.
     ///
     /// # Examples
     ///

@@ -16,9 +16,9 @@ use crate::driver::simulated::{Machine, Span};
 use crate::error::{Error, Kind, Result, said};
 
 impl<'id, S: WorkStream> Scope<'id, S> {
-    /// Queues `kernel` on the stream. The simulated device queues the kernel's [stand-in](Kernel::on_host), and
-    /// checks its reads and writes against all other work. It reports a stand-in that fails or panics as it reports a
-    /// race.
+    /// Queues `kernel` on the stream. The simulated device queues the kernel's [stand-in](Kernel::on_host), and checks
+    /// its reads and writes against all other work. If a stand-in fails or panics, the simulated device reports this
+    /// like a race.
     ///
     /// # Safety
     ///

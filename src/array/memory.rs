@@ -61,8 +61,9 @@ impl<S> Drop for Memory<S> {
 }
 
 impl Array {
-    /// An array in new memory, for work on `stream`. The values are not initialised. The memory is allocated and
-    /// freed in the order of `stream`. On a device without memory pools the host waits for the device to free it.
+    /// Makes an array in new memory, for work on `stream`. The values are not initialised. The memory is allocated and
+    /// freed in the order of `stream`. On a device without memory pools, the host waits for the device when the memory
+    /// is freed.
     ///
     /// # Errors
     ///

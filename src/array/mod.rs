@@ -56,7 +56,7 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::layout::Layout;
 
-/// An array on a GPU, with any owner.
+/// An array in memory that a GPU can access. Rust code, Python code or a C library may own the memory.
 ///
 /// A clone shares the memory. Work on the array happens in a [`scope`]. To write to it you need an [`ArrayMut`].
 ///
@@ -80,8 +80,8 @@ pub struct Array {
     pub(crate) origin: Arc<dyn Origin>,
 }
 
-/// An array whose memory may be written. Others may hold the same memory: Python, and clones of the original
-/// [`Array`].
+/// An array whose memory may be written. Other code may have the same memory: Python code, and clones of the [`Array`]
+/// that this was made from.
 ///
 /// # Examples
 ///
@@ -98,7 +98,7 @@ pub struct Array {
 pub struct ArrayMut(Array);
 
 impl Array {
-    /// An array of the memory of `owner`, which is dropped in order.
+    /// Makes an array of the memory of `owner`. The owner is dropped after its stream waits for all work on the memory.
     ///
     /// # Errors
     ///

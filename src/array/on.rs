@@ -112,7 +112,7 @@ impl ArrayMut {
 }
 
 impl<'a, 'id> On<'a, 'id> {
-    /// The elements, C-contiguous.
+    /// Checks that the elements have type `T` and are C-contiguous, and returns a view of them.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl<'a, 'id> On<'a, 'id> {
         self.strided()
     }
 
-    /// The elements, with any strides.
+    /// Checks that the elements have type `T`, and returns a view of them. The strides may be any.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl<'a, 'id> On<'a, 'id> {
 }
 
 impl<'a, 'id> OnMut<'a, 'id> {
-    /// The elements, C-contiguous, for writing.
+    /// Like [`On::view`], for writing.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl<'a, 'id> OnMut<'a, 'id> {
         self.strided_mut()
     }
 
-    /// The elements, with any strides, for writing.
+    /// Like [`On::strided`], for writing.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ pub struct OnHost<'a> {
 }
 
 impl OnHost<'_> {
-    /// The argument `at`, as a number.
+    /// The argument number `at`, which is a number. The first argument is 0.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl OnHost<'_> {
         number.ok_or_else(|| self.wrong(at, "a number", T::NAME))
     }
 
-    /// The argument `at`, as the value that [`ByValue`](crate::ByValue) holds.
+    /// The argument number `at`, which was passed by [`ByValue`](crate::ByValue).
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl OnHost<'_> {
         value.ok_or_else(|| self.wrong(at, "a value", std::any::type_name::<T>()))
     }
 
-    /// The elements of argument `at`, an array, in C order.
+    /// Reads the elements of the argument number `at`, an array, in C order.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl OnHost<'_> {
         Ok(found)
     }
 
-    /// Writes the elements of argument `at`, an array, in C order.
+    /// Writes the elements of the argument number `at`, an array, in C order.
     ///
     /// # Errors
     ///

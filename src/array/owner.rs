@@ -12,9 +12,9 @@ use crate::dtype::Dtype;
 ///
 /// # Safety
 ///
-/// While the owner lives, `ptr`, `shape` and `strides` describe memory of `device` with elements of `dtype`, and the
-/// memory is ready for work queued on `stream`. Unless the array is read-only, all other uses of the memory are in
-/// the order of that stream.
+/// While the owner exists, `ptr`, `shape` and `strides` describe memory of `device` with elements of `dtype`, and the
+/// memory is ready for work queued on `stream`. Unless the array is read-only, all other uses of the memory are in the
+/// order of that stream.
 ///
 /// # Examples
 ///

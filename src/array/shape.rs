@@ -12,7 +12,7 @@ use crate::layout::{Layout, Reach};
 use crate::stream::Alive;
 
 impl Array {
-    /// The array as a writable one.
+    /// Converts the array to a writable one.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Array {
         Ok(ArrayMut(self))
     }
 
-    /// The array as a read-only one.
+    /// Marks the array as read-only.
     ///
     /// # Examples
     ///
@@ -48,7 +48,7 @@ impl Array {
         self
     }
 
-    /// The elements, C-contiguous, in another shape.
+    /// Returns an array with the same elements in another shape. The array must be C-contiguous.
     ///
     /// # Errors
     ///
@@ -78,8 +78,8 @@ impl Array {
         self.described(self.ptr(), layout)
     }
 
-    /// The elements from the one at `offset` on, with other strides. Both count elements. All of them must lie in the
-    /// array.
+    /// Returns an array that begins at the element `offset` and has another shape and other strides. Offset and strides
+    /// count elements. All elements must lie inside this array.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Array {
         self.described(self.ptr().wrapping_add_signed(bytes), (layout, reach))
     }
 
-    /// The elements before `at` along `axis`, and those from `at` on.
+    /// Splits the array in two: the elements before `at` along `axis`, and the elements from `at` on.
     pub(super) fn split_at(&self, axis: usize, at: i64) -> Result<(Self, Self)> {
         let (shape, strides) = (self.shape(), self.strides());
         let Some(extent) = shape.get(axis).copied().filter(|extent| (0..=*extent).contains(&at))
@@ -172,7 +172,7 @@ impl Deref for ArrayMut {
 }
 
 impl ArrayMut {
-    /// Reshapes the array as [`Array::reshape`] does, and consumes it: no two writable arrays share memory.
+    /// Like [`Array::reshape`], but consumes the array: no two writable arrays share memory.
     ///
     /// # Errors
     ///
@@ -190,7 +190,8 @@ impl ArrayMut {
         self.0.reshape(shape).map(Self)
     }
 
-    /// A part of the array, as [`Array::strided`] makes it. Consumes the array, like [`reshape`](ArrayMut::reshape).
+    /// Like [`Array::strided`], but consumes the array, as [`reshape`](ArrayMut::reshape) does: no two writable arrays
+    /// share memory.
     ///
     /// # Errors
     ///
@@ -208,7 +209,7 @@ impl ArrayMut {
         self.0.strided(offset, shape, strides).map(Self)
     }
 
-    /// The memory as a read-only array, as [`Array::into_readonly`] makes it.
+    /// Converts the array to a read-only one, like [`Array::into_readonly`].
     ///
     /// # Examples
     ///

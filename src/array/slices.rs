@@ -83,8 +83,8 @@ fn ready<T>(
 }
 
 impl Array {
-    /// An array of a cudarc slice. It is ready on the slice's stream, and freed there after its last use.
-    /// [`strided`](Array::strided) gives a part of it.
+    /// Makes an array of a cudarc slice. The array is ready on the slice's stream, and the memory is freed in the order
+    /// of that stream after the last use. [`strided`](Array::strided) returns a part of the array.
     ///
     /// # Errors
     ///
@@ -108,8 +108,9 @@ impl Array {
         foreign::<T>(ManuallyDrop::into_inner(slice), stream, at, MemoryKind::Device)
     }
 
-    /// A read-only array of a slice that others share, ready on the slice's stream. After the array's last use cudarc
-    /// learns about the reads. Then the holder of the only reference to the slice may write it on any stream.
+    /// Makes a read-only array of a slice that other code shares. The array is ready on the slice's stream. After the
+    /// array's last use, cudarc makes later writes wait for the reads, so code that has the only reference to the slice
+    /// may write on any stream.
     ///
     /// # Errors
     ///
@@ -133,13 +134,13 @@ impl Array {
         unsafe { Self::from_device_ptr(slice) }
     }
 
-    /// A read-only array of shared memory of any type that implements cudarc's `DevicePtr`, such as a model's
+    /// Makes a read-only array of shared memory, of any type that implements cudarc's `DevicePtr`, such as a model's
     /// storage.
     ///
     /// # Safety
     ///
-    /// While `memory` lives, the elements are at the address that [`DevicePtr`] gives, in device memory of the
-    /// stream's GPU. Holders of a shared reference only read them.
+    /// While `memory` exists, the elements are at the address that [`DevicePtr`] returns, in device memory of the
+    /// stream's GPU. Code that has a shared reference to `memory` only reads the elements.
     ///
     /// # Errors
     ///
@@ -188,7 +189,7 @@ impl Array {
         Ok(made.into_readonly())
     }
 
-    /// An array of pinned host memory, for work on `stream`. Every GPU reaches it.
+    /// Makes an array of pinned host memory, for work on `stream`. Every GPU can access the memory.
     ///
     /// # Errors
     ///
@@ -222,7 +223,7 @@ impl Array {
         )
     }
 
-    /// An array of managed memory, for work on `stream`. Every GPU reaches it.
+    /// Makes an array of managed memory, for work on `stream`. Every GPU can access the memory.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ use crate::stream::{Alive, Stream, Thread};
 /// # Safety
 ///
 /// The stream of [`handle`](WorkStream::handle) belongs to [`place`](WorkStream::place), and is not destroyed while
-/// this value or a clone of it lives.
+/// this value or a clone of it exists.
 ///
 /// # Examples
 ///

@@ -121,7 +121,7 @@ impl<T> View<'_, '_, T> {
 }
 
 impl<'id, T> View<'_, 'id, T> {
-    /// The elements before `at` along `axis`, and those from `at` on.
+    /// Splits the view in two: the elements before `at` along `axis`, and the elements from `at` on.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ impl Header {
     pub const LEGACY: Self = Self { version: None, flags: DlpackFlags::empty() };
 }
 
-/// Refuses a major version that this crate does not know. This check must come first: in a structure of another major
+/// Fails for a major version that this crate does not know. Make this check first: in a structure of another major
 /// version only the version field may be read.
 ///
 /// # Examples

@@ -25,7 +25,7 @@ pub enum Class {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident: $class:ident, $field:literal, $allowed:literal;)+) => {
-        /// What was refused, and why.
+        /// What was wrong.
         ///
         /// # Examples
         ///

@@ -1,4 +1,4 @@
-//! Streams: the integers that name them, the proof that a stream is alive, and the plan of the waits.
+//! Streams: the integers that name them, proof that a stream is alive, and which stream waits for which.
 //!
 //! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that
 //! nothing is pending. In [DLPack's Python protocol] `None` means the legacy default stream, and -1
@@ -36,7 +36,7 @@ pub use self::hand_over_rule::{Elided, between, plan};
 use crate::error::{Error, Kind, Result};
 use crate::local::local;
 
-/// A thread of the host, as the owner of a per-thread default stream.
+/// Identifies a thread of the host, for its per-thread default stream.
 ///
 /// # Examples
 ///
@@ -153,7 +153,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// A producer's statement about the work that is pending on its memory.
+/// What a producer says about the work that is pending on its memory.
 ///
 /// # Examples
 ///
@@ -179,7 +179,7 @@ pub enum Ready<S = Stream> {
 }
 
 impl<S> Ready<S> {
-    /// The same statement about the stream that `change` returns.
+    /// Replaces the stream by what `change` returns.
     pub fn map<T>(self, change: impl FnOnce(S) -> T) -> Ready<T> {
         match self {
             Self::Nothing => Ready::Nothing,
@@ -216,7 +216,7 @@ impl Ready {
     }
 }
 
-/// The request of a consumer, or of a caller on its behalf.
+/// What a consumer, or a caller on its behalf, asks for: an order for its stream, no order, or nothing.
 ///
 /// # Examples
 ///
