@@ -179,8 +179,9 @@ class _View:
         CUDA Array Interface (Version 3), "Lifetime management", "Streams".
         """
     def __del__(self) -> None:
-        """The garbage collector has found the view. Makes the orders of the end now, while the producer is whole: the
-        collector takes garbage apart in any order. If an order fails, the end itself tries again.
+        """Runs when the garbage collector has found the view. Makes the streams wait that must wait at the
+        end now, while the producer still works: the collector clears garbage in any order. If that fails,
+        the end itself tries again.
         """
     def __enter__(self) -> Self: ...
     def __exit__(

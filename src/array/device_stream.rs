@@ -41,8 +41,8 @@ pub enum DeviceStream {
 }
 
 impl DeviceStream {
-    /// A stream on the device of `array`. For a simulated array this is a stream of its simulated device. For an
-    /// array on a GPU the crate keeps a few non-blocking streams, and each thread always gets the same one.
+    /// Returns a stream on the device of `array`. For a simulated array this is a stream of its simulated device. For
+    /// an array on a GPU the crate keeps a few non-blocking streams, and each thread always gets the same one.
     ///
     /// # Errors
     ///

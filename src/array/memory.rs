@@ -93,7 +93,7 @@ impl Array {
         Self::from_owner(Memory { driver, stream, producer, buffer, dtype, shape })?.writable()
     }
 
-    /// An array with a copy of `values`, for work on `stream`.
+    /// Makes an array with a copy of `values`, for work on `stream`.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Array {
         Ok(made)
     }
 
-    /// Copies the values to the host, in C order. The host waits.
+    /// Copies the values to the host, in C order, and makes the host wait until they are there.
     ///
     /// # Errors
     ///

@@ -16,9 +16,9 @@ use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
 ///
-/// Each array that `work` [takes](Array::on) is ordered: work queued on `stream` from then on runs after the
-/// producer's. When `work` returns, even by an error or a panic, the producer's stream waits for `stream`. The host
-/// waits for neither.
+/// When `work` [takes](Array::on) an array, `stream` waits for the array's producer: work queued on `stream` from then
+/// on runs after the producer's. When `work` returns, even by an error or a panic, the producer's stream waits for
+/// `stream`. The host does not wait.
 ///
 /// Scopes may be nested, on the same stream or on different ones, and may run in several threads. Whatever a scope
 /// [launches](Scope::launch) waits for work on the same memory by scopes that have not ended, unless both only read.
@@ -104,8 +104,8 @@ use crate::error::{Error, Kind, Result};
 ///
 /// # Errors
 ///
-/// The error of `work`. Or the wait at the end failed, or a graph capture prevents it: then the memory is kept, and
-/// later scopes try the wait again.
+/// The error of `work`. Or an error if the wait at the end fails or a graph capture prevents it. In this case the
+/// memory is kept alive, and later scopes try to make the wait again.
 ///
 /// # Examples
 ///

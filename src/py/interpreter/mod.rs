@@ -211,8 +211,8 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Blocks a thread forever that came too late to take the lock. It sleeps, since a thread that is ending cannot be
-/// parked.
+/// Blocks the calling thread for ever, which came too late to take the lock. The thread sleeps, since a thread that is
+/// ending cannot be parked.
 fn stay_outside() -> ! {
     loop {
         std::thread::sleep(Duration::MAX);
@@ -244,8 +244,8 @@ pub(crate) fn unlocked(call: Call<'_>) {
     });
 }
 
-/// Runs `call` without the lock, as foreign code does. Releases the lock by CPython's own call, so PyO3's count of
-/// attachments does not change. For the stand-ins of the simulated device.
+/// Runs `call` without the lock, as foreign code does: releases the lock by CPython's own function, so that PyO3's
+/// count of attachments does not change. The simulated device uses this where a real library would release the lock.
 pub(super) fn without_lock(call: impl FnOnce()) {
     attached(|_| {
         // SAFETY: `attached` took the lock. The thread's state is restored below, before `attached` releases the lock.
@@ -256,8 +256,8 @@ pub(super) fn without_lock(call: impl FnOnce()) {
     });
 }
 
-/// Makes this thread raise `error` when it next runs Python code. For an error in a call that cannot raise. A thread
-/// other than the main one raises only the error's class.
+/// Makes this thread raise `error` when it next runs Python code. Use this for an error in a call that cannot raise. A
+/// thread other than the main one raises only the error's class.
 pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.

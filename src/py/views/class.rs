@@ -270,8 +270,9 @@ impl View {
         visited.flatten().unwrap_or(Ok(()))
     }
 
-    /// The garbage collector has found the view. Makes the orders of the end now, while the producer is whole: the
-    /// collector takes garbage apart in any order. If an order fails, the end itself tries again.
+    /// Runs when the garbage collector has found the view. Makes the streams wait that must wait at the
+    /// end now, while the producer still works: the collector clears garbage in any order. If that fails,
+    /// the end itself tries again.
     fn __del__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || answered(py, self.order_for_collector(py)).map(drop))
     }
