@@ -266,7 +266,8 @@ fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     Ok(function)
 }
 
-/// The context's number (`cuCtxGetId`). A later context at the same address has another number.
+/// The context's number (`cuCtxGetId`). A later context at the same address has another number. Before CUDA 12 it is
+/// always 0, and the two cannot be told apart.
 fn life(context: usize) -> Result<u64> {
     let context = NonZeroUsize::new(context).map(Context);
     let none = || Error::new(Kind::DriverMissing, "a stream without a context");

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 ///
 /// # Safety
 ///
-/// The type has the size of the element type that it names, and any bytes are a valid value.
+/// The type has the size of the element type that it names, and no padding; any bytes are a valid value.
 ///
 /// # Examples
 ///
@@ -146,8 +146,8 @@ pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
 
 /// The bytes of `values`.
 pub(crate) fn bytes<T: Element>(values: &[T]) -> &[u8] {
-    // SAFETY: an `Element` has no padding (any bytes are a value, and its size is the element type's). The result
-    // borrows the slice.
+    // SAFETY: an `Element` has no padding, by its contract, so all its bytes are initialised. The result borrows the
+    // slice.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 

@@ -52,7 +52,8 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     fn pop_context(&self) -> Result<()>;
 
     /// `cuCtxGetId`: the context's number. No other context of the process has this number, not even a later one at the
-    /// same address. The crate calls it the *life* of the context. 10 ns (H200, driver 580, 2026-11).
+    /// same address. Before CUDA 12 it is always 0. The crate calls it the *life* of the context. 10 ns (H200, driver
+    /// 580, 2026-11).
     fn life(&self, context: Context) -> Result<u64>;
 
     /// An event of `context`, which must be current: one that was returned before, or a new one by `cuEventCreate`. The

@@ -16,7 +16,8 @@ pub enum Elided {
     UnsaidInCapture,
     /// The consumer learns the producer's stream and queues its work there.
     StreamPassedOn,
-    /// The wait was already made for another array of the same call, which is ready on the same stream.
+    /// Another array of the same call is ready on the same stream. Its wait, or its reason for needing none, holds for
+    /// this one, too.
     Together,
     /// At the end: the memory had no consumer.
     NoConsumer,

@@ -11,14 +11,14 @@ use crate::stream::{Stream, Thread};
 
 /// A simulated machine with GPUs. It has memory, streams, and work that runs late.
 ///
-/// Queued work runs as late as is legal, so that a missing wait shows in the values. Every access is compared with
-/// every other one: [`check`](SimulatedCuda::check) names each pair that nothing orders, and each use of freed
-/// memory.
+/// Queued work runs as late as is legal, so that a missing wait shows in the values. Every access is checked against
+/// the earlier ones. [`check`](SimulatedCuda::check) fails if nothing orders two accesses of which one is a write, or
+/// if freed memory is used, and names the first such mistake; [`reports`](SimulatedCuda::reports) returns them all.
 ///
 /// Arrays and streams belong to the machine that they were made on. They cannot be used on another machine.
 ///
-/// A test that forgets [`check`](SimulatedCuda::check) fails as well. When the last clone of the machine is dropped, it
-/// checks, and panics with what it finds unless the test panics already.
+/// A mistake also fails a test that forgets [`check`](SimulatedCuda::check). When the last clone of the machine is
+/// dropped, it checks, and panics with the first mistake unless the test panics already.
 ///
 /// ```should_panic
 /// # use cai_bridge::Array;

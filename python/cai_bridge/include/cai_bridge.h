@@ -37,7 +37,8 @@ extern "C" {
 
 /*
  The version of the table that this header declares. Later versions only add functions at the end of the table, and
- fields at the ends of the structures. Ask for the version of the newest function that you call.
+ fields at the ends of the structures. Before you use the table, check that its `version` is at least the one that
+ added the newest function that you call.
  */
 #define CAI_BRIDGE_VERSION 4
 

@@ -12,7 +12,8 @@ use crate::descriptor::Descriptor;
 use crate::py::rust::memory::PythonMemory;
 
 /// The version of the table that this header declares. Later versions only add functions at the end of the table, and
-/// fields at the ends of the structures. Ask for the version of the newest function that you call.
+/// fields at the ends of the structures. Before you use the table, check that its `version` is at least the one that
+/// added the newest function that you call.
 pub const CAI_BRIDGE_VERSION: u32 = 4;
 
 /// Memory to export. The call copies the lists, and keeps `owner`.

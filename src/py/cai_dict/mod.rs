@@ -57,7 +57,7 @@ pub(crate) fn decode(
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
-        // The typestr does not say the element type, so go on below, where the object can be asked.
+        // The typestr names no type that DLPack has. Go on below: if it names raw bytes alone, the object is asked.
         Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),

@@ -23,8 +23,8 @@ use crate::stream::Thread;
 
 /// The traces of this process.
 struct Traces {
-    /// The number of the process whose trace is open, plus one; 0 if none is open. Each event reads
-    /// this without the lock.
+    /// The [`Process::number`] (a count of forks, not a PID) of the process whose trace is open, plus one; 0 if none
+    /// is open. Each event reads this without the lock.
     open: AtomicU64,
     session: Mutex<Option<Session>>,
     /// How many traces have been opened. A thread compares it with its own to introduce itself once
