@@ -40,15 +40,18 @@ def torch_writes_late(tensor: Any, value: int, stream: Any, milliseconds: float 
 
 
 @functools.cache
-def compile_cupys_fill(dtype: Any) -> None:
-    """Compile CuPy's kernel, which takes longer than what is queued in front of it would last."""
+def compile_cupys_fill(dtype: Any, kind: type) -> None:
+    """Compile CuPy's kernel, which takes longer than what is queued in front of it would last.
+
+    There is one for each type of the array and of the value.
+    """
     import cupy
 
-    cupy.empty(1, dtype).fill(0)
+    cupy.empty(1, dtype).fill(kind(0))
 
 
 def cupy_writes_late(array: Any, value: int, stream: Any, milliseconds: float = SPIN_MS) -> None:
-    compile_cupys_fill(array.dtype)
+    compile_cupys_fill(array.dtype, type(value))
     driver.load().spin(handle_of(stream), milliseconds)
     with stream:
         array.fill(value)
