@@ -235,7 +235,7 @@ pub fn no_host_memory(bytes: i64) -> Error {
     Error::new(Kind::HostMemory, format!("{bytes} bytes, more than the host can allocate"))
 }
 
-/// Copies into `memory`, which has room for it.
+/// Like [`on_host`], but copies `array` into `memory`, which must have room for the copy.
 pub fn into_host(
     driver: &Handle,
     array: &Descriptor,

@@ -285,7 +285,7 @@ impl Descriptor {
         CaiDims { values: self.of_items(self.layout.strides()).iter(), factor, last }
     }
 
-    /// `dims` without the dimension of an item's bytes.
+    /// `dims` without the last dimension, if that one counts the bytes of an item.
     #[inline]
     fn of_items<'a>(&self, dims: &'a [i64]) -> &'a [i64] {
         match dims.split_last() {

@@ -229,7 +229,8 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     if let Some(function) = known(&mut loaded()) {
         return function;
     }
-    // The driver compiles while this thread holds no lock, so other threads can launch in other contexts.
+    // The driver may compile here. `kernel.loaded` is not locked meanwhile, so other threads can launch this kernel in
+    // other contexts. Launches on the same memory wait for their turn.
     let image = image(kernel)?;
     let name = CString::new(kernel.name()).map_err(|_| with_nul(kernel))?;
     // SAFETY: text ends with a NUL, and a binary states its length. The caller of the launch promises that the binary

@@ -95,7 +95,8 @@ pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> R
     Ok(ptr)
 }
 
-/// Makes cudarc's later writes to `memory`, on any stream of the context, run after the work queued on `stream`.
+/// Makes cudarc's later writes to `memory`, on any stream of the context, run after the work queued on `stream`. Does
+/// nothing if the context tracks no events. If the event cannot be recorded, the host waits.
 pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<()> {
     let (_, used) = undisturbed(stream.context(), || memory.device_ptr(stream));
     let Some(event) = event_of(used) else { return Ok(()) };
@@ -103,7 +104,7 @@ pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) 
     each(stream, [Some(event), None], |event| {
         // The event can stand for one reader only. So wait for the previous reader before recording the event for this
         // one.
-        // SAFETY: the reference keeps the memory alive, and the memory keeps its event and its stream alive.
+        // SAFETY: `memory` is borrowed, so it is alive, and it keeps its event alive; the `Arc` keeps the stream alive.
         unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }?;
         // SAFETY: as above.
         unsafe { result::event::record(event, stream.cu_stream()) }

@@ -87,7 +87,8 @@ impl Typestr {
         Self::itemsize(text) == Some(dtype.itemsize()) && (dtype.itemsize() == 1 || !is_swapped())
     }
 
-    /// The typestr in the spelling that every reader knows; `None` if it already has that spelling.
+    /// The typestr with its byte order, letter and size written out; `None` if it already has them, or if the bridge
+    /// cannot read it.
     #[doc(hidden)]
     pub fn respelled(text: &str) -> Option<String> {
         let Spelling { order, letter, digits, .. } = Spelling::of(text)?;

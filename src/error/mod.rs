@@ -147,21 +147,24 @@ impl Error {
         self
     }
 
-    /// If the driver does not know `stream`, returns the error about the argument that named it.
+    /// If the driver failed because the handle is invalid, turns the error into one about the field `stream`, which
+    /// shows `stream`. Returns any other error unchanged.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_stream(self, stream: impl fmt::Display) -> Self {
         self.told(INVALID_HANDLE, Kind::StreamUnknown, format_args!("{stream}, which is no stream"))
     }
 
-    /// If the driver could not allocate this many bytes, returns the error about the memory.
+    /// If the driver failed because the GPU lacks memory, turns the error into one about the field `memory`, which
+    /// shows `bytes`. Returns any other error unchanged.
     #[cfg(feature = "arrays")]
     #[cold]
     pub(crate) fn of_memory(self, bytes: u64) -> Self {
         self.told(OUT_OF_MEMORY, Kind::DeviceMemory, format_args!("{bytes} bytes asked for"))
     }
 
-    /// If the driver's call failed with `code`, returns the error with the kind `as_kind`.
+    /// If the driver's call failed with `code`, turns the error into one of the kind `as_kind`, which shows `what`.
+    /// Returns any other error unchanged.
     #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {

@@ -25,7 +25,8 @@ pub(super) trait Library: Sync + fmt::Debug {
         &[]
     }
 
-    /// The library's current stream, if it has one.
+    /// How to ask for the library's current stream without the functions of [`Self::functions`]; `None` if there is no
+    /// such way.
     fn current(&self) -> Option<&dyn Current> {
         None
     }
@@ -35,8 +36,8 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// The library's current streams on a simulated GPU, as objects, and whether it ignores the streams of
-    /// dicts.
+    /// The current streams on a simulated GPU, as objects, each with whether its library ignores the streams that dicts
+    /// name.
     fn simulated_streams<'py>(
         &self,
         _py: Python<'py>,
@@ -141,8 +142,8 @@ pub(super) trait Functions: Sync + fmt::Debug {
 
 /// Streams that a library never destroys, and hands out in turn.
 pub(super) trait Pool: Sync + fmt::Debug {
-    /// The streams' handles on a GPU; `None` if the library does not use that GPU yet, since asking would initialise
-    /// it.
+    /// The streams' handles on a GPU. `None` if the library is not imported, has no such GPU, or has not initialised
+    /// its GPU side yet: asking would initialise it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
     /// Whether the library computes on a stream outside this pool, as JAX does. The library makes the outside stream
@@ -290,7 +291,7 @@ pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn
     Ok(None)
 }
 
-/// The current streams of the libraries that have one.
+/// What [`Library::current`] returns, of the libraries that have it.
 #[inline]
 pub(super) fn current() -> &'static [&'static dyn Current] {
     LIBRARIES.known.get().map_or(&[], |known| &known.current)

@@ -1,5 +1,5 @@
-//! Describes foreign objects for messages. This may run the object's own code, so an interrupt is returned as an error.
-//! Only as much of a long text is copied as a message shows.
+//! Text for messages, mostly about foreign objects. Describing an object may run its own code, so an interrupt is
+//! returned as an error. Of a long text only the beginning is copied.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -140,7 +140,7 @@ impl SimulatedCuda {
     ///
     /// # Errors
     ///
-    /// [`Misuse`](Kind::Misuse): the driver has no such call, or no such code.
+    /// [`Misuse`](Kind::Misuse): the driver has no such call, or `nth` or `code` is 0.
     ///
     /// # Examples
     ///
@@ -162,12 +162,13 @@ impl SimulatedCuda {
     }
 
     /// Makes the `nth` next call (1 is the first) of the driver's entry point `call` do nothing and report success. A
-    /// test that leaves a wait (`cuStreamWaitEvent`) out shows that the wait is needed. If no such call comes before
-    /// the next [`reports`](SimulatedCuda::reports), they say so, and the fault is dropped.
+    /// test can leave out a wait (`cuStreamWaitEvent`) to see whether the wait is needed. If that call does not come
+    /// before the next [`reports`](SimulatedCuda::reports), the fault is dropped and they say so; of several such
+    /// faults they name the first.
     ///
     /// # Errors
     ///
-    /// [`Misuse`](Kind::Misuse): the driver has no such call, or its caller uses what the call returns.
+    /// [`Misuse`](Kind::Misuse): the driver has no such call, its caller uses what the call returns, or `nth` is 0.
     ///
     /// # Examples
     ///

@@ -120,8 +120,9 @@ impl Ipc for Cuda {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         self.check_life("cuIpcGetEventHandle", event)?;
         let mut name = CUipcEventHandle { reserved: [0; 64] };
-        // SAFETY: the driver destroys an event only with its context, and the check above shows that the context is
-        // alive.
+        // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
+        // them after that. The driver destroys an event with its context. The check above shows that the context is not
+        // destroyed; before CUDA 12 there is no number to check, and the context must not have been reset.
         unsafe { calls.name_event(&raw mut name, event.handle as CUevent) }?;
         Ok(unsigned(name.reserved))
     }
@@ -140,7 +141,8 @@ impl Ipc for Cuda {
     fn close_event(&self, event: Event) -> Result<()> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
         self.check_life("cuEventDestroy", event)?;
-        // SAFETY: the caller opened the event and closes it once; the check above shows that its context is alive.
+        // SAFETY: the caller opened the event and closes it once. The check above shows that its context is not
+        // destroyed; before CUDA 12 there is no number to check, and the context must not have been reset.
         unsafe { calls.close_event(event.handle as CUevent) }
     }
 

@@ -45,7 +45,8 @@ impl Cuda {
         Ok(Part::Inside(id))
     }
 
-    /// If the event's context is destroyed, fails as the driver call `call` would.
+    /// If the event's context is destroyed, fails as the driver call `call` would. Before CUDA 12, where contexts have
+    /// no number, it does not see this.
     fn check_life(&self, call: &'static str, event: Event) -> Result<()> {
         if self.life(event.context)? == event.life {
             Ok(())
@@ -155,7 +156,8 @@ impl Driver for Cuda {
         unsafe { self.calls.ctx_pop(&raw mut raw) }
     }
 
-    /// Before CUDA 12 the driver has no such number. Then a context cannot be told from an earlier one at its address.
+    /// 0 before CUDA 12, where the driver does not number contexts. There a context cannot be told apart from an
+    /// earlier one at the same address.
     #[inline]
     fn life(&self, context: Context) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
@@ -181,8 +183,9 @@ impl Driver for Cuda {
         let call = "cuEventQuery";
         self.check_life(call, event)?;
         let _relaxed = self.calls.relaxed()?;
-        // SAFETY: an event is destroyed only with its context, and the check above shows that the context is not
-        // destroyed.
+        // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
+        // them after that. The driver destroys an event with its context. The check above shows that the context is not
+        // destroyed; before CUDA 12 there is no number to check, and the context must not have been reset.
         match unsafe { (self.calls.event_query)(event.handle as CUevent) } {
             NOT_READY => Ok(false),
             code => self.calls.check(call, code).map(|()| true),
@@ -229,7 +232,8 @@ impl Driver for Cuda {
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
-    /// Before CUDA 12 the driver has no such number. Then a stream cannot be told from an earlier one with its handle.
+    /// 0 before CUDA 12, where the driver does not number streams. There a stream cannot be told apart from an earlier
+    /// one that had the same handle.
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut number = 0;
@@ -240,8 +244,11 @@ impl Driver for Cuda {
 
     #[inline]
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
-        // SAFETY: an event is destroyed only with its context. Before `take_event` returned the event, it compared the
-        // numbers of the context and of the event's context. `Alive` proves that the stream is alive.
+        // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
+        // them after that. The driver destroys an event with its context. Before `take_event` returned the event, it
+        // compared the numbers of the context and of the event's context. Where no number was compared (an event shared
+        // with another process, or a driver before CUDA 12), the context must not have been reset. `Alive` proves that
+        // the stream is alive.
         unsafe { self.calls.event_record(event.handle as CUevent, native(stream)) }
     }
 

@@ -1,4 +1,4 @@
-//! `to_cai`: a view with a CUDA Array Interface of an array of any protocol.
+//! `to_cai`: a view that speaks the CUDA Array Interface, of an array that speaks DLPack or the CUDA Array Interface.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -313,7 +313,7 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Whether `x` is a NumPy array of objects with arrays among them.
+    /// Whether `x` is a NumPy array of objects, and `convert` would have to convert one of them.
     fn has_objects(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         let py = x.py();
         let objects = || -> PyResult<Bound<'py, PyList>> {

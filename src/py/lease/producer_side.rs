@@ -27,10 +27,11 @@ pub(crate) struct ProducerSide {
     pub(super) ready_on: Option<StreamRef>,
 }
 
-/// The stream on which an imported array is ready.
+/// When an imported array is ready, and the streams kept for this.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    /// The stream that consumers are told the array is ready on.
+    /// What consumers are told about pending work: the stream that the array is ready on, that nothing is pending, or
+    /// that the producer does not say.
     pub(crate) told: Ready,
     /// The producer's stream, if it is known and kept.
     pub(crate) producer: Option<StreamRef>,

@@ -266,7 +266,8 @@ struct CallFrame {
     stage: c_int,
 }
 
-/// The questions that XLA asks a function when it is registered.
+/// An extension of a call frame. When a handler is registered, XLA calls it with one of the kind `METADATA`, and the
+/// handler fills in `metadata`.
 #[repr(C)]
 struct Extension {
     size: usize,

@@ -43,8 +43,9 @@ pub(super) struct OfMemory<'a> {
 }
 
 impl ByDict {
-    /// Reads the CAI dict of `x` and checks `array`, which was imported by DLPack, against it. `known` holds the type
-    /// facts of the array whose `__dlpack__` `x` uses ([`stands_for`](types::stands_for)), or of `x` itself.
+    /// Reads the CAI dict of `x` and checks `array`, which was imported by DLPack, against it. Says nothing if `x` has
+    /// no dict of this memory, if the library is known, or if `array` has no address. `known` holds the type facts of
+    /// the array that `x` delegates `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x` itself.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         facts: &TypeFacts,
@@ -66,7 +67,7 @@ impl ByDict {
     }
 
     /// Reads the stream and the read-only flag from `dict`, and returns an error if `dict` contradicts `array`. For
-    /// vectors and packed items, which no dict can express, it reads only the stream.
+    /// packed items, which no dict can express, and for vectors, which have no typestr, it reads only what is pending.
     #[cold]
     fn heard(dict: &Bound<'_, PyDict>, array: &Descriptor) -> PyResult<Self> {
         let dtype = array.dtype();

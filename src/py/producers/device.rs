@@ -135,7 +135,7 @@ fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     Ok(None)
 }
 
-/// The device of memory, as DLPack names it.
+/// The device of the memory that the driver `found`, as DLPack names it.
 const fn own_device(found: Pointer) -> Device {
     match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),

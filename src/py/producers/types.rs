@@ -25,7 +25,7 @@ use crate::py::views::{ArrayView, CaiView, DLPackView};
 pub(crate) enum ProducerKind {
     /// One of the bridge's own `CaiView`s.
     CaiView,
-    /// One of the bridge's own `DLPackView`s.
+    /// One of the bridge's own `DLPackView`s, or an extension module's `Array`.
     DLPackView,
     /// A DLPack capsule.
     Capsule,

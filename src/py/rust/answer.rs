@@ -90,8 +90,9 @@ impl Array {
     }
 }
 
-/// Prepares the memory for a new Python view, for which no consumer has named a stream yet. The array is ready on the
-/// producer's stream, which waits for the scopes that still use it.
+/// Prepares the memory for a new Python view, for which no consumer has named a stream yet. Makes the producer's stream
+/// wait for what open scopes have queued on the memory so far, unless they and the view only read. The view is ready on
+/// that stream.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {

@@ -33,7 +33,8 @@ impl KnownStream {
         keep(py, driver, given, None)
     }
 
-    /// A lost stream whose number is not known either, since the driver or the library could not be asked.
+    /// A lost stream about which nothing is known but a handle: the driver or the library could not tell which stream
+    /// it is.
     pub(crate) const fn unasked(stream: Stream) -> Self {
         Self::Lost(StreamName::unasked(stream))
     }
@@ -109,7 +110,8 @@ impl KnownStream {
         None
     }
 
-    /// Whether this is the stream `other`.
+    /// Whether `other` names this stream: for a kept stream as [`StreamRef::is`] has it, for a lost one by the handle
+    /// alone (a later stream may have the same).
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         match self {
             Self::Kept(kept) => kept.is(other),

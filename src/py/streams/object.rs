@@ -1,6 +1,6 @@
-//! Stream objects: their handles, and which objects keep their streams. The handle is the second item of what
-//! `__cuda_stream__` returns by [CUDA's stream
-//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0, handle)`.
+//! Stream objects: how to read their handles, and which of them keep their streams alive. Under [CUDA's stream
+//! protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html), `__cuda_stream__` returns
+//! `(0, handle)`.
 
 use std::rc::Rc;
 
@@ -141,7 +141,7 @@ struct StreamKind {
 
 /// How the bridge asks the objects of a type for their handles.
 enum Asking {
-    /// By reading an attribute, which has held the same handle as `__cuda_stream__` returned.
+    /// By reading an attribute. On the first object of the type, it held the handle that `__cuda_stream__` returned.
     Attribute(Question),
     /// By calling the type's `__cuda_stream__`.
     Method,
@@ -197,7 +197,9 @@ fn owner(object: &Bound<'_, PyAny>, known: &StreamKind) -> PyResult<Keeper> {
     Ok(if known.closes { Keeper::Object(voucher) } else { Keeper::Owner(voucher) })
 }
 
-/// Reads PyTorch's stream id (torch 2.11): odd for a stream of its pools, the address of an external stream otherwise.
+/// What keeps the stream with PyTorch's stream id `id` (torch 2.11). An odd id is a stream of PyTorch's pools, which is
+/// never destroyed. Any other id is the address of an external stream, or 0 for the default stream; for these the
+/// result is `None`.
 fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok((id.extract::<i64>()? & 1 == 1).then_some(Keeper::Always))
 }

@@ -1,9 +1,9 @@
 //! Handles of streams that their libraries never destroy: PyTorch's pools, and the streams on which JAX asks for arrays
 //! to be ready.
 //!
-//! Both libraries hand out their streams in turn, so asking until the first one comes again lists them all. A second
-//! round leaves the library's turn where it was. A library that does not use the device yet is not asked: asking would
-//! initialise it.
+//! Both libraries hand out their streams in turn, so asking until the first one comes again lists them all. By then one
+//! stream too many was asked for, so the asking goes on to the end of a second round: the library's turn is then where
+//! it was. A library that has not initialised its GPU side yet is not asked: asking would initialise it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -36,7 +36,7 @@ static POOLS: Pools = Pools { listed: Mutex::new(Vec::new()), has_apart: AtomicB
 /// More streams than any library hands out in turn.
 const MOST: usize = 256;
 
-/// Whether the stream is in a library's pool.
+/// Whether the stream is in a library's pool. On a simulated GPU no stream is.
 #[inline]
 pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
     if !matches!(driver, Handle::Cuda) {
@@ -108,8 +108,8 @@ pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
         }
         all.push(one);
     }
-    // A second round leaves the library's turn where it was, and finds streams that another thread was given in the
-    // meantime.
+    // The rest of a second round leaves the library's turn where it was, and finds streams that another thread was
+    // given in the meantime.
     for _ in 1..all.len() {
         let one = next()?;
         if !all.contains(&one) {
