@@ -58,7 +58,8 @@ pub(super) fn parts(
     Ok(None)
 }
 
-/// Whether the attributes of `x` say the same as the dict of `x`.
+/// Whether the attributes of `x` say the same as the dict of `x`. Of a broadcast array the dict may leave out the
+/// strides. False for read-only memory, since no attribute tells of it.
 fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
@@ -111,7 +112,8 @@ pub(super) fn decode<'py>(
     Ok(Some(Attributes { decoded, stream }))
 }
 
-/// What the dict would say about pending work: the library's current stream at `place`.
+/// What the dict would say about pending work: the library's current stream at `place`, or the legacy default stream if
+/// the library does not say.
 pub(super) fn current(py: Python<'_>, current: &dyn Current, place: Place) -> PyResult<Claim> {
     let native = current.native(py, place.ordinal)?.unwrap_or_default();
     Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))

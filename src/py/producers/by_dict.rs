@@ -113,7 +113,8 @@ impl ByDict {
         Ok(Self { stream, is_idle, readonly: decoded.readonly })
     }
 
-    /// The dict's stream, on which more work may be pending; `None` if the library follows DLPack.
+    /// The dict's stream, on which more work may be pending; `None` if the dict names none, or the library follows
+    /// DLPack.
     pub(super) fn pending<'py>(
         &self,
         py: Python<'py>,
@@ -137,7 +138,8 @@ impl ByDict {
         self.is_idle.then(named).transpose()
     }
 
-    /// A reference to the stream that the dict of `x` names, for the end. By then the dict may name another stream.
+    /// A reference to the stream that the dict of `x` names, for the end; `None` if it names none. By then the dict may
+    /// name another stream.
     pub(super) fn kept(
         &self,
         x: &Bound<'_, PyAny>,

@@ -176,7 +176,9 @@ struct Said {
 }
 
 /// Finds the stream on which the array is ready, from what the dict says. If the caller declares another stream, makes
-/// that stream wait for the dict's stream and returns a reference to the dict's stream as the second value.
+/// that stream wait for the dict's stream, unless `CAI_BRIDGE_SYNC=0` turns this off, and returns a reference to the
+/// dict's stream as the second value. If the dict was passed separately and the owner's own dict names another stream,
+/// the second value is a reference to that one.
 #[inline]
 fn readiness(
     x: &Bound<'_, PyAny>,
@@ -248,7 +250,8 @@ fn by_dict(
     cai_dict::decode(dict, reading, own, layout, words)
 }
 
-/// The default stream of the library of `x`, which the library's dicts leave unnamed (Numba).
+/// The default stream of the library of `x`, if the library's dicts leave it unnamed (Numba); `None` for other
+/// libraries.
 fn default_stream(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Stream>> {
     let library = facts.library.filter(|_| facts.has(Habit::DefaultStreamUnnamed));
     library.map(|library| library.default_stream(x.py())).transpose()
@@ -301,7 +304,8 @@ fn keep_streams(
     }
 }
 
-/// The object that keeps the memory of `x` alive.
+/// The object that keeps the memory of `x` alive: `x`, or the caller's `owner` of a dict. Fails for a class, for a dict
+/// without an owner that can keep memory, and for an owner of anything but a dict.
 fn owner<'a, 'py>(
     x: &'a Bound<'py, PyAny>,
     facts: &TypeFacts,

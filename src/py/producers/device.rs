@@ -22,7 +22,8 @@ use crate::py::text::{attribute, beginning, refused, shown};
 use crate::py::this_thread::is_asked;
 use crate::stream::Stream;
 
-/// Asks the driver where `ptr` is. Returns the device for consumers, and the place of the producer's streams.
+/// Asks the driver where `ptr` is. Returns the device for consumers, and the place of the producer's streams. Fails for
+/// a null pointer.
 pub(super) fn locate(
     driver: &Handle,
     ptr: u64,
@@ -183,8 +184,8 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Checks with the driver that the memory is on the device that an unknown producer states. This matters since the host
-/// reads memory that is stated to be pinned or managed.
+/// Fails if an unknown producer states another device for memory that the driver finds on a GPU. This matters since the
+/// host reads memory that is stated to be pinned or managed. Checks nothing without a driver or an address.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
     // Without a driver there is nothing to check.

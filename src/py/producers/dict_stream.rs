@@ -34,7 +34,8 @@ pub(super) struct DictStream<'a, 'py> {
 }
 
 impl DictStream<'_, '_> {
-    /// The array's stream, if it is a default stream and the dict will not name another one later.
+    /// The array's stream, if it is a default stream and the dict will not name another one later. `None` for an array
+    /// without an address.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
         let Claim::Stated(Ready::On(stream)) = claim else { return None };
@@ -44,7 +45,8 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// A reference to the stream that the dict names, or to the default stream that stands in for it.
+    /// A reference to the stream that the dict names, or to the default stream that stands in for it. There is no
+    /// reference if the dict was read from the owner and nothing keeps its stream.
     pub(super) fn exported(
         &self,
         py: Python<'_>,
@@ -74,9 +76,9 @@ impl DictStream<'_, '_> {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// The stream that a stored dict names, if its library never destroys streams. Otherwise the bridge does not use
-    /// the stream, and the host waits if `ordered`. It does not help that a library's current stream has the same
-    /// handle: CUDA may reuse handles.
+    /// The stream that a stored dict names, if it is in a library's pool. Otherwise the bridge does not use the stream,
+    /// and the host waits if `ordered`, unless `request` is for no order. It does not help that a library's current
+    /// stream has the same handle: CUDA may reuse handles.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
@@ -98,7 +100,8 @@ impl DictStream<'_, '_> {
     }
 
     /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names. Returns a
-    /// reference to the dict's stream, if something keeps it alive; `None` if both are one stream.
+    /// reference to the dict's stream, if something keeps it alive; `None` if both are one stream, or if the host has
+    /// waited instead, since a stored dict's stream may be destroyed.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,
@@ -173,7 +176,7 @@ impl DictStream<'_, '_> {
         StreamRef::exported(self.driver, named, by)
     }
 
-    /// The owner, if its dict names no stream now and may name one later.
+    /// The owner, if its dict names no stream now and may name one later. `None` for an array without an address.
     pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
         if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {
             return Ok(None);

@@ -81,8 +81,8 @@ pub(crate) fn exchange(
     Ok(source)
 }
 
-/// Imports `x` by `__dlpack__`. `known` holds the type facts of the array whose `__dlpack__` `x` uses
-/// ([`stands_for`](types::stands_for)), or of `x` itself.
+/// Imports `x` by `__dlpack__`. `known` holds the type facts of the array that `x` delegates `__dlpack__` to
+/// ([`stands_for`](types::stands_for)), or those of `x` itself.
 pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -177,8 +177,8 @@ pub(crate) fn protocol(
     Ok(source)
 }
 
-/// Makes the consumer's stream wait for the legacy default stream as well, where work that names no stream runs. Does
-/// so unless the library's `__dlpack__` is known to make the requested stream wait.
+/// Makes the consumer's stream, if it is named, wait for the legacy default stream as well, where work that names no
+/// stream runs. Does so unless the library's `__dlpack__` is known to make the requested stream wait.
 fn presume(
     py: Python<'_>,
     door: &'static str,
@@ -209,8 +209,8 @@ pub(super) fn make_ready(
 }
 
 /// Imports a bare capsule. Its array counts as ready on the legacy default stream, or, if the bridge made the capsule,
-/// on the stream for which it was made. A capsule that is flagged as a copy is accepted, since the program asked for
-/// the copy. The capsule owns its tensor until [`consume`].
+/// on the stream for which it was made, as long as that stream is alive. A capsule that is flagged as a copy is
+/// accepted, since the program asked for the copy. The capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -261,7 +261,7 @@ pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -
     Ok(check_argument(&array, &driver, argument, place).map(drop)?)
 }
 
-/// Takes the tensor out of the capsule that `source` came from.
+/// Takes the tensor out of the capsule that `source` came from. Does nothing if it came from no capsule.
 pub(crate) fn consume(py: Python<'_>, source: &mut HeldMemory) -> PyResult<()> {
     if source.by == By::Capsule
         && let Some(capsule) = source.object(py)
@@ -290,7 +290,8 @@ fn declared_device(x: &Bound<'_, PyAny>) -> Result<Option<Device>, Refused> {
     Ok(dlpack_device(x)?.transpose()?)
 }
 
-/// Returns an error if the capsule's GPU differs from the GPU that the producer states.
+/// Returns an error if the capsule's GPU differs from the GPU that the producer states. Accepts a capsule without an
+/// address, and one that states another kind of memory.
 fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     let (Some(named), said) = (named, array.device()) else { return Ok(()) };
     if array.ptr() == 0 || named.kind != said.kind || named.id == said.id {
@@ -300,7 +301,8 @@ fn check_device(named: Option<Device>, array: &Descriptor) -> Result<()> {
     Err(Error::at(Kind::DeviceElsewhere, "__dlpack_device__", got))
 }
 
-/// Requests a capsule from `x`, and returns whether the capsule states CPU memory.
+/// Requests a capsule from `x`, and returns whether the capsule states CPU memory. False if `x` raises an ordinary
+/// exception or returns no capsule.
 #[cold]
 pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some((answer, _)) = answered(x.py(), call(x, None))? else { return Ok(false) };
@@ -308,8 +310,9 @@ pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
-/// Calls `ask` with the GPU of `device` current: some producers export only from the current GPU. Pinned and
-/// managed memory always states device 0, so the caller's GPU stays current for it.
+/// Calls `ask` with the GPU of `device` current: some producers export only from the current GPU. Pinned and managed
+/// memory always states device 0, so the caller's GPU stays current for it; so it does without a device or a driver. If
+/// the call fails and the machine lacks that GPU, the error says so.
 fn on_device<R, E: From<Error>>(
     py: Python<'_>,
     driver: &Handle,

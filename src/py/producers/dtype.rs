@@ -34,7 +34,7 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(last.map(str::to_owned))
 }
 
-/// The name of the element type of `x.dtype`.
+/// The name of the element type of `x.dtype`; `None` if `x` has no `dtype` that can be read.
 pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     match answered(x.py(), x.getattr(intern!(x.py(), "dtype")))? {
         Some(dtype) => name_of(&dtype),
@@ -42,7 +42,7 @@ pub(super) fn own_name(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
 }
 
-/// The element type that `dtype` names, if both protocols have it. `None` for the other byte order.
+/// The element type that `dtype` names. `None` for a name that is not a shared type's, and for the other byte order.
 pub(super) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     if is_swapped(dtype)? {
         return Ok(None);
@@ -67,7 +67,8 @@ pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Py
 }
 
 /// The element type of `x`: the type of `x.dtype` if it has the same size as `said`, the type that the typestr says;
-/// else `said`. A `dtype` of another size means that several items make one element, as in Warp's vectors.
+/// else `said`. A `dtype` of another size means that several items make one element, as in Warp's vectors. Fails if a
+/// NumPy `dtype` of the same size is a type that DLPack lacks.
 pub(super) fn agreed(x: &Bound<'_, PyAny>, facts: &TypeFacts, said: Dtype) -> PyResult<Dtype> {
     match facts.dtype_of(x)? {
         Some(own) if numpy::known(&own) != Some(said) => agreed_with(&own, said),

@@ -17,8 +17,8 @@ use crate::py::text::{refused, shown};
 use crate::py::this_thread::asking;
 use crate::stream::{Request, Stream};
 
-/// Like [`ask`], by a quicker way for which the array's device and context are not needed; `None` if the library has no
-/// such way.
+/// Like [`ask`], by a quicker way for which the array's device and context are not needed. `None` if the library has no
+/// such way, has not been compared yet, or cannot export `x` in this way.
 pub(super) fn ask_quickly<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -29,7 +29,9 @@ pub(super) fn ask_quickly<'py>(
     Ok(capsules.quickly(x, stream.handle())?.map(|capsule| (capsule, stream)))
 }
 
-/// Requests a capsule, and returns it with the stream on which its memory is ready.
+/// Requests a capsule, and returns it with the stream on which its memory is ready: the requested one, or the legacy
+/// default stream if none was requested or the producer did not take it. After a request for no order (-1) the legacy
+/// default stream is returned too, but the memory need not be ready there.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,

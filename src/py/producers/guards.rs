@@ -16,7 +16,7 @@ use crate::py::native::Question;
 use crate::py::text::{an_object, printed, type_name};
 
 /// Fails for a tensor whose memory does not hold its values, or that autograd tracks. If the element type `dtype` is
-/// known, some attributes need not be read.
+/// known, some attributes need not be read. Accepts every object of a type without such attributes.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype>) -> PyResult<()> {
     let bits = match &facts.lazy {
@@ -81,7 +81,8 @@ fn followed(
 
 /// Calls `ask` again, with the library's own unwrapping switched on. Some of torch's classes (wrappers such as
 /// `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every operation except the export, even for
-/// `requires_grad`.
+/// `requires_grad`. Returns `error` itself if it is an interrupt, if the library has no such classes, or if the second
+/// call raises too.
 #[cold]
 fn behind_wrapper<R>(
     x: &Bound<'_, PyAny>,
@@ -101,7 +102,8 @@ fn behind_wrapper<R>(
     answered(py, asked)?.ok_or(error)
 }
 
-/// Fails for a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask.
+/// Fails for a masked array, such as NumPy's: its `__dlpack__` exports the values without the mask. An attribute `mask`
+/// that is None or a method is no mask.
 pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
     let mask = x.getattr_opt(intern!(x.py(), "mask"))?;
     match mask.filter(|mask| !mask.is_none() && !mask.is_callable()) {
@@ -111,7 +113,7 @@ pub(crate) fn check_mask(x: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// Turns the exception `error`, which the producer raised, into a refusal. If the tensor's layout has no strides, the
-/// new error names the layout.
+/// new error names the layout. An interrupt stays as it is.
 #[cold]
 pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> Refused {
     if is_interrupt(x.py(), &error) {
@@ -128,8 +130,8 @@ pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> 
     }
 }
 
-/// Explains a null pointer. A wrapper, such as PyTorch's distributed tensors, has no memory of its own; the
-/// error names its class.
+/// Explains a null pointer. A wrapper, such as PyTorch's distributed tensors, has no memory of its own; the error names
+/// its class. Returns any other error unchanged.
 #[cold]
 pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: Error) -> Refused {
     if error.kind() != Kind::NullData {
@@ -150,7 +152,8 @@ const fn has_bits(facts: &TypeFacts) -> bool {
     matches!(facts.lazy, Some(Lazy::Bits(_)))
 }
 
-/// Fails if the tensor's layout has no strides, as a sparse one.
+/// Fails if the tensor's layout has no strides, as a sparse or a nested one. Only types with torch's attributes are
+/// asked.
 pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<()> {
     match unstrided(x, facts)? {
         Some(unstrided) => Err(unstrided.into()),

@@ -81,7 +81,8 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
 }
 
 /// Handles a NumPy array `x` whose strides NumPy's DLPack cannot express. Returns the tensor of a copy, if the caller
-/// wants a copy; else the same error as for such an array on a GPU. `None` if `x` is another object.
+/// wants a copy; else the same error as for such an array on a GPU. `None` if `x` is another object, or if its dict
+/// shows no such error.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };
@@ -108,12 +109,12 @@ fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Op
     Err(refused)
 }
 
-/// The element type that the `dtype` of `x` names.
+/// The element type that the `dtype` of `x` names; `None` if `x` has no `dtype`, or one that names no shared type.
 fn named(x: &Bound<'_, PyAny>) -> PyResult<Option<Dtype>> {
     Ok(own_name(x)?.as_deref().and_then(Dtype::from_name))
 }
 
-/// A NumPy array as unsigned integers, if NumPy's DLPack cannot express its type.
+/// A NumPy array as unsigned integers, if NumPy's DLPack cannot express its type; `None` for any other object.
 fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let Some(dtype) = named(x)?.filter(|named| named.is_opaque()) else { return Ok(None) };

@@ -113,7 +113,7 @@ pub(super) enum Own<'py> {
 
 impl<'py> Own<'py> {
     /// The attribute `name` of `x`, which its type lacks: read from the object's dict, or asked of the object
-    /// (`__getattr__`).
+    /// (`__getattr__`). `None` if the object lacks it, or raises an ordinary exception.
     pub(super) fn get(
         &self,
         x: &Bound<'py, PyAny>,

@@ -12,7 +12,8 @@ use crate::py::lease::Readiness;
 use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The current stream of an array's library, by the array's `facts`; `None` if the library does not say.
+/// The current stream of an array's library, by the array's `facts`. `None` if the library does not say, or if its
+/// arrays are not known to be ready there.
 pub(super) fn work_stream(
     py: Python<'_>,
     facts: &TypeFacts,
@@ -31,8 +32,8 @@ pub(super) fn work_stream(
 }
 
 /// Finds what keeps the producer's stream. If nothing does and the array is `passed_on`, the legacy default stream at
-/// `producer_place` waits for the producer's now, and stands in for it. Consumers are told the legacy default stream:
-/// the producer's handle may be dead when they read it.
+/// `producer_place` waits for the producer's now, and stands in for it; CUDA itself makes it wait for a blocking
+/// stream. Consumers are told the legacy default stream: the producer's handle may be dead when they read it.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
@@ -62,7 +63,8 @@ pub(super) fn of_producer(
     Ok(Readiness { told: Ready::On(Stream::Legacy), producer, ready_on })
 }
 
-/// The stream that the caller declares by `stream`, at `there`. The memory's own streams are at `producer_place`.
+/// The stream that the caller declares by `stream`, at `there`. Without one, nothing is pending. The memory's own
+/// streams are at `producer_place`.
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,

@@ -54,7 +54,8 @@ pub(super) fn settle(
     Ok(Readiness::told(Ready::Nothing))
 }
 
-/// Whether the dict comes from a library whose version 3 dicts never name a stream.
+/// Whether the dict comes from a library whose version 3 dicts never name a stream, and has no `stream`, or has None
+/// there if the library's dicts always do.
 pub(super) fn never_names_stream(of_owner: &TypeFacts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     let is_none = of_owner.has(Habit::AlwaysNamesNone);
     if !is_none && !of_owner.has(Habit::NeverNamesStream) {

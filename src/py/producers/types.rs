@@ -134,7 +134,8 @@ impl TypeFacts {
         own || (self.has_cai && self.has(Habit::NoneIsNothing))
     }
 
-    /// The `dtype` of `x`, an object of this type.
+    /// The `dtype` of `x`, an object of this type; `None` if it has none, or if reading it raises an ordinary
+    /// exception.
     pub(super) fn dtype_of<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -148,7 +149,7 @@ impl TypeFacts {
     }
 
     /// Whether the `dtype` of an object may be more exact than `said`, the type that its typestr gives. For a known
-    /// library this is so only for types that typestrs have no letter for.
+    /// library this is so only for items of at most two bytes, which may be of a type that typestrs have no letter for.
     pub(super) fn may_say_more(&self, said: Dtype) -> bool {
         said.is_shared() && (self.habits.are_none() || said.itemsize() <= 2)
     }
@@ -249,7 +250,7 @@ pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResu
 }
 
 /// The array to which the `__dlpack__` of `x` is bound, if this is another object than `x`, as with flax's variables.
-/// The type of that array tells what the type of `x` cannot.
+/// The type of that array tells what the type of `x` cannot. `None` if the method is not bound, or not to an array.
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

@@ -117,7 +117,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         !(self.is_default && stream.stands_in())
     }
 
-    /// The named stream, if it belongs to the GPU of `place` and is not only the library's default.
+    /// The named stream, unless its object names another GPU than that of `place`, or it is only the library's default.
     #[inline]
     pub(crate) fn stream_at(&self, place: Place) -> Option<Stream> {
         let is_there = self.ordinal.is_none_or(|ordinal| ordinal == place.ordinal);
@@ -150,7 +150,8 @@ impl<'a, 'py> Argument<'a, 'py> {
         self.ordinal
     }
 
-    /// Fails if the stream object names a default stream of another GPU than that of `place`.
+    /// Fails if the stream object names a default stream of another GPU than that of `place`. Ignores this for an array
+    /// without an address, and for pinned and managed memory.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
@@ -165,7 +166,8 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The named stream. It is taken to be at `place`, unless the stream object names another GPU.
+    /// The named stream; `None` if none was given, or -1. It is taken to be at `place`, unless the stream object names
+    /// another GPU.
     #[inline]
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         let place = match self.ordinal {
@@ -181,7 +183,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
-    /// The named stream with what keeps it alive, for use after the call.
+    /// The named stream with what keeps it alive, for use after the call; `None` if none was given, or -1.
     pub(crate) fn keep(
         &self,
         py: Python<'py>,
@@ -203,13 +205,15 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     integer(&index)
 }
 
-/// The integer value of `value` (`__index__`); `None` if `value` is no integer, or needs more than 64 bits.
+/// The integer value of `value` (`__index__`); `None` if `value` is no integer, or needs more than 64 bits. A `bool` is
+/// an integer here.
 pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     let Some(index) = as_integer(value)? else { return Ok(None) };
     answered(value.py(), integer(&index))
 }
 
-/// The integer as an object. An instance of an `int` subclass is returned as it is, as by `operator.index`.
+/// The integer as an object; `None` if `value` is no integer. An instance of an `int` subclass, such as a `bool`, is
+/// returned as it is, as by `operator.index`.
 fn as_integer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyInt>() {
         return Ok(Some(value.clone()));

@@ -20,8 +20,9 @@ pub(super) struct Answered<'py> {
     pub(super) ignores: bool,
 }
 
-/// Calls the function of each library that has one, and returns the answers. Returns none if such a function is already
-/// running on this thread.
+/// Calls the function of each library that has one, and returns the answers. Leaves out a function that raises or names
+/// no stream. Returns none if such a function is already running on this thread, or if this thread must not ask
+/// libraries now.
 #[inline]
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     if has_functions(py)? { asked(py, ordinal) } else { Ok(Vec::new()) }
@@ -72,8 +73,8 @@ fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     Ok(answers)
 }
 
-/// The stream that a function's answer names, and whether the answer is a stream object. The integer 0 names no stream;
-/// 1 and 2 are the driver's handles of its default streams.
+/// The stream that a function's answer names, and whether the answer is a stream object. `None` if it names none, as
+/// the integer 0 and a `bool`; 1 and 2 are the driver's handles of its default streams.
 fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
     let py = answer.py();
     if !answer.is_instance_of::<PyInt>()

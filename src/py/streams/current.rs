@@ -39,6 +39,7 @@ impl<'py> Objects<'py> {
 }
 
 /// Calls `each` with the stream that each imported library works on now at `place`, and its policy for dicts' streams.
+/// While the device is simulated, leaves out streams of real libraries.
 ///
 /// The streams stay valid while `objects` lives and this thread runs no code that sets another stream.
 pub(crate) fn each<'a, 'py>(
@@ -128,7 +129,7 @@ pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     unsafe { Alive::kept(stream, place) }
 }
 
-/// The stream object for `handle`, from a library that works on that stream now.
+/// The stream object for `handle`, from a library that works on that stream now; `None` if no library returns one.
 pub(super) fn object<'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -157,8 +158,7 @@ pub(super) fn object<'py>(
     Ok(None)
 }
 
-/// The stream object for `handle`, from the libraries whose current stream is found by calling a Python function, which
-/// costs more.
+/// Like [`object`], from the libraries whose current stream is found by calling a Python function, which costs more.
 pub(super) fn object_by_function(
     py: Python<'_>,
     handle: u64,

@@ -17,7 +17,7 @@ pub(super) struct Exporter {
     pub(super) voucher: Voucher,
     /// The address in the exporter's dict at import. A dict with another address describes other memory.
     pub(super) ptr: u64,
-    /// Whether the exporter's dict names a stream, and may name another one later.
+    /// Whether the exporter's dict may name another stream later, or a first one.
     pub(super) moves: bool,
     /// Whether a dict without a stream means that nothing is pending.
     pub(super) none_is_nothing: bool,
@@ -27,8 +27,9 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// The stream that the exporter's dict names now. `before` is the stream that the dict named at import. `None` if
-    /// the exporter cannot be asked, or its dict describes other memory now.
+    /// The stream that the exporter's dict names now. `before` is the stream that the dict named at import. A dict
+    /// without a stream is [`Ready::Unsaid`], unless that is known to mean that nothing is pending. `None` if the
+    /// exporter cannot be asked, or its dict describes other memory now.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| said_of(object, self.ptr))?;
         Ok(match (now, before) {
@@ -41,7 +42,8 @@ impl Exporter {
         })
     }
 
-    /// Whether the exporter's dict still names the stream `before`; true if the exporter cannot be asked.
+    /// Whether the exporter's dict still names the stream `before`. True if the dict never names another one, if the
+    /// exporter cannot be asked, or if its dict describes other memory now.
     pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
         let now = if self.moves { self.ask(py, before)? } else { None };
         Ok(now.is_none_or(|now| now == Ready::On(before)))
@@ -62,8 +64,8 @@ impl Exporter {
     }
 }
 
-/// The stream that the dict of `object` names for the memory at `ptr`; `None` if `object` has no dict, or a dict of
-/// other memory.
+/// The stream that the dict of `object` names for the memory at `ptr`, or that it names none. `None` if `object` has no
+/// dict that can be read, or a dict of other memory.
 pub(crate) fn ready_by(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     Ok(answered(object.py(), said_of(object, ptr))?.flatten())
 }
@@ -73,7 +75,8 @@ fn said_of(object: &Bound<'_, PyAny>, ptr: u64) -> PyResult<Option<Ready>> {
     if address(&dict)? == Some(ptr) { pending(&dict).map(Some) } else { Ok(None) }
 }
 
-/// The CAI dict of `object`, if its address lies inside the memory of `array` or is 0.
+/// The CAI dict of `object`, if its address lies inside the memory of `array` or is 0. `None` also if the dict cannot
+/// be read.
 pub(crate) fn dict_of<'py>(
     object: &Bound<'py, PyAny>,
     array: &Descriptor,
@@ -91,7 +94,7 @@ fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict.cast_into::<PyDict>()?)
 }
 
-/// The address that a dict names.
+/// The address that a dict names; `None` without `data`.
 fn address(dict: &Bound<'_, PyDict>) -> PyResult<Option<u64>> {
     let data = dict.get_item(intern!(dict.py(), "data"))?;
     data.map(|data| data.get_item(0)?.extract()).transpose()

@@ -136,9 +136,9 @@ impl KnownStream {
         }
     }
 
-    /// The stream on which the consumer really works, if it named this stream but works on another. JAX does so: its
-    /// own stream waits for the named one. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200,
-    /// 2026-11); DLPack does not require it.
+    /// The stream on which the consumer really works, if it named this stream but works on another. If its library does
+    /// not say which, the named stream counts as lost. JAX works so: its own stream waits for the named one. JAX 0.11.2
+    /// calls the deleter when that work is done (44 of 44, H200, 2026-11); DLPack does not require it.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_apart() { self.apart(py, driver) } else { Ok(None) }
@@ -238,7 +238,7 @@ impl StreamRef {
     }
 
     /// A reference to `alive`, the stream that the dict of `exporter` names, kept by the exporter's `stream` attribute.
-    /// `None` if there is no such stream object with the same handle.
+    /// `None` if there is no such stream object with the same handle, or if it does not keep the stream alive.
     pub(crate) fn by_attribute(
         driver: &Handle,
         exporter: &Bound<'_, PyAny>,

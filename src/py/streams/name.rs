@@ -30,7 +30,7 @@ enum Number {
 }
 
 impl StreamName {
-    /// The name of a stream that is alive now.
+    /// The name of a stream that is alive now. It has no number if the driver does not number streams.
     pub(crate) fn of(driver: &Handle, alive: Alive<'_>) -> Result<Self> {
         Ok(Self { stream: alive.stream(), number: number(driver, alive)? })
     }
@@ -50,8 +50,9 @@ impl StreamName {
         self.stream
     }
 
-    /// Whether this name certainly means `other`. False also if that is unknown, since the stream was in a capture
-    /// either when the name was made or now, but not both times.
+    /// Whether this name certainly means `other`. False also if that is unknown: the driver could not be asked, or the
+    /// stream was in a capture either when the name was made or now, but not both times. For a name without a number
+    /// the handle alone decides.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {

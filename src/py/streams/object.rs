@@ -33,7 +33,8 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// The object's handle, read in the way that was found for its type; `None` if no way was found.
+/// The object's handle, read in the way that was found for its type. `None` if no way was found, or if the attribute
+/// that was found cannot be read or is no handle.
 #[inline]
 pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
@@ -54,8 +55,8 @@ pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
 }
 
-/// Why a call of `object`'s `__cuda_stream__` failed: the method raised, it is not callable, or the object lacks what
-/// its type has.
+/// Why a call of `object`'s `__cuda_stream__` failed: the method raised `error`, or it is not callable. `None` if the
+/// object lacks what its type has.
 #[cold]
 fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> {
     match object.getattr_opt(intern!(object.py(), "__cuda_stream__"))? {
@@ -205,7 +206,8 @@ fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
 }
 
 /// Finds the keeper by reading attributes of `object` with `get`: PyTorch's `stream_id`; `external` of Numba and
-/// others; the object that CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19).
+/// others; the object that CuPy's `Stream.from_external` wraps (14.2); Warp's `owner` (1.19). `None` if they say that
+/// `object` does not own its stream.
 fn says<'py>(
     object: &Bound<'py, PyAny>,
     known: &StreamKind,

@@ -98,7 +98,8 @@ fn known(pool: usize, ordinal: i32, handle: u64) -> Option<bool> {
     Some(listed.handles.binary_search(&handle).is_ok())
 }
 
-/// Each stream that `next` hands out in turn, once.
+/// Each stream that `next` hands out in turn, once. If the first has not come again after [`MOST`], the list may lack
+/// some.
 pub(crate) fn round(next: impl Fn() -> PyResult<u64>) -> PyResult<Vec<u64>> {
     let mut all = vec![next()?];
     loop {

@@ -32,11 +32,12 @@ use crate::stream::{Alive, Ready, Stream};
 /// A stream, the GPU and context that it belongs to, and what keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    /// Includes the driver's number of the stream if the stream's keeper is an object that can be closed.
+    /// Includes the driver's number of the stream if an object that can be closed keeps the stream, alone or beside an
+    /// exporter.
     name: StreamName,
     place: Place,
-    /// The number of the stream's context (`cuCtxGetId`), 0 for a default stream. A stream is destroyed with its
-    /// context, whatever keeps the stream.
+    /// The number of the stream's context (`cuCtxGetId`). 0 for a default stream, and where the driver does not number
+    /// contexts. A stream is destroyed with its context, whatever keeps the stream.
     life: u64,
     keeper: Keeper,
 }
@@ -117,12 +118,13 @@ impl StreamRef {
         Ok(kept)
     }
 
-    /// The stream.
+    /// The stream, or the legacy default stream if that stands in for it.
     pub(crate) const fn stream(&self) -> Stream {
         self.name.stream()
     }
 
-    /// The stream's name, which identifies the stream even if it is closed while its consumer's work is pending.
+    /// The name of [`Self::stream`]. If an object that can be closed keeps the stream, the name usually has the
+    /// driver's number, and so identifies the stream even after it is closed.
     pub(crate) const fn name(&self) -> StreamName {
         self.name
     }
@@ -137,7 +139,8 @@ impl StreamRef {
         matches!(self.keeper, Keeper::StandIn)
     }
 
-    /// Whether this is the default stream `stream` of `place`, and no stand-in.
+    /// Whether this is the default stream `stream` of `place`. False for a stand-in, and for a stream that an exporter
+    /// named or that Rust code holds.
     #[inline]
     pub(crate) fn is_default(&self, stream: Stream, place: Place) -> bool {
         let is_it = !matches!(stream, Stream::Handle(_)) && self.stream() == stream;
@@ -160,8 +163,9 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether the stream object is not closed, and the exporter's dict still names the stream. True if the context is
-    /// destroyed, since all its work has ended.
+    /// Whether the stream object still names the stream, and so does the exporter's dict. A stream object that cannot
+    /// be asked counts as closed; an exporter that cannot be asked counts as unchanged. If the object names the stream
+    /// and the context is destroyed, the answer is yes, since all its work has ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -184,7 +188,8 @@ impl StreamRef {
         }
     }
 
-    /// Whether both name the same stream.
+    /// Whether both have the same name and, for a default stream, the same place. A name with the driver's number and
+    /// one without count as different.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let anywhere = matches!(self.stream(), Stream::Handle(_));
         self.name == other.name && (anywhere || self.place == other.place)
@@ -197,8 +202,8 @@ impl StreamRef {
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
-    /// Checks that the stream is alive, and returns the proof; `None` if it may not be. If an exporter's dict names the
-    /// stream, the proof is for the stream that the dict names now.
+    /// Checks that the stream is alive, and returns the proof; `None` if it may not be. If nothing but an exporter
+    /// keeps the stream, the proof is for the stream that the exporter's dict names now; `None` if it names none.
     #[inline(always)]
     pub(crate) fn confirm(
         &self,
@@ -211,8 +216,9 @@ impl StreamRef {
         })
     }
 
-    /// The stream that the exporter's dict names now, if it is another stream than the first. Only if something besides
-    /// the exporter keeps the first one: else [`Self::confirm`] already returns the new stream.
+    /// The stream that the exporter's dict names now, if it is another stream than the first and its context is not
+    /// destroyed. Only if something besides the exporter keeps the first one: else [`Self::confirm`] already returns
+    /// the new stream.
     pub(crate) fn also(
         &self,
         py: Python<'_>,
@@ -232,7 +238,8 @@ impl StreamRef {
         Ok(other.filter(|_| lives))
     }
 
-    /// The stream's state: alive, or what the exporter's dict names now. `None` if nothing keeps the stream any more.
+    /// The stream's state: alive, or what the exporter's dict names now. `None` if nothing keeps the stream any more,
+    /// or its context is destroyed.
     #[inline(always)]
     pub(crate) fn now(
         &self,
@@ -291,7 +298,8 @@ impl StreamRef {
         Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
-    /// Whether the stream's context still exists, rather than a later one at the same address.
+    /// Whether the stream's context still exists, rather than a later one at the same address. False if the driver
+    /// returns an error. Always true of a default stream, which every context has.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
         life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }

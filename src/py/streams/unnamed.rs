@@ -31,7 +31,8 @@ impl Unnamed {
         Ok(Self(Box::new((exporter, place))))
     }
 
-    /// The stream that the exporter's dict names now. `None` if it names none, or the context is destroyed.
+    /// The stream that the exporter's dict names now. `None` if it names none, if it describes other memory now, if the
+    /// exporter cannot be asked, or if the context is destroyed.
     pub(crate) fn now(
         &self,
         py: Python<'_>,
