@@ -170,7 +170,8 @@ impl<'id, T: Element> View<'_, 'id, T> {
     ///
     /// # Errors
     ///
-    /// The stream is not cudarc's, or the view is not contiguous.
+    /// The stream is not cudarc's, or the view is not contiguous. [`Borrowed`](Kind::Borrowed): another borrow has the
+    /// same elements, and one of the two writes. Other errors if the driver fails or a graph capture prevents a wait.
     ///
     /// # Examples
     ///

@@ -68,8 +68,8 @@ struct Pool {
 
 static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
-/// The stream that the calling thread uses on a GPU. Several threads may share one. The crate never destroys these
-/// streams.
+/// The stream that the calling thread uses on a GPU; after a reset of the device, a new one. Several threads may share
+/// one. The crate never destroys these streams.
 pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     Cuda::get()?;
     let slot = Thread::current().number() % POOLED;

@@ -41,8 +41,9 @@ pub enum DeviceStream {
 }
 
 impl DeviceStream {
-    /// Returns a stream on the device of `array`. For a simulated array this is a stream of its simulated device. For
-    /// an array on a GPU the crate keeps a few non-blocking streams, and each thread always gets the same one.
+    /// Returns a stream on the device of `array`. For a simulated array this is a new stream of its simulated device.
+    /// For an array on a GPU the crate keeps a few non-blocking streams, and each thread always gets the same one,
+    /// until the device is reset.
     ///
     /// # Errors
     ///
@@ -64,11 +65,11 @@ impl DeviceStream {
         Self::of(array.origin.driver(), array.origin.place().ordinal)
     }
 
-    /// Makes a stream on the GPU `ordinal` of this machine.
+    /// Returns a stream on the GPU `ordinal` of this machine, as [`beside`](DeviceStream::beside) does.
     ///
     /// # Errors
     ///
-    /// No such GPU, or no driver.
+    /// No such GPU, no driver, or a GPU without the feature `cudarc`.
     ///
     /// # Examples
     ///

@@ -136,7 +136,7 @@ elements! {
     Bool = "bool",
 }
 
-/// The element type that corresponds to `T`.
+/// The element type that corresponds to `T`. Fails if the name is unknown, or names a type of another size.
 pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
     let size = i64::try_from(size_of::<T>()).unwrap_or(0);
     Dtype::from_name(T::NAME)

@@ -61,7 +61,8 @@ pub(super) struct Loaded {
 }
 
 impl Kernel {
-    /// A kernel from PTX text: the entry `name` of `ptx`. The driver compiles the text at the first launch.
+    /// A kernel from PTX text: the entry `name` of `ptx`. The driver compiles the text at the first launch in each
+    /// context.
     ///
     /// # Examples
     ///
@@ -273,7 +274,8 @@ impl Grid {
         Self { cooperative: true, ..self }
     }
 
-    /// The smallest grid of `threads`-thread blocks along x with at least `n` threads. It has at least one block.
+    /// The smallest grid of `threads`-thread blocks along x with at least `n` threads. It has at least one block, and
+    /// at most `u32::MAX`, even if `n` needs more. 0 threads count as 1.
     ///
     /// # Examples
     ///

@@ -67,7 +67,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// An invalid shape, or too little memory.
+    /// An invalid shape, too little memory, or no driver.
     ///
     /// # Examples
     ///
@@ -97,7 +97,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// The errors of [`Array::empty`], or a number of values that does not fit the shape.
+    /// The errors of [`Array::empty`], a number of values that does not fit the shape, or a stream of another runtime
+    /// ([`NoBackend`](Kind::NoBackend)).
     ///
     /// # Examples
     ///
@@ -148,7 +149,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// [`ElementType`](Kind::ElementType): the elements are not of type `T`. The errors of [`Array::on`].
+    /// [`ElementType`](Kind::ElementType): the elements are not of type `T`. [`HostMemory`](Kind::HostMemory): the host
+    /// lacks memory for the values. The errors of [`Array::on`].
     ///
     /// # Examples
     ///

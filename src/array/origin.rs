@@ -23,7 +23,7 @@ pub(crate) trait Origin: Any + Send + Sync {
     /// The GPU and context of the producer's streams.
     fn place(&self) -> Place;
 
-    /// Makes `to` wait until the memory is ready.
+    /// Makes `to` wait for the producer's work on the memory.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
     /// Makes the producer's stream, and so the memory's next user, wait for `user`.
@@ -45,7 +45,8 @@ pub(super) struct Use {
     pub(super) work: Span,
 }
 
-/// Lets `scope` use the memory from now on, after the producer's work and after what other scopes have queued.
+/// Lets `scope` use the memory from now on, after the producer's work and, unless both only read, after what other
+/// scopes have queued.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -63,7 +64,7 @@ fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Re
 }
 
 /// Runs `queue`, which queues the scope's work on `uses`. The work follows what other scopes have queued on that
-/// memory, and precedes what they queue next.
+/// memory, and precedes what they queue next, unless both only read.
 pub(super) fn in_turn<R>(
     uses: &[Use],
     scope: &Arc<RustStream>,
@@ -94,13 +95,15 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, the stream of a consumer of `array`, wait for the scopes that have not ended.
+/// Makes `to`, the stream of a consumer of `array`, wait for the scopes that have not ended, unless they and the
+/// consumer only read. Fails if a scope has lent the memory.
 pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Result<()> {
     let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.order(other.alive(), to))
 }
 
-/// Makes the producer's stream wait for the scopes that have not ended, for a consumer of `array`.
+/// Makes the producer's stream wait for the scopes that have not ended, for a consumer of `array`, with the same
+/// exceptions as [`wait`].
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());

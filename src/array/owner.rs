@@ -8,7 +8,9 @@ use crate::dtype::Dtype;
 ///
 /// The crate drops the owner after the last array, view, tensor or Python object of the memory, and after
 /// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
-/// order. The crate may drop the owner on any thread. If that panics, the crate catches the panic and logs it.
+/// order. If the wait fails, the owner is kept until a later scope or export can make it; in a forked child the owner
+/// is never dropped. The crate may drop the owner on any thread. If that panics, the crate catches the panic and logs
+/// it.
 ///
 /// # Safety
 ///

@@ -1,4 +1,5 @@
-//! Waits that failed at the end of a scope. The memory is kept alive, and later scopes try to make the waits again.
+//! Waits that failed at the end of a scope or of a tensor. The memory is kept alive, and later scopes and exports try
+//! to make the waits again.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -45,7 +46,7 @@ static RETRIES: Retries =
 const AT_A_CALL: usize = 4;
 
 /// Makes the waits that are due when `user` ends its use of the memory. If one fails, returns the error, keeps the
-/// memory alive and tries again later.
+/// memory alive and tries again later; a forked child of a process that keeps waits leaks the memory instead.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     origin::end(&*origin, user).inspect_err(|_| {
         let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });

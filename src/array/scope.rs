@@ -105,7 +105,7 @@ use crate::error::{Error, Kind, Result};
 /// # Errors
 ///
 /// The error of `work`. Or an error if the wait at the end fails or a graph capture prevents it. In this case the
-/// memory is kept alive, and later scopes try to make the wait again.
+/// memory is kept alive, and later scopes and exports try to make the wait again.
 ///
 /// # Examples
 ///
@@ -197,7 +197,7 @@ impl<S: WorkStream> Scope<'_, S> {
     }
 
     /// Calls `queue`, which queues this scope's work on the memory in `uses`. The work runs after what other open
-    /// scopes have queued on that memory, and before what they queue next.
+    /// scopes have queued on that memory, and before what they queue next, unless both only read.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, self.used.user(), queue)
     }
@@ -230,8 +230,8 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Makes the scope's stream wait for the producer's work on the memory, and for other scopes that use it and have
-    /// not ended.
+    /// Makes the scope's stream wait for the producer's work on the memory and, unless both only read, for other scopes
+    /// that use it and have not ended.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,

@@ -88,7 +88,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// A length that does not fit in a shape.
+    /// A length that does not fit in a shape, or a failed wait for the slice's earlier users.
     ///
     /// # Examples
     ///
@@ -109,8 +109,8 @@ impl Array {
     }
 
     /// Makes a read-only array of a slice that other code shares. The array is ready on the slice's stream. After the
-    /// array's last use, cudarc makes later writes wait for the reads, so code that has the only reference to the slice
-    /// may write on any stream.
+    /// array's last use, cudarc makes later writes wait for the reads, if its context tracks events. So code that has
+    /// the only reference to the slice may then write on any stream.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// A length that does not fit in a shape.
+    /// A length that does not fit in a shape, or a failed wait for the memory's earlier users.
     ///
     /// # Examples
     ///
@@ -227,7 +227,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// A length that does not fit in a shape, or memory attached to the host or to another stream.
+    /// A length that does not fit in a shape, memory attached to the host or to another stream, or a failed wait for
+    /// the memory's earlier users.
     ///
     /// # Examples
     ///
@@ -263,7 +264,8 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// Makes cudarc's later writes run after the reads that were queued on the stream.
+    /// Makes cudarc's later writes run after the reads that were queued on the stream. If that fails, the memory is
+    /// never freed.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(
@@ -275,7 +277,8 @@ impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
     }
 }
 
-/// Memory that is freed on the host at once, so the host must first wait for the stream.
+/// Memory that is freed on the host at once, so the host must first wait for the stream. If the wait fails, the memory
+/// is never freed.
 struct WaitOnDrop<M>(ManuallyDrop<M>, Arc<CudaStream>);
 
 impl<M> Drop for WaitOnDrop<M> {

@@ -63,7 +63,8 @@ pub unsafe trait WorkStream: Clone + Send + Sync + 'static {
 }
 
 impl Backend<'_> {
-    /// Whether the stream belongs to `driver`. A handle of one driver means nothing to another.
+    /// Whether the stream belongs to `driver`. A handle of one driver means nothing to another. A stream of another
+    /// runtime is taken to belong to every driver.
     pub(super) fn is_of(&self, driver: &Handle) -> bool {
         match self {
             #[cfg(feature = "cudarc")]

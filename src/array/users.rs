@@ -133,7 +133,8 @@ impl Users {
     }
 
     /// Makes `scope` a user, or adds `work` to it, and returns what the scope must wait for. Fails while any scope has
-    /// lent that memory, since the crate does not know which work uses lent memory.
+    /// lent elements that `work` also uses, unless `work` and the borrower only read: the crate does not know which
+    /// work uses lent memory.
     pub(super) fn enter(&self, scope: &Arc<RustStream>, work: Span) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;

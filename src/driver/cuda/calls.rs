@@ -297,8 +297,8 @@ fn failed(error_name: ErrorName, symbol: &'static str, code: Code) -> Error {
 }
 
 impl Calls {
-    /// Puts the calling thread into the relaxed capture mode until the result is dropped. In this mode no call of the
-    /// thread spoils a capture.
+    /// Puts the calling thread into the relaxed capture mode until the result is dropped. In this mode the calls that
+    /// CUDA names potentially unsafe, such as an allocation, spoil no capture.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
         // SAFETY: `mode` outlives the call, which exchanges the thread's mode with it. It is a plain number, so the

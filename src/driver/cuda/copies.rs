@@ -157,8 +157,9 @@ impl Copies for Cuda {
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
         let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
-        // SAFETY: `Buffer::free`, the only caller, got the pointer from `allocate`, and has just checked that the
-        // memory's context is not destroyed. `Alive` proves that the stream is alive.
+        // SAFETY: the callers free memory once, and the driver gave it to them. `Buffer::free` has just checked that
+        // the memory's context is not destroyed. Memory shared between processes is freed on the bridge's own stream,
+        // whose context has just been checked. `Alive` proves that the stream is alive.
         unsafe { calls.free_on(pointer, native(stream)) }
     }
 

@@ -24,7 +24,7 @@ pub struct Launch<'a> {
     pub threads: [u32; 3],
     /// The size in bytes of each block's dynamic shared memory.
     pub shared: u32,
-    /// The number of blocks in a cluster, along x, y and z.
+    /// The number of blocks in a cluster, along x, y and z; `None` for no clusters.
     pub cluster: Option<[u32; 3]>,
     /// Whether all blocks run at the same time and may wait for each other.
     pub cooperative: bool,

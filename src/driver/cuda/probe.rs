@@ -16,8 +16,8 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug)]
 pub struct Cuda {
     pub(super) calls: Calls,
-    /// The calls that number contexts and streams, since CUDA 12. They distinguish a context or stream from a later
-    /// one at the same address.
+    /// The calls that number contexts and streams; `None` before CUDA 12. They distinguish a context or stream from a
+    /// later one at the same address.
     pub(super) numbers: Option<NumberCalls>,
     /// The calls for loading and unloading a module, by which the host waits; `None` if the driver lacks them.
     pub(super) modules: Option<ModuleCalls>,
@@ -95,7 +95,8 @@ impl Cuda {
         PROBED.get().is_some()
     }
 
-    /// Whether the primary context of a device is retained already.
+    /// Whether the primary context of a device is retained already. True also of a device that the machine lacks, where
+    /// nothing is to be retained.
     pub(in crate::driver) fn is_open(&self, ordinal: i32) -> bool {
         let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
         slot.is_none_or(|slot| slot.get().is_some())

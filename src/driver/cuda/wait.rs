@@ -74,7 +74,8 @@ unsafe extern "C" fn sleep(_: *mut c_void) {
 }
 
 impl Cuda {
-    /// Makes the host wait for all work of the current context, as the module's documentation describes.
+    /// Makes the host wait for all work of the current context, as the module's documentation describes. Fails if no
+    /// context is current.
     pub(super) fn wait_for_context(&self) -> Result<()> {
         let current = self.current_context()?;
         let Some(context) = current else {
@@ -125,7 +126,8 @@ impl ModuleCalls {
         unsafe { self.unload(module as CUmodule) }
     }
 
-    /// Unloads `module` while a new stream is busy, and returns whether the stream is done afterwards.
+    /// Unloads `module` while a new stream is busy, and returns whether the stream is done afterwards. If several
+    /// threads check at once, the first result counts for all.
     fn is_seen_to_wait(&self, module: usize) -> Result<bool> {
         let mut stream: CUstream = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
@@ -148,7 +150,7 @@ impl ModuleCalls {
 }
 
 impl Calls {
-    /// Waits by freeing memory, on the device or on the host.
+    /// Waits by freeing memory: on the device, or on the host if the device has no memory left.
     fn wait_by_memory(&self) -> Result<()> {
         let mut pointer: CUdeviceptr = 0;
         // SAFETY: `pointer` outlives the call.
