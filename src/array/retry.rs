@@ -62,7 +62,7 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     })
 }
 
-/// Tries a few of the kept waits again, beginning with those that were tried least recently.
+/// Tries a few of the kept waits again, beginning with the ones tried least recently.
 pub(crate) fn look() {
     if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
         drop(RETRIES.queue.ask(AT_A_CALL, |ending| {

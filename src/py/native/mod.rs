@@ -187,8 +187,7 @@ unsafe fn unnamed<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     if name.is_empty() { unsafe { text(ffi::PyTuple_GetItem(field, 1)) } } else { None }
 }
 
-/// The items of an exact `tuple` of at most [`MAX_NDIM`] exact ints, each of which fits an `i64`; `None` for any other
-/// object.
+/// The items of an exact `tuple` of at most [`MAX_NDIM`] exact ints that all fit an `i64`; `None` for any other object.
 ///
 /// # Safety
 ///
@@ -255,8 +254,7 @@ pub(super) fn small(value: &Bound<'_, PyAny>) -> Option<i64> {
     unsafe { int(value.as_ptr()) }
 }
 
-/// The items of an exact `tuple` of at most [`MAX_NDIM`] exact ints, each of which fits an `i64`; `None` for any other
-/// object.
+/// The items of an exact `tuple` of at most [`MAX_NDIM`] exact ints that all fit an `i64`; `None` for any other object.
 pub(super) fn tuple(value: &Bound<'_, PyAny>) -> Option<Dims> {
     // SAFETY: a bound object is alive.
     unsafe { dims(value.as_ptr()) }

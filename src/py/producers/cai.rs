@@ -176,8 +176,8 @@ struct Said {
 }
 
 /// Finds the stream on which the array is ready, from what the dict says. If the caller declares another stream, makes
-/// that stream wait for the dict's stream, unless `CAI_BRIDGE_SYNC=0` turns this off, and returns a reference to the
-/// dict's stream as the second value. If the dict was passed separately and the owner's own dict names another stream,
+/// that stream wait for the dict's stream, and returns a reference to the dict's stream as the second value;
+/// `CAI_BRIDGE_SYNC=0` turns this off. If the dict was passed separately and the owner's own dict names another stream,
 /// the second value is a reference to that one.
 #[inline]
 fn readiness(

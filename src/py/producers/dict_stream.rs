@@ -100,8 +100,8 @@ impl DictStream<'_, '_> {
     }
 
     /// Makes `declared`, the caller's stream for pending work, wait for the stream that the dict names. Returns a
-    /// reference to the dict's stream, if something keeps it alive; `None` if both are one stream, or if the host has
-    /// waited instead, since a stored dict's stream may be destroyed.
+    /// reference to the dict's stream, if something keeps it alive; `None` if both are one stream. The stream of a
+    /// stored dict may be destroyed: then the host waits instead, and the result is `None`.
     pub(super) fn order_named(
         &self,
         py: Python<'_>,

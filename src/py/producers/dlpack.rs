@@ -208,9 +208,9 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// Imports a bare capsule. Its array counts as ready on the legacy default stream, or, if the bridge made the capsule,
-/// on the stream for which it was made, as long as that stream is alive. A capsule that is flagged as a copy is
-/// accepted, since the program asked for the copy. The capsule owns its tensor until [`consume`].
+/// Imports a bare capsule. Its array counts as ready on the legacy default stream. If the bridge made the capsule, it
+/// counts as ready on the stream for which it was made, as long as that stream is alive. A capsule that is flagged as a
+/// copy is accepted, since the program asked for the copy. The capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,

@@ -29,9 +29,9 @@ pub(super) fn ask_quickly<'py>(
     Ok(capsules.quickly(x, stream.handle())?.map(|capsule| (capsule, stream)))
 }
 
-/// Requests a capsule, and returns it with the stream on which its memory is ready: the requested one, or the legacy
-/// default stream if none was requested or the producer did not take it. After a request for no order (-1) the legacy
-/// default stream is returned too, but the memory need not be ready there.
+/// Requests a capsule, and returns it with the stream on which its memory is ready. This is the requested stream, or
+/// the legacy default stream if none was requested or the producer did not take it. After a request for no order (-1)
+/// the legacy default stream is returned too, but the memory need not be ready there.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,

@@ -32,8 +32,8 @@ pub(super) fn work_stream(
 }
 
 /// Finds what keeps the producer's stream. If nothing does and the array is `passed_on`, the legacy default stream at
-/// `producer_place` waits for the producer's now, and stands in for it; CUDA itself makes it wait for a blocking
-/// stream. Consumers are told the legacy default stream: the producer's handle may be dead when they read it.
+/// `producer_place` waits for the producer's now, and stands in for it. CUDA itself makes it wait for a blocking stream
+/// of its context. Consumers are told the legacy default stream: the producer's handle may be dead when they read it.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,

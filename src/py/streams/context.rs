@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::order::{context_of, within};
 use crate::stream::{Alive, Stream};
 
-/// The number of the context (`cuCtxGetId`) that `stream` belongs to, if it has a handle. 0 for a default stream, which
-/// every context has, and where the driver does not number contexts.
+/// The number of the context (`cuCtxGetId`) that `stream` belongs to, if it has a handle. It is 0 for a default stream,
+/// which every context has, and where the driver does not number contexts.
 pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
     match stream {
         Stream::Handle(_) => life_at(driver, place),

@@ -51,8 +51,7 @@ impl StreamName {
     }
 
     /// Whether this name certainly means `other`. False also if that is unknown: the driver could not be asked, or the
-    /// stream was in a capture either when the name was made or now, but not both times. For a name without a number
-    /// the handle alone decides.
+    /// stream entered or left a capture since the name was made. For a name without a number the handle alone decides.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {
