@@ -56,6 +56,19 @@ def test_a_call_that_fails_is_named_and_nothing_is_lost(wishes, call, nth, cuda)
         assert read.value == [[1.0, 2.0], [3.0, 4.0]]
 
 
+def test_a_copy_that_failed_halfway_is_waited_for_on_the_stream_that_makes_it(cuda):
+    # The consumer's stream is not of the copy's GPU, whose legacy default stream makes the copy.
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([[1.0, 2.0], [3.0, 4.0]], strides="F", speaks="cai", stream=p)
+    view = from_cai(x)
+    cuda.fail("cuMemcpy3DPeerAsync", 2)
+    with pytest.raises(DriverError, match=r"^cuMemcpy3DPeerAsync: got "):
+        view.__dlpack__(stream=c, dl_device=(2, 1), max_version=NEWEST)
+    p.fill(x, 9.0)
+    cuda.synchronize()
+    assert not cuda.reports
+
+
 @pytest.mark.parametrize("call", ["cuMemFreeAsync", "cuModuleUnload"])
 def test_memory_that_cannot_be_given_back_just_now_is_given_back_later(call, cuda, caplog):
     c = cuda.stream("c")
