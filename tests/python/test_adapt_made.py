@@ -108,17 +108,19 @@ def test_what_ended_in_the_call_is_not_waited_for_again(cuda: Any, producer: Any
     assert done(kept[1]) == [7.0] * 4
 
 
+@pytest.mark.parametrize("lends", [lambda a: a, to_dlpack], ids=["the array", "a view of it"])
 def test_a_borrower_by_the_exchange_api_is_waited_for_where_the_view_is_kept(
-    cuda: Any, producer: Any
+    cuda: Any, producer: Any, lends: Any
 ) -> None:
     x, kept = made_on(cuda, producer, 7.0), []
 
     def function(a: Any) -> None:
-        kept.extend((a, cuda.consumer("dlpack-borrowed", cuda.legacy).read(a)))
+        view = lends(a)
+        kept.extend((a, view, cuda.consumer("dlpack-borrowed", cuda.legacy).read(view)))
 
     adapt(function, "dlpack")(x)
     producer.fill(x, -1.0, name="the caller's next write")
-    assert done(kept[1]) == [7.0] * 4
+    assert done(kept[-1]) == [7.0] * 4
 
 
 @pytest.mark.parametrize("to", ["cai", "dlpack", "stand_in"])
