@@ -48,6 +48,15 @@ def test_whoever_was_not_named_may_work_where_the_memory_was_handed_out(cuda: An
     assert not cuda.reports
 
 
+def test_whoever_produced_it_without_a_stream_may_work_where_the_memory_is(cuda: Any) -> None:
+    x = cuda.array([1.0] * 4, speaks="cai2", memory="managed")
+    there = cuda.stream("there", device=1)
+    seen = cuda.consumer("dlpack", there).read(from_cai(x, stream=-1, device=(2, 1)))
+    seen.release()
+    cuda.legacy.fill(x, 2.0)
+    assert done(seen) == [1.0] * 4
+
+
 # --- streams of the other GPU, which nothing keeps ------------------------------------------------
 
 
