@@ -201,7 +201,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// The size of a launch: blocks, threads and shared memory.
+/// The shape of a launch: blocks, threads and shared memory, its clusters, and whether it is cooperative.
 ///
 /// # Examples
 ///

@@ -22,18 +22,21 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     ///
     /// # Safety
     ///
-    /// The kernel's code is complete, as a compiler wrote it. The kernel takes arguments of these types, with a view
-    /// as the address of its first element. It touches only the views' memory, and writes only the mutable views.
+    /// The kernel's code is whole: a cubin or fatbin states its own length, and the driver reads that far. The kernel
+    /// takes arguments of these types, with a view as the address of its first element. It touches only the views'
+    /// memory, and writes only the mutable views.
     /// Views of two arrays may overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
     ///
     /// Work on one array, its clones and its parts is in order, whichever scopes queue it. The crate does not know that
     /// two separately imported arrays overlap. Scopes that work on overlapping arrays must end before the next begins,
-    /// unless all of them only read.
+    /// unless all of them only read. If the producers of the two arrays name different streams, make the second one's
+    /// stream wait for the first one's as well: the crate does not.
     ///
     /// # Errors
     ///
-    /// The driver refused the code or the launch. Or nothing can launch it: the kernel has no stand-in on the
-    /// simulated device, or the stream belongs to another runtime.
+    /// The kernel's code cannot be made, or the driver refused the code, the launch or a wait for other work. A scope
+    /// has lent the memory. Or nothing can launch it: the kernel has no stand-in on the simulated device, or the stream
+    /// belongs to another runtime.
     ///
     /// # Examples
     ///

@@ -220,7 +220,8 @@ pub(super) trait Address: Send + Sync + fmt::Debug {
     /// The address; `None` if the array's dict must be read.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
 
-    /// The stream; `None` if the array's dict must be read.
+    /// What the array says about its pending work, and who names the stream. With [`Names::Library`] the first value is
+    /// not used. `None` if the array's dict must be read.
     fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>>;
 }
 

@@ -95,8 +95,8 @@ impl Cuda {
         PROBED.get().is_some()
     }
 
-    /// Whether the primary context of a device is retained already. True also of a device that the machine lacks, where
-    /// nothing is to be retained.
+    /// Whether the bridge retains the primary context of a device already. Also true for a device that the machine does
+    /// not have: there is nothing to retain.
     pub(in crate::driver) fn is_open(&self, ordinal: i32) -> bool {
         let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
         slot.is_none_or(|slot| slot.get().is_some())

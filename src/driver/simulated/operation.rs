@@ -75,7 +75,7 @@ impl Operation {
     }
 }
 
-/// A captured operation: number `time` of a lane of the capture.
+/// A captured operation: step `time` of `lane`, one of the capture's lanes. On a forked lane the fork is step 1.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) lane: Lane,

@@ -102,8 +102,8 @@ fn unspoken(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<Unspoken
     Ok(Some(Unspoken::NoMethod(Error::new(Kind::Protocol, got))))
 }
 
-/// Whether the object itself has a CAI dict, though its type has none. This is rare and slow, so it is asked only if
-/// nothing else works.
+/// Whether `x` has a `__cuda_array_interface__`, its own or its type's. This reads the attribute, which may be slow, so
+/// it is asked only if nothing else works.
 pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__cuda_array_interface__"))
 }

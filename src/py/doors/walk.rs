@@ -298,7 +298,8 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(())
     }
 
-    /// Warns of an array inside a part that stays as it is.
+    /// Warns of what the walk leaves as it is: an array that is a key or an attribute, or an iterator, which may have
+    /// arrays.
     #[cold]
     fn warn(
         &self,
@@ -346,8 +347,9 @@ impl<'py> TreeWalk<'_, 'py> {
         if matches!(self.root, Root::Call(_)) && self.around.is_empty() {
             return false;
         }
-        // The walk has one reference, and the tuple `parts` has one. The container has another, unless `parts` is the
-        // container.
+        // The walk has a reference, and the tuple `parts` has one. The container has another, unless `parts` is the
+        // container. A tuple that is walked, and what makes another container again, has one more: such parts count as
+        // shared.
         let own = |open: &Open<'py>| if open.parts.is(&open.container) { 2 } else { 3 };
         self.inner.as_ref().is_some_and(|open| native::references(x) > own(open))
     }

@@ -167,7 +167,8 @@ pub(crate) fn import<'py>(
 struct Said {
     /// What the dict says.
     claim: Claim,
-    /// Whether the array's attributes were read, and name no stream.
+    /// Whether the array was read by attributes, and its own stream attribute names no stream. False if the library's
+    /// current stream stands for it.
     is_unnamed: bool,
     /// The place of the stream that the caller declares.
     there: Place,
