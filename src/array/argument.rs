@@ -1,4 +1,4 @@
-//! A kernel's arguments: views of arrays, and numbers.
+//! A kernel's arguments: views of arrays, numbers, and other values passed by value.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -27,8 +27,10 @@ use crate::error::{Error, Kind, Result};
 ///   the context has a stream of its own, and nobody has called `disable_event_tracking`.
 ///
 /// Then the other stream waits for the scope's stream. The scope's stream waits for the other one when this borrow is
-/// dropped, or at the scope's end. If a condition does not hold, no stream waits, and the crate cannot detect that.
-/// Then call `other.join(&stream)` before the work and `stream.join(&other)` after it, also after an error.
+/// dropped, or at the scope's end. If a condition does not hold, either wait may be missing, and the crate reports no
+/// error, since it does not see the other stream. Then call `other.join(&stream)` before the work and
+/// `stream.join(&other)` after it, also after an error. If several other streams read, join each of them yourself:
+/// cudarc's event stands for one reader only.
 ///
 /// The crate does not see what cudarc queues. So while the borrow exists, other work on the same elements is refused
 /// ([`Borrowed`](Kind::Borrowed)), in this scope too, unless both only read. The borrow cannot leave its scope:

@@ -45,8 +45,8 @@ pub(super) struct Use {
     pub(super) work: Span,
 }
 
-/// Lets `scope` use the memory from now on, after the producer's work and, unless both only read, after what other
-/// scopes have queued.
+/// Lets `scope` use the memory from now on, after the producer's work and after what other scopes have queued. Two
+/// scopes that only read do not wait for each other.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -64,7 +64,7 @@ fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Re
 }
 
 /// Runs `queue`, which queues the scope's work on `uses`. The work follows what other scopes have queued on that
-/// memory, and precedes what they queue next, unless both only read.
+/// memory, and precedes what they queue next. Two scopes that only read do not wait for each other.
 pub(super) fn in_turn<R>(
     uses: &[Use],
     scope: &Arc<RustStream>,

@@ -197,7 +197,8 @@ impl<S: WorkStream> Scope<'_, S> {
     }
 
     /// Calls `queue`, which queues this scope's work on the memory in `uses`. The work runs after what other open
-    /// scopes have queued on that memory, and before what they queue next, unless both only read.
+    /// scopes have queued on that memory, and before what they queue next. Two scopes that only read do not wait for
+    /// each other.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, self.used.user(), queue)
     }
@@ -230,8 +231,8 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Makes the scope's stream wait for the producer's work on the memory and, unless both only read, for other scopes
-    /// that use it and have not ended.
+    /// Makes the scope's stream wait for the producer's work on the memory, and for each other scope that uses it and
+    /// has not ended. Two scopes that only read do not wait for each other.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,

@@ -132,7 +132,7 @@ impl RustStream {
 
     /// Proof that the stream is alive.
     pub(crate) const fn alive(&self) -> Alive<'_> {
-        // SAFETY: the field `voucher` is a clone of a `WorkStream`, which by the trait's contract keeps the stream
+        // SAFETY: the field `_voucher` is a clone of a `WorkStream`, which by the trait's contract keeps the stream
         // alive. The result borrows `self`, which holds that clone.
         unsafe { Alive::kept(self.stream, self.place) }
     }

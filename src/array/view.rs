@@ -125,7 +125,7 @@ impl<'id, T> View<'_, 'id, T> {
     ///
     /// # Errors
     ///
-    /// [`Reshape`](Kind::Reshape): no such axis, or `at` beyond the axis's extent.
+    /// [`Reshape`](Kind::Reshape): no such axis, or `at` is negative or beyond the axis's extent.
     ///
     /// # Examples
     ///

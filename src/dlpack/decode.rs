@@ -87,10 +87,11 @@ pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     unsafe { descriptor(tensor, Header::LEGACY) }.map_err(|error| explained(error, tensor))
 }
 
-/// Explains why a legacy tensor was refused. If it begins with a version instead of an address, it is a versioned
-/// tensor in a capsule with the legacy name. Where a legacy tensor has its device type, such a tensor has half of a
-/// pointer. Pointers are multiples of 8, and no CUDA memory has such a device type, so the bridge never mistakes the
-/// one for the other.
+/// If a refused legacy tensor is a versioned tensor in a capsule with the legacy name, returns an error that says so;
+/// else returns `error`. A versioned tensor begins with its version (1.x), a legacy one with its data pointer. Read as
+/// a legacy tensor, a versioned one has the lower half of `manager_ctx` as its device type. If `manager_ctx` is an
+/// address aligned to 8 bytes, that half is a multiple of 8. The device types of CUDA memory (2, 3, 13) are not, so
+/// such a tensor is always refused.
 #[cold]
 fn explained(error: Error, tensor: &DLTensor) -> Error {
     let first = tensor.data as u64;

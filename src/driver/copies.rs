@@ -91,7 +91,7 @@ pub trait Copies {
     /// `cuMemFree`: the host waits for all work of the current context, then frees `pointer`.
     fn free_now(&self, pointer: u64) -> Result<()>;
 
-    /// Queues the call that [`Transfer::entry`] names on `stream`.
+    /// Queues on `stream` the driver call that [`Transfer::entry`] chooses.
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()>;
 
     /// `cuStreamSynchronize`: the host waits for the work queued on `stream`.

@@ -111,7 +111,7 @@ kinds! {
     Typestr: Value, "typestr", "a NumPy typestr such as '<f4'";
     /// The fields do not add up to the typestr's bytes, or name another type.
     Descr: Value, "descr", "None, [('', typestr)], or a list of fields that have the typestr's bytes";
-    /// A type in the other byte order, for DLPack.
+    /// A big-endian type, which DLPack cannot express.
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
     /// A type that DLPack does not have: structured, object, string, datetime, long double.
     Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
@@ -198,7 +198,7 @@ kinds! {
     CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
     /// A wait between the streams of two different captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy while its own stream, or the source's stream, is captured.
+    /// A copy, or the end of one, while its own stream, or for a copy also the source's, is in or beside a capture.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// A wait of the host for work that is being captured.
     CaptureWait: Driver, "graph capture", "a wait before the capture begins or after it ends";
@@ -263,7 +263,7 @@ kinds! {
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
 
-    /// The stream's runtime cannot do this: a feature of the crate is missing, or the kernel's `on_host`.
+    /// The stream is of another runtime than the call needs, the crate lacks "cudarc", or the kernel lacks `on_host`.
     NoBackend: Driver, "stream", "a cudarc stream with the feature \"cudarc\"; for Scope::launch also a simulated stream and a kernel with on_host";
     /// The simulated device found an error.
     Misuse: Driver, "simulated device", "work that waits for the work it depends on";

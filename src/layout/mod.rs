@@ -388,7 +388,8 @@ fn is_used(shape: &[i64], axis: usize) -> bool {
     shape.get(axis).is_some_and(|&extent| extent > 1) && !shape.contains(&0)
 }
 
-/// The axis's stride in a compact array, if it fits.
+/// The axis's stride, in elements, in a C-contiguous array of this shape; an empty dimension counts as 1. Wraps on
+/// overflow; [`Walk`] refuses such shapes.
 fn compact(shape: &[i64], axis: usize) -> i64 {
     let inner = shape.iter().skip(axis + 1);
     inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))

@@ -102,10 +102,10 @@ pub enum Settlement<M> {
     Later,
 }
 
-/// Why the orders of an end could not be made.
+/// Why an end, or another call that asks objects for their streams, failed.
 #[derive(Debug)]
 pub enum Failure<I> {
-    /// The driver failed, or a graph capture is in the way.
+    /// An error: the driver failed, a graph capture is in the way, or the process is a fork.
     Failed(Error),
     /// An object that was asked for its stream raised an interrupt.
     Interrupted(I),

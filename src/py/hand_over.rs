@@ -32,8 +32,8 @@ pub(crate) struct Recipient<'a, 'py> {
     pub(crate) array: Option<&'a Descriptor>,
     /// The stream that the array is ready on, if the producer has just named it.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// The stream that the array's CAI dict names, as a second stream with pending work on the array. The consumer's
-    /// stream waits for it too.
+    /// A second stream with pending work on the array: the one that its CAI dict names. The consumer's stream waits for
+    /// it too.
     pub(crate) dict_stream: Option<Alive<'a>>,
 }
 

@@ -29,7 +29,10 @@ macro_rules! plain {
 
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
-/// Whether `x` cannot keep memory alive. An object of a derived class may have attributes that do.
+/// Whether `x` is assumed to keep no memory alive, so that it cannot be a dict's owner. An object of a class that
+/// derives from one of [`OF_CONSTANTS`] counts as constant only if its `__dict__` is empty. Not examined: `__slots__`,
+/// a slice's parts, a dict's keys, a function's attributes and keyword defaults, and the attributes of an enum member
+/// (its value too) or of a weak reference.
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let is_fixed = is_plain(x)

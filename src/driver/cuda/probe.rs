@@ -19,7 +19,8 @@ pub struct Cuda {
     /// The calls that number contexts and streams; `None` before CUDA 12. They distinguish a context or stream from a
     /// later one at the same address.
     pub(super) numbers: Option<NumberCalls>,
-    /// The calls for loading and unloading a module, by which the host waits; `None` if the driver lacks them.
+    /// The calls with which the host waits for a context's work: unloading a module waits for it (see `wait`). `None`
+    /// if the driver lacks any of them.
     pub(super) modules: Option<ModuleCalls>,
     pub(super) copies: Result<CopyCalls>,
     pub(super) launches: Result<LaunchCalls>,

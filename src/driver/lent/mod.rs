@@ -40,7 +40,8 @@ pub struct Work {
     pub writes: usize,
     /// The function to run.
     pub run: Run,
-    /// The work's data. The machine owns it from now on, even if the call fails.
+    /// The work's data. Passing it to `queue` gives it to the machine, which frees it with `end`, even if the call
+    /// fails.
     pub data: *mut c_void,
     /// The function that frees the data.
     pub end: LentEnd,

@@ -109,8 +109,8 @@ impl State {
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// For a call that is unsafe during a capture: if the calling thread's mode lets it spoil an open capture, spoils
-    /// it and returns an error.
+    /// For a call that is unsafe during a capture: spoils each open capture that this thread's calls may spoil, by the
+    /// capture's mode and the calling thread's, and returns an error if there is one.
     pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();

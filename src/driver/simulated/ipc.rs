@@ -80,7 +80,8 @@ impl State {
         self.memory.open(raw, arena, at, pointer).ok_or(codes::INVALID_VALUE)
     }
 
-    /// Marks the free of a block as done.
+    /// Carries out the freeing of the block at `start`: fills it with the pattern of freed memory, or gives up this
+    /// process's hold on another process's block. Reports an error if another process still has the block open.
     pub(super) fn poison(&mut self, start: u64) {
         if let Some(whole) = self.memory.held_elsewhere(start) {
             let place = "another process".into();

@@ -95,7 +95,8 @@ fn is_name(name: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// How many items a field holds, by its shape.
+/// The number of items in a field of this shape. `None` if the shape is not an int or a tuple of ints, if an extent is
+/// negative, or if the product overflows.
 fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     if shape.is_exact_instance_of::<PyInt>() {
         return native::small(shape).filter(|count| *count >= 0);

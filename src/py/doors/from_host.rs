@@ -100,7 +100,7 @@ impl Converter {
     }
 }
 
-/// Makes the library's array over the memory of `tensor`.
+/// Makes the library's array from `tensor`. It shares the tensor's memory, unless the library copies it.
 fn made_of<'py>(
     py: Python<'py>,
     traits: &LibraryTraits,

@@ -1,5 +1,5 @@
-//! What `convert` does with arrays that are the library's own already: it returns them as they are, after a wait if the
-//! caller named a stream, or copies them.
+//! What `convert` does with arrays that are the library's own already: it returns them, or copies of them, or for some
+//! libraries new views. The stream that the caller named waits for the arrays' pending work.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -75,8 +75,10 @@ impl Converter {
         .map(drop)
     }
 
-    /// Returns the library's own arrays as they are, or copies of them. If the caller named a stream, that stream waits
-    /// for the arrays' pending work.
+    /// Returns the library's own arrays as they are, or copies. With `readonly`, NumPy's arrays may be returned as
+    /// read-only views. Where the library's arrays are the bridge's views, new views are made if `stream` or `readonly`
+    /// is given. The stream that the caller named waits for the arrays' pending work. If `made_on` is given, the
+    /// library's stream waits for that stream.
     pub(super) fn own<'py>(
         &self,
         py: Python<'py>,

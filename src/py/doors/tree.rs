@@ -70,8 +70,8 @@ pub(super) struct Tree<'py> {
     pub(super) has_capsules: bool,
     /// Whether the tree has a host array that would also have been noticed when it was imported.
     pub(super) met_host: bool,
-    /// Whether a container with possible arrays contains itself. Then the walk is repeated, and each array is asked
-    /// where it is.
+    /// Whether a container that contains itself seems to have arrays to convert. If so, the walk is repeated, and asks
+    /// each array whether it is on the host or on a GPU.
     pub(super) may_loop: bool,
     /// The number of containers with arrays that are in several places.
     pub(super) shared: usize,

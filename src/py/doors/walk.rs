@@ -34,8 +34,8 @@ struct TreeWalk<'a, 'py> {
     /// trees.
     inner: Option<Open<'py>>,
     around: Vec<Open<'py>>,
-    /// Containers that may come up again, by address. `kept` keeps the containers alive that the walk has left, so no
-    /// other object gets their addresses.
+    /// Containers that may come up again, by address. `kept` keeps alive those that the walk has left, so that no other
+    /// object can get their addresses.
     met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
     kept: Vec<Bound<'py, PyAny>>,
     /// How many arrays were found so far, plus how often a container with arrays came up again.

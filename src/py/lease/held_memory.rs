@@ -200,8 +200,8 @@ impl HeldMemory {
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
-        // A consumer that named no stream or declined the order (-1) says nothing about the next one, which starts
-        // unread.
+        // If this holder's consumer named no stream or declined the order (-1), that says nothing about the new
+        // holder's consumer. The new one counts as not having read the dict yet (`Unread`).
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer_side.consumer {
             shared.replace_consumer(Consumer::Unread, None);
         }

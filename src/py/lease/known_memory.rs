@@ -23,7 +23,7 @@ use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 struct MemoryEntry {
     /// The address of the lease's holder, which the bridge's managed tensors carry as `manager_ctx`.
     holder: usize,
-    /// The length of the memory in bytes, from its address on.
+    /// The length of the memory in bytes. It starts at the address that is the entry's key in the table.
     length: u64,
     /// The stream of the lease's producer, if known.
     producer: Option<StreamRef>,

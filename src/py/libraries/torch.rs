@@ -1,5 +1,5 @@
-//! PyTorch: each GPU has a current stream, from pools that are never destroyed. PyTorch ignores the streams
-//! of dicts.
+//! PyTorch: each thread has a current stream on each GPU. It is the default stream, one from a pool that is never
+//! destroyed, or an `ExternalStream` that someone else owns. PyTorch ignores the stream that a CAI dict names.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -138,7 +138,8 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
 /// Longer than any typestr. Longer texts are left to `cai_dict`.
 const LONGEST: ffi::Py_ssize_t = 64;
 
-/// The characters of an exact `str` that is no longer than a typestr.
+/// The characters of an exact `str` of at most [`LONGEST`] characters. `None` for any other object, and for a `str`
+/// with lone surrogates.
 ///
 /// # Safety
 ///

@@ -101,8 +101,8 @@ impl Question {
 
 /// The `tp_descr_get` slot of the descriptor's type.
 fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
-    // SAFETY: the type belongs to a live object. `PyType_GetSlot` returns NULL or a function of the type that the
-    // slot's name stands for.
+    // SAFETY: the descriptor is alive, and so is its type. `PyType_GetSlot` returns NULL or a pointer to a function
+    // with this slot's signature, `descrgetfunc`.
     unsafe {
         let slot = ffi::PyType_GetSlot(descriptor.get_type_ptr(), ffi::Py_tp_descr_get);
         std::mem::transmute::<*mut std::ffi::c_void, Option<ffi::descrgetfunc>>(slot)

@@ -80,9 +80,9 @@ fn tensor(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<HostTensor> {
     HostTensor::take(given)
 }
 
-/// Handles a NumPy array `x` whose strides NumPy's DLPack cannot express. Returns the tensor of a copy, if the caller
-/// wants a copy; else the same error as for such an array on a GPU. `None` if `x` is another object, or if its dict
-/// shows no such error.
+/// Handles a NumPy array `x` whose strides NumPy's DLPack cannot express. If the caller wants a copy, returns the
+/// tensor of one. Otherwise fails with the error that such an array on a GPU gets. `None` if `x` is no NumPy array, or
+/// if nothing in its dict is wrong.
 #[cold]
 fn of_numpys(x: &Bound<'_, PyAny>, for_copy: bool, error: &PyErr) -> PyResult<Option<HostTensor>> {
     let Some(numpy) = imported(x.py(), intern!(x.py(), "numpy"))? else { return Ok(None) };

@@ -63,8 +63,9 @@ pub(super) fn of_producer(
     Ok(Readiness { told: Ready::On(Stream::Legacy), producer, ready_on })
 }
 
-/// The stream that the caller declares by `stream`, at `there`. Without one, nothing is pending. The memory's own
-/// streams are at `producer_place`.
+/// The readiness of an array whose stream the caller passes as `stream`, a stream at `there`. If the caller passes
+/// none, or -1, nothing is pending. If nothing keeps that stream alive, the legacy default stream at `producer_place`
+/// may have to stand in for it, as in [`of_producer`].
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,

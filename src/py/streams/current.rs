@@ -158,7 +158,8 @@ pub(super) fn object<'py>(
     Ok(None)
 }
 
-/// Like [`object`], from the libraries whose current stream is found by calling a Python function, which costs more.
+/// Like [`object`], but for the libraries whose current stream is found by calling a Python function. That call costs
+/// more.
 pub(super) fn object_by_function(
     py: Python<'_>,
     handle: u64,

@@ -16,13 +16,15 @@ use crate::py::this_thread::Once;
 /// The garbage collector may clear a cycle with the object and its holder in any order. The stream may be destroyed
 /// while the object still exists: by `__del__`, by `weakref.finalize`, or with an attribute of the object. The
 /// collector clears weak references to all garbage first, so a cleared weak reference shows that the object is garbage.
-/// So does a `__del__` that has run, since CPython runs it only once for each object. If an object had survived its
-/// `__del__` before it came here, as objects of a pool do, only the weak reference counts.
+/// So does a `__del__` that has run, since CPython runs it only once for each object. If an object has a weak reference
+/// and its `__del__` had run before it came here, as with objects of a pool, only the weak reference shows whether it
+/// is garbage.
 #[derive(Debug)]
 pub(super) struct Voucher {
     object: Py<PyAny>,
     weak: Option<Py<PyWeakrefReference>>,
-    /// Whether the object's `__del__` had already run; then only the weak reference counts.
+    /// Whether the object has a weak reference and its `__del__` had run before it came here. Then only the weak
+    /// reference shows whether the object is garbage.
     came_back: bool,
 }
 

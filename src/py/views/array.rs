@@ -23,7 +23,7 @@ impl ArrayView {
         entry(py, || cai::dict(py, view, span))
     }
 
-    /// A capsule with the array, or with a copy of it, like that of a `DLPackView`.
+    /// Returns a capsule with the array or a copy of it, as `DLPackView.__dlpack__` does.
     #[pyo3(signature = (stream=None, *, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,

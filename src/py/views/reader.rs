@@ -103,9 +103,9 @@ fn note<'py>(
     Ok(())
 }
 
-/// Makes `reader` wait until the array is ready, if `may` allows the wait. `may` gets whether each stream is in a graph
-/// capture, the reader's first: the actual reader may be another library, and `reader` must not join the array's
-/// capture for it.
+/// Makes `reader` wait for each stream that the array is ready on, if `may` allows that wait. `may` is told whether
+/// `reader`, and whether that stream, is in a graph capture. The wait may be needless, since another library may be the
+/// actual reader; so it must not draw `reader` into the array's capture.
 fn wait_for_producer(
     py: Python<'_>,
     view: &View,

@@ -1,9 +1,10 @@
 //! `release()`, and the end of a `with` block.
 //!
-//! Making streams wait may run arbitrary code: it asks stream objects, and releases the interpreter's lock. Meanwhile
-//! another thread may release the view, or this thread may release it again. So each release makes the streams wait
-//! itself, while the view still has its holder. After that it ends the view, unless another release has done so. When
-//! any release returns, the streams wait.
+//! Making streams wait may run arbitrary code: stream objects are asked for their streams, and the interpreter's lock
+//! is released. Meanwhile another thread, or this one, may release the view too. So each release itself makes the
+//! streams wait, while the view still has its holder, and then ends the view unless another release has done so. Once a
+//! release has returned without an error, every wait that the view's end needs has been made. Exceptions: with -1 the
+//! caller asks for no wait, and a release nested deeper than [`DEEPEST`] leaves the waits to the outer ones.
 
 use pyo3::prelude::*;
 

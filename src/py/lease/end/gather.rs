@@ -87,7 +87,7 @@ impl Outline for Sides<'_> {
 pub(super) struct Gathered<'a> {
     driver: &'a Handle,
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
-    /// The names of lost users' streams, each with its index in `streams`.
+    /// The names of users' streams that nothing keeps alive, each with its index in `streams`.
     lost: SmallVec<[(usize, StreamName); 1]>,
     /// Handles of the producer's and upstream streams that no object names any more. Work may still be pending on them.
     pub(super) dropped: SmallVec<[u64; 1]>,
@@ -178,8 +178,8 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// If no object names the producer's or an upstream stream any more, adds the producer's stream as a lost user. The
-    /// consumer worked there, and the producer's later work may be on another stream.
+    /// If no object names the producer's or an upstream stream any more, adds the producer's stream as a user's lost
+    /// stream. The consumer worked there, and the producer's later work may be on another stream.
     fn add_where_dropped(&mut self, producer_side: &ProducerSide) {
         if let Some(kept) = producer_side.stream.as_ref().filter(|_| !self.dropped.is_empty()) {
             self.add_lost(kept.name());
