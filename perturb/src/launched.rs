@@ -35,7 +35,7 @@ pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
     }
 }
 
-/// Flags of a launch. This one: its memory was compared.
+/// A launch has flags. This one: its memory was compared.
 pub(crate) const COMPARED: u64 = 1;
 /// The repeated launch left other bytes.
 pub(crate) const VARIES: u64 = 2;
@@ -47,9 +47,9 @@ pub(crate) const BESIDE: u64 = 8;
 pub(crate) const WAITS: u64 = 16;
 // Why the launch was not repeated. Its attributes, or the nodes of its graph, do not allow it.
 pub(crate) const FIXED: u64 = 32;
-/// It was given managed memory or memory of another process, or host memory in which bytes changed.
+/// The launch was given managed memory or memory of another process, or host memory in which bytes changed.
 pub(crate) const FOREIGN: u64 = 64;
-/// It was given more memory than can be kept.
+/// The launch was given more memory than can be kept.
 pub(crate) const LARGE: u64 = 128;
 /// The driver refused something.
 pub(crate) const FAILED: u64 = 256;

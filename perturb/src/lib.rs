@@ -1,6 +1,6 @@
 //! The library that `cai-bridge perturb` and `cai-bridge races` preload into a program.
 //!
-//! It stands between the program and the CUDA driver (`ways`, `hooks`). `run` says what is done around a call.
+//! The library stands between the program and the CUDA driver (`ways`, `hooks`). `run` says what is done around a call.
 //! Before work on a late stream it queues a gate (`gate`), so that the work runs later than all work that need
 //! not wait for it. The seeds choose the late streams (`design`). Streams and events tell which work stands
 //! behind which gate (`streams`). The library's own events tell whether work is done (`marks`). A program lacks

@@ -66,7 +66,7 @@ fn library_of(function: *mut c_void) -> Option<libc::Dl_info> {
 
 /// `dlsym`, with hooks for the driver's functions.
 ///
-/// It is in assembly because the C library's `dlsym` looks at the return address to find its caller, for
+/// The code is in assembly because the C library's `dlsym` looks at the return address to find its caller, for
 /// `RTLD_NEXT` and `RTLD_DEFAULT`. So this function jumps to it, and leaves the caller's return address.
 ///
 /// # Safety

@@ -128,7 +128,7 @@ def test_a_program_that_waits_for_itself_while_it_is_named_is_ended(
     asked = Program((sys.executable, str(program)), delay=0.02)
     reference = perturbed.run(asked, "serial")
     with pytest.raises(racing.UnnamedError, match=r"run \d+ of it was ended after \d s"):
-        racing.name(asked, reference, [Schedule(seed=0), Schedule(seed=1)], lambda _: None)
+        racing.bisect(asked, reference, [Schedule(seed=0), Schedule(seed=1)], lambda _: None)
 
 
 def test_a_run_that_is_longer_as_its_delays_are_is_not_ended_for_its_time(run: Perturb) -> None:

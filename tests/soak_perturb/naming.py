@@ -73,7 +73,7 @@ def _named(program: Program) -> Race | str | None:
         if not verdict.schedules:
             return None
         try:
-            return racing.name(asked, verdict.rows[0].run, verdict.schedules, lambda _: None)
+            return racing.bisect(asked, verdict.rows[0].run, verdict.schedules, lambda _: None)
         except racing.UnnamedError as why:
             return str(why)
 

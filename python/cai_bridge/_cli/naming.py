@@ -63,7 +63,7 @@ def name(
             late = replace(late, stream_name=pair.first.stream)
             early = replace(early, stream_name=pair.second.stream)
             return Race(late, early, runs, len(traced.processes))
-    race = racing.name(program, reference, schedules, step)
+    race = racing.bisect(program, reference, schedules, step)
     return replace(race, runs=race.runs + runs)
 
 

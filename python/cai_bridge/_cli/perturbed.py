@@ -338,7 +338,7 @@ def _end_all(said: bytes) -> None:
     for _ in range(10):
         found = False
         for path in Path("/proc").glob("[0-9]*/environ"):
-            # It has ended meanwhile, or is somebody else's.
+            # The process has ended meanwhile, or is another user's.
             with contextlib.suppress(OSError):
                 if said in path.read_bytes().split(b"\0"):
                     os.kill(int(path.parent.name), signal.SIGKILL)

@@ -128,30 +128,13 @@ def first(count: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
-def name(
+def bisect(
     program: Program,
     reference: Run,
     schedules: Sequence[Schedule],
     step: Callable[[str], None],
 ) -> Race:
-    """Find the two operations.
-
-    Parameters
-    ----------
-    program : Program
-        What differs.
-    reference : Run
-        The serial run.
-    schedules : sequence of Schedule
-        Those under which it differs.
-    step : callable
-        Is told what is run next.
-
-    Raises
-    ------
-    UnnamedError
-        The runs do not repeat well enough, or one took too long.
-    """
+    """Find the two operations by further runs alone; the rest is as for `naming.name`."""
     runs, found = 0, None
     threads: set[int] = set()
     for votes, times in _ROUNDS:

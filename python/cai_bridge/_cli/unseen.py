@@ -67,7 +67,7 @@ def _processes(program: Program) -> dict[Path, bool]:
     def watch(session: int) -> None:
         while not ended.is_set():
             for process in _of_session(session):
-                # It has ended meanwhile, or is somebody else's.
+                # The process has ended meanwhile, or is another user's.
                 with contextlib.suppress(OSError):
                     said = (process / "environ").read_bytes().split(b"\0")
                     path = (process / "exe").readlink()

@@ -26,7 +26,7 @@ struct Stretch {
     from: Vec<(u64, u64)>,
 }
 
-/// What is known of one launch.
+/// The evidence about one launch.
 #[derive(Debug)]
 struct Launch {
     stack: u64,

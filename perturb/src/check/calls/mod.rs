@@ -44,7 +44,7 @@ pub(crate) struct Reader<'a> {
     bytes: BTreeMap<u64, Bytes>,
     pub(crate) codes: BTreeMap<u64, (String, String)>,
     pub(crate) stacks: BTreeMap<u64, &'a [u64]>,
-    /// What is known of this run's launches, and what another run tells of them.
+    /// The evidence about this run's launches. `told` is another run's.
     pub(crate) evidence: Evidence,
     told: Option<&'a Evidence>,
     /// The launch that was being repeated when the process ended.
@@ -358,7 +358,7 @@ impl<'a> Reader<'a> {
         if let Some(made) = self.made.get(&executable) {
             self.nodes.insert(index, Rc::clone(made));
         }
-        // The same parameter of two nodes is told apart by the node's place in the graph.
+        // The node's place in the graph tells the same parameter of two nodes apart.
         let given: Vec<Given> = (0..)
             .zip(&touches)
             .filter(|one| one.1.how == How::Given)
