@@ -11,13 +11,14 @@ import pytest
 from moving import BEFORE_OR_NONE, exporter_before, host_waits, moved, stream_before
 from scenes import done
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import from_cai, to_cai, to_dlpack
 from cai_bridge.testing import _current_streams
 
 
 @BEFORE_OR_NONE
+@pytest.mark.parametrize("through", ["itself", "a capsule that declined"])
 @pytest.mark.parametrize("reader", ["capsule", "trusting", "dict", "copy", "host copy", "wait"])
-def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, cuda):
+def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, through, before, cuda):
     first, then = stream_before(cuda, before), cuda.stream("then")
     consumer = cuda.stream("consumer")
     array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
@@ -28,6 +29,8 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, 
             view = from_cai(exporter)
     else:
         view = from_cai(exporter)
+    if through == "a capsule that declined":
+        view = to_dlpack(view.__dlpack__(stream=-1))
     if reader in {"dict", "trusting"}:
         view = to_cai(view)
     moved(array, first, then)

@@ -273,11 +273,14 @@ pub(super) fn from(
     if let Some(ours) = same.get(context) {
         let rare = ours.rare.as_deref();
         let unnamed = rare.and_then(|rare| rare.unnamed.as_ref());
+        // A capsule names the GPU, and the lease's producer may work in another context of it.
+        let own_place = ours.producer.as_ref().map(StreamRef::place);
+        let own_place = own_place.filter(|own| own.ordinal == place.ordinal);
         let producer_side = ProducerSide {
             stream: ours.producer.as_ref().map(|kept| kept.clone_ref(py)),
             unnamed: unnamed.map(|unnamed| unnamed.clone_ref(py)),
             upstream: ours.upstream.clone_ref(py),
-            ..ProducerSide::at(place)
+            ..ProducerSide::at(own_place.unwrap_or(place))
         };
         let ready_on = rare.and_then(|rare| rare.ready_on.as_ref());
         let ready_on = ready_on.map(|kept| kept.clone_ref(py));

@@ -92,10 +92,12 @@ impl ProducerSide {
         ready.stream().and_then(|stream| self.keeper_of(stream))
     }
 
-    /// Whether the stream that the array is `ready` on can be closed or replaced while the array is held.
-    pub(crate) fn may_lose(&self, ready: Ready) -> bool {
-        let is_unnamed = self.unnamed.is_some() && !matches!(ready, Ready::On(_));
-        is_unnamed || self.keeper(ready).is_some_and(StreamRef::may_change)
+    /// Whether the stream that the array is `ready` on can be closed or replaced while the array is held. If the reader
+    /// named a stream (`is_named`), the array is ready there, even if the producer's dict names another stream later.
+    pub(crate) fn may_lose(&self, ready: Ready, is_named: bool) -> bool {
+        let is_there = is_named && matches!(ready, Ready::On(_));
+        let asks_again = self.unnamed.is_some() && !is_there;
+        asks_again || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
     /// Whether the stream that the array is `ready` on can be closed by its stream object, rather than replaced by a

@@ -28,7 +28,8 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let asked = |held: &mut HeldMemory| {
         let unnamed = view.reads(py, held);
         let again = std::mem::replace(&mut held.is_read, true);
-        (unnamed, again, held.producer_side.may_lose(ready), held.ready_to_note(py, ready))
+        let may_lose = held.producer_side.may_lose(ready, !unnamed);
+        (unnamed, again, may_lose, held.ready_to_note(py, ready))
     };
     let (unnamed, again, may_lose, known) = view.with_memory(asked)?;
     if may_lose {
