@@ -1,6 +1,9 @@
 //! An event of the driver.
 
+use super::Driver;
+use super::codes::{CONTEXT_IS_DESTROYED, failed};
 use crate::device::Context;
+use crate::error::Result;
 
 /// An event of the driver, `CUevent`, with the context that it was made in.
 ///
@@ -15,4 +18,15 @@ pub struct Event {
     pub context: Context,
     /// The context's number when the event was made. No other context of the process has this number.
     pub life: u64,
+}
+
+impl Event {
+    /// If the event's context is destroyed, fails as the driver call `call` would.
+    pub fn check_life(self, driver: &dyn Driver, call: &'static str) -> Result<()> {
+        if driver.life(self.context)? == self.life {
+            Ok(())
+        } else {
+            Err(failed(call, CONTEXT_IS_DESTROYED))
+        }
+    }
 }

@@ -221,12 +221,22 @@ impl IpcStream {
 
     fn record<'py>(&self, py: Python<'py>, event: &Bound<'py, IpcEvent>) -> Answer<'py> {
         let event = event.get().event;
-        act(py, || Ok(self.call(py, |driver, stream| driver.record_event(event, stream))?))
+        act(py, || {
+            Ok(self.call(py, |driver, stream| {
+                event.check_life(driver, "cuEventRecord")?;
+                driver.record_event(event, stream)
+            })?)
+        })
     }
 
     fn wait<'py>(&self, py: Python<'py>, event: &Bound<'py, IpcEvent>) -> Answer<'py> {
         let event = event.get().event;
-        act(py, || Ok(self.call(py, |driver, stream| driver.wait_event(stream, event))?))
+        act(py, || {
+            Ok(self.call(py, |driver, stream| {
+                event.check_life(driver, "cuStreamWaitEvent")?;
+                driver.wait_event(stream, event)
+            })?)
+        })
     }
 
     fn allocate<'py>(&self, py: Python<'py>, pool: u64, nbytes: u64) -> Answer<'py> {

@@ -12,10 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from sharing import Peer
 from test_distributed_page import BLOCKS
+
+from cai_bridge import DriverError, _core
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets and pidfd")
 
@@ -357,6 +360,15 @@ def test_a_capture_is_refused_and_goes_on(pair: Pair) -> None:
     )
     assert "graph capture: got an array that is captured" in sender("said[0]")
     assert sender("cb.shares()") == []
+
+
+@pytest.mark.parametrize("call", ["record", "wait"])
+def test_an_event_of_a_context_that_was_reset_is_refused(call: str, cuda: Any) -> None:
+    gpu = _core._IpcDevice(0)
+    event = gpu.event()
+    cuda.reset_device(0)
+    with pytest.raises(DriverError, match="CONTEXT_IS_DESTROYED"):
+        getattr(gpu.stream(), call)(event)
 
 
 def test_a_fork_is_refused(pair: Pair) -> None:

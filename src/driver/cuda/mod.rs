@@ -23,7 +23,7 @@ use self::sys::{
     CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUmemorytype, CUpointer_attribute, CUstream,
     CUstream_flags, CUstreamCaptureStatus,
 };
-use super::codes::{CONTEXT_IS_DESTROYED, NOT_READY, STREAM_CAPTURE_IMPLICIT};
+use super::codes::{NOT_READY, STREAM_CAPTURE_IMPLICIT};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
 use crate::device::MemoryKind;
@@ -43,16 +43,6 @@ impl Cuda {
             self.calls.stream_capture_info(stream, status, id, none, dependencies, count)
         }?;
         Ok(Part::Inside(id))
-    }
-
-    /// If the event's context is destroyed, fails as the driver call `call` would. Before CUDA 12, where contexts have
-    /// no number, it does not see this.
-    fn check_life(&self, call: &'static str, event: Event) -> Result<()> {
-        if self.life(event.context)? == event.life {
-            Ok(())
-        } else {
-            self.calls.check(call, CONTEXT_IS_DESTROYED)
-        }
     }
 
     #[inline]
@@ -181,7 +171,7 @@ impl Driver for Cuda {
 
     fn is_reached(&self, event: Event) -> Result<bool> {
         let call = "cuEventQuery";
-        self.check_life(call, event)?;
+        event.check_life(self, call)?;
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
         // them after that. The driver destroys an event with its context. The check above shows that the context is not
@@ -193,7 +183,7 @@ impl Driver for Cuda {
     }
 
     fn wait_until(&self, event: Event) -> Result<()> {
-        self.check_life("cuEventSynchronize", event)?;
+        event.check_life(self, "cuEventSynchronize")?;
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: as for `is_reached`.
         unsafe { self.calls.event_synchronize(event.handle as CUevent) }
