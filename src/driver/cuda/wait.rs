@@ -5,8 +5,8 @@
 //! recording (H100, driver 580, 2026-11). Loading a module waits as well, and keeps other threads from launching
 //! meanwhile. So each wait loads a module right afterwards, for the next wait.
 //!
-//! No documentation says that unloading waits. So each process checks it once, with work that takes a while. If
-//! unloading does not wait, or is missing, the bridge allocates and frees memory: that waits too, but holds up other
+//! No documentation says that unloading waits. So each process checks it once, with work of 1, 2 and 4 ms. If unloading
+//! does not wait, or is missing, the bridge allocates and frees memory: that waits too, but holds up other
 //! threads' launches.
 #![allow(unsafe_code)]
 
@@ -26,8 +26,10 @@ use crate::error::Result;
 const EMPTY: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry cai_bridge_empty() { ret; }\n";
 
-/// How long the work takes with which the bridge checks whether unloading waits.
-const A_WHILE: Duration = Duration::from_millis(1);
+/// How long the work takes in each of the checks whether unloading waits. If this thread is held up for as long as the
+/// work takes, a check sees a wait that was none. So there are several, and the work of each takes twice as long.
+const WORK: &[Duration; 3] =
+    &[Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
 
 /// What the process knows about waiting by unloading a module.
 struct HostWait {
@@ -68,9 +70,11 @@ fn spare(context: Context, life: u64) -> Arc<Spare> {
     new
 }
 
-/// Keeps a stream busy for a while. It must call neither CUDA nor Python, since a thread of the driver runs it.
-unsafe extern "C" fn sleep(_: *mut c_void) {
-    std::thread::sleep(A_WHILE);
+/// Keeps a stream busy for the time that `work` points to, one of [`WORK`]. It must call neither CUDA nor Python, since a
+/// thread of the driver runs it.
+unsafe extern "C" fn sleep(work: *mut c_void) {
+    // SAFETY: `is_seen_to_wait_for`, the only caller, passes a `&'static Duration`.
+    std::thread::sleep(unsafe { *work.cast::<Duration>() });
 }
 
 impl Cuda {
@@ -126,15 +130,28 @@ impl ModuleCalls {
         unsafe { self.unload(module as CUmodule) }
     }
 
-    /// Unloads `module` while a new stream is busy, and returns whether the stream is done afterwards. If several
-    /// threads check at once, the first result counts for all.
+    /// Checks with each piece of [`WORK`] whether unloading waits, first with `module`, and returns whether each check
+    /// saw it wait. If several threads check at once, the first result counts for all.
     fn is_seen_to_wait(&self, module: usize) -> Result<bool> {
+        let mut next = Some(module);
+        for work in WORK {
+            let module = next.take().map_or_else(|| self.load_empty(), Ok)?;
+            if !self.is_seen_to_wait_for(work, module)? {
+                return Ok(*HOST_WAIT.unloading_waits.get_or_init(|| false));
+            }
+        }
+        Ok(*HOST_WAIT.unloading_waits.get_or_init(|| true))
+    }
+
+    /// Unloads `module` while a new stream is busy with `work`, and returns whether the stream is done afterwards.
+    fn is_seen_to_wait_for(&self, work: &'static Duration, module: usize) -> Result<bool> {
         let mut stream: CUstream = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
         // SAFETY: `stream` outlives the call.
         unsafe { self.create(&raw mut stream, flags) }?;
-        // SAFETY: the stream was made above. The function takes any data, and exists as long as the process.
-        let queued = unsafe { self.launch(stream, Some(sleep), ptr::null_mut()) };
+        let work = ptr::from_ref(work).cast_mut().cast();
+        // SAFETY: the stream was made above. The function only reads `work`, and both exist as long as the process.
+        let queued = unsafe { self.launch(stream, Some(sleep), work) };
         let unloaded = self.unload_empty(module);
         // SAFETY: the stream was made above.
         let (asked, code) = ("cuStreamQuery", unsafe { (self.query)(stream) });
@@ -145,7 +162,7 @@ impl ModuleCalls {
         if waited {
             self.check(asked, code)?;
         }
-        Ok(*HOST_WAIT.unloading_waits.get_or_init(|| waited))
+        Ok(waited)
     }
 }
 
