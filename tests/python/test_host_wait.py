@@ -53,24 +53,18 @@ def waiting(body: str, folder: Path | None = None) -> str:
 
 
 def where_unloading_does_not_wait(body: str) -> None:
-    """Run `body` where the first wait has seen it.
-
-    It looks at work of a millisecond: on a busy machine the thread may be held up until it is done.
-    """
+    """Run `body` after the first wait has seen that unloading does not wait, at one of its three looks."""
     seen = """
         say("unload_waits", 0)
         first = counted()
-        print(first["free"])
-        if not first["free"]:
-            raise SystemExit
+        assert first["free"] == 1, "held up for as long as the work takes, three times"
     """
-    said = (waiting(textwrap.dedent(seen) + textwrap.dedent(body)) for _ in range(5))
-    assert "1\n" in said
+    waiting(textwrap.dedent(seen) + textwrap.dedent(body))
 
 
 def test_it_unloads_a_module_that_was_loaded_before_and_loads_the_next() -> None:
     waiting("""
-        assert counted() == {**BY_MODULE, "load": 2, "asked": 1}, "seen to wait, once"
+        assert counted() == {**BY_MODULE, "load": 4, "unload": 3, "asked": 3}, "seen to wait"
         for _ in range(3):
             assert counted() == BY_MODULE
     """)
@@ -118,7 +112,9 @@ def test_each_context_has_a_module_of_its_own() -> None:
 
 def test_where_unloading_does_not_wait_memory_is_freed_from_then_on() -> None:
     where_unloading_does_not_wait("""
-        assert first == dict(load=1, unload=1, free=1, free_host=0, asked=1)
+        looks = first["asked"]
+        assert 1 <= looks <= 3
+        assert first == dict(load=looks, unload=looks, free=1, free_host=0, asked=looks)
         for _ in range(3):
             assert counted() == BY_MEMORY
     """)
