@@ -43,9 +43,27 @@ def summary(module: str, name: str) -> str:
     return first.replace("``", "`").replace("|", "\\|")
 
 
+def _bare(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return the parameter without its annotation, with a default that is the same in each run."""
+    default = ... if " at 0x" in repr(parameter.default) else parameter.default
+    return parameter.replace(annotation=parameter.empty, default=default)
+
+
+def called(module: str, name: str) -> str:
+    """Return a name, and for a function its parameters with their defaults."""
+    found = getattr(importlib.import_module(module), name)
+    if not inspect.isroutine(found):
+        return name
+    signature = inspect.signature(found)
+    bare = [_bare(one) for one in signature.parameters.values()]
+    return f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}".replace(
+        "Ellipsis", "..."
+    )
+
+
 def table(module: str, names: str) -> str:
     """Write a table of names and what they are."""
-    rows = [[f"`{name}`", summary(module, name)] for name in names.split()]
+    rows = [[f"`{called(module, name)}`", summary(module, name)] for name in names.split()]
     return "\n".join(["", *grid([f"in `{module}`", "what it is"], rows), ""])
 
 

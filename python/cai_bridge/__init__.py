@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         SupportsCudaStream,
         SupportsDLPack,
     )
-    from cai_bridge._share import cancel, open_shared, share, shares
+    from cai_bridge._share import Share, cancel, open_shared, share, shares
 del TYPE_CHECKING
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "DriverError",
     "HostSyncWarning",
     "Library",
+    "Share",
     "SupportsCudaArrayInterface",
     "SupportsCudaStream",
     "SupportsDLPack",
@@ -70,7 +71,7 @@ _in_dask.announce()
 
 def __getattr__(name: str) -> object:
     """Import names that take longer to import than the bridge: protocols, and sockets."""
-    if name in {"cancel", "open_shared", "share", "shares"}:
+    if name in {"Share", "cancel", "open_shared", "share", "shares"}:
         from cai_bridge import _share  # noqa: PLC0415
 
         return getattr(_share, name)

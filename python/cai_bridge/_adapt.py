@@ -14,16 +14,23 @@ __all__ = ["adapt"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
+    from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
     from ._protocols import SupportsCudaStream
 
     P = ParamSpec("P")
     R = TypeVar("R")
+    R_co = TypeVar("R_co", covariant=True)
     Named: TypeAlias = ModuleType | str | type | _libraries.Library
     Stream: TypeAlias = int | SupportsCudaStream | Callable[[], Any] | None
     Gradient: TypeAlias = Callable[..., Any] | None
     Likes: TypeAlias = Callable[..., Any] | None
+
+    class Adapted(Protocol[R_co]):
+        """What `adapt` returns: it takes arrays of any library where the function takes its own."""
+
+        def __call__(self, *arguments: object, **named: object) -> R_co: ...
+
 else:
     Any = object  # for `typing.get_type_hints`
 
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
         op: str | None = None,
         like: Likes = None,
         into: bool = False,
-    ) -> Callable[P, R]: ...
+    ) -> Adapted[R]: ...
 
     @overload
     def adapt(
@@ -55,7 +62,7 @@ if TYPE_CHECKING:
         op: str | None = None,
         like: Likes = None,
         into: bool = False,
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    ) -> Callable[[Callable[P, R]], Adapted[R]]: ...
 
 
 def adapt(
@@ -132,8 +139,9 @@ def adapt(
     Returns
     -------
     callable
-        A function with the name, signature and docstring of `function`. A type checker sees the
-        annotations of `function`, so annotate arrays with what the callers have.
+        A function with the name, signature and docstring of `function`. For a type checker it takes
+        any arguments and returns what `function` is annotated with, so annotate the result with
+        what the callers have.
 
     Raises
     ------

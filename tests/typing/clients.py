@@ -14,6 +14,7 @@ from cai_bridge import (
     CaiView,
     DLPackView,
     Library,
+    adapt,
     convert,
     from_cai,
     register,
@@ -31,6 +32,17 @@ def arrays(a: jax.Array, t: torch.Tensor) -> None:
     assert_type(convert(a, "cai"), CaiView)
     assert_type(convert(t, "dlpack"), DLPackView)
     assert_type(convert(a, torch.Tensor), torch.Tensor)
+
+
+@adapt(to="cupy", returns=None)
+def total(x: CaiView) -> float:
+    return float(x.shape[0])
+
+
+def called(a: jax.Array, t: torch.Tensor) -> None:
+    # The function's annotations say what its library takes. Callers pass any library's arrays.
+    assert_type(total(a), float)
+    assert_type(total(x=t), float)
 
 
 class Buffer:

@@ -18,6 +18,7 @@ from cai_bridge import (
     DriverError,
     HostSyncWarning,
     Library,
+    Share,
     SupportsCudaArrayInterface,
     SupportsCudaStream,
     SupportsDLPack,
@@ -125,6 +126,8 @@ def converted(x: Array, cupy: ModuleType, batch: dict[str, Array]) -> None:
     assert_type(summed(CaiView.__new__(CaiView)), float)
     assert_type(Model().forward(y), Array)
     assert_type(adapt(scaled, Array)(x, 1.0), Array)
+    # Arrays of any library go where the function takes its own.
+    assert_type(summed(x), float)
 
 
 def viewed(x: SupportsDLPack, y: SupportsCudaArrayInterface, stream: SupportsCudaStream) -> None:
@@ -155,7 +158,8 @@ def shared(stream: SupportsCudaStream) -> None:
     handle = share(Array(), receivers=2, stream=stream, readonly=True, copy=True)
     assert_type(handle, bytes)
     assert_type(open_shared(handle), DLPackView)
-    assert_type([one.waiting for one in shares()], list[int])
+    kept: list[Share] = shares()
+    assert_type([one.waiting for one in kept], list[int])
     assert_type(cancel(handle), None)
 
 
