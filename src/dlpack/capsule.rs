@@ -13,7 +13,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
-use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor};
 use dlpark::python::ImportedDlpack;
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
 use pyo3::ffi;
@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::PyCapsule;
 
-use super::decode;
+use super::decode::{self, Header};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
@@ -74,6 +74,29 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {
 fn pointer(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Option<NonNull<c_void>> {
     let is_named = capsule.is_valid_checked(Some(name));
     if is_named { capsule.pointer_checked(Some(name)).ok() } else { None }
+}
+
+/// Calls `check` with the tensor in `capsule` and the fields around it, without consuming the capsule. Unlike [`read`],
+/// it takes a tensor on any device.
+pub(super) fn check<R>(
+    capsule: &Bound<'_, PyCapsule>,
+    check: impl FnOnce(&DLTensor, Header) -> Result<R>,
+) -> Result<R> {
+    with_critical_section(capsule, || {
+        if let Some(pointer) = pointer(capsule, VERSIONED) {
+            // SAFETY: as in `read_locked`.
+            let managed = unsafe { pointer.cast::<DLManagedTensorVersioned>().as_ref() };
+            decode::check_version(managed.version)?;
+            let header = Header { version: Some(managed.version), flags: managed.flags };
+            return check(&managed.dl_tensor, header);
+        }
+        if let Some(pointer) = pointer(capsule, LEGACY) {
+            // SAFETY: as in `read_locked`.
+            let managed = unsafe { pointer.cast::<DLManagedTensor>().as_ref() };
+            return check(&managed.dl_tensor, Header::LEGACY);
+        }
+        Err(used("one that was consumed meanwhile"))
+    })
 }
 
 fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<Held> {

@@ -40,7 +40,7 @@ impl fmt::Debug for Managed {
 }
 
 impl HostTensor {
-    /// Consumes `capsule`. If the tensor's version or device is refused, fails and leaves the capsule as it is.
+    /// Consumes `capsule`, unless its tensor is refused.
     pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         match capsule::read(capsule) {
             Ok(Held { array, .. }) => {
@@ -48,7 +48,11 @@ impl HostTensor {
                 let got = format!("({}, {})", device.kind.code(), device.id);
                 Err(Error::at(Kind::DlDevice, "__dlpack__", got).into())
             }
-            Err(error) if error.kind() == Kind::CpuMemory => Ok(Self::of(capsule::take(capsule)?)?),
+            Err(error) if error.kind() == Kind::CpuMemory => {
+                // SAFETY: a capsule of DLPack's holds a tensor with valid shape and strides (Python specification).
+                capsule::check(capsule, |tensor, header| unsafe { described(tensor, header) })?;
+                Ok(Self::of(capsule::take(capsule)?)?)
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -65,25 +69,18 @@ impl HostTensor {
                 (unsafe { *managed.tensor() }, header)
             }
         };
-        if tensor.device.device_type != DLDeviceType::CPU {
-            let got = format!("({}, {})", tensor.device.device_type.0, tensor.device.device_id);
-            return Err(Error::at(Kind::DlDevice, "__dlpack__", got));
-        }
-        decode::check_own(header.flags)?;
-        let device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 0 };
-        let tensor = DLTensor { device, ..tensor };
         // SAFETY: the code that made the handle promised valid shape and strides (`Managed::from_raw`), and `managed`
         // keeps them alive.
-        let array = unsafe { decode::descriptor(&tensor, header) }?;
+        let array = unsafe { described(&tensor, header) }?;
         let says_readonly = header.version.is_some();
         Ok(Self { array, says_readonly, _memory: Arc::new(Managed { _tensor: managed }) })
     }
 
-    /// Returns the elements' bytes without gaps: the tensor's own memory if it is contiguous, else a copy. `None` if
-    /// there are no elements.
-    pub fn compact(&self) -> Result<Option<Arc<HostMemory>>> {
+    /// Returns the elements' bytes without gaps, in pageable memory: the tensor's own memory if it is contiguous and
+    /// `is_pageable`, else a copy. `None` if there are no elements.
+    pub fn compact(&self, is_pageable: bool) -> Result<Option<Arc<HostMemory>>> {
         let Some(plan) = buffer::plan(&self.array)? else { return Ok(None) };
-        if !self.array.layout().is_contiguous() {
+        if !is_pageable || !self.array.layout().is_contiguous() {
             return self.copied(&plan).map(|copy| Some(Arc::new(copy)));
         }
         let length = usize::try_from(self.array.nbytes()).unwrap_or(usize::MAX);
@@ -124,4 +121,20 @@ impl HostTensor {
         })?;
         Ok(memory)
     }
+}
+
+/// Reads a tensor in host memory that is not marked as a copy.
+///
+/// # Safety
+///
+/// The contract of [`decode::descriptor`].
+unsafe fn described(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
+    if tensor.device.device_type != DLDeviceType::CPU {
+        let got = format!("({}, {})", tensor.device.device_type.0, tensor.device.device_id);
+        return Err(Error::at(Kind::DlDevice, "__dlpack__", got));
+    }
+    decode::check_own(header.flags)?;
+    let device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 0 };
+    // SAFETY: the caller promises that shape and strides are as `descriptor` requires.
+    unsafe { decode::descriptor(&DLTensor { device, ..*tensor }, header) }
 }

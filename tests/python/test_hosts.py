@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from typing import Any
 
@@ -124,6 +125,24 @@ def test_a_copy_goes_to_the_gpu_that_the_stream_is_of_or_that_is_current(cuda: A
     assert convert(np.ones(4), "cai", copy=True).device == (2, 0)
     cuda.set_device(1)
     assert convert(np.ones(4), "cai", copy=True).device == (2, 1)
+
+
+@pytest.mark.parametrize("memory", ["pinned", "managed", "pageable"])
+def test_the_host_may_write_at_once_after_a_copy(memory: str, cuda: Any) -> None:
+    """From memory that CUDA knows, its copy reads when the stream comes to it."""
+    mine = cuda.stream("mine", blocking=False)
+    host, held = np.ones(4, np.float32), None
+    if memory != "pageable":
+        held = cuda.array([1.0] * 4, dtype="float32", memory=memory)
+        cuda.synchronize()
+        address = to_cai(held).ptr
+        host = np.ctypeslib.as_array((ctypes.c_float * 4).from_address(address))
+    made = convert(host, "cai", copy=True, stream=mine)
+    host[:] = 7.0
+    seen = mine.read(made)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+    assert held is None or held.tolist() == [7.0] * 4
 
 
 def test_a_copy_in_a_capture_is_refused_and_the_capture_goes_on(cuda: Any) -> None:

@@ -311,6 +311,17 @@ def test_a_capsule_of_the_hosts_memory_is_taken_alone(to: str) -> None:
     assert memory_of(convert(capsule, to, readonly=False), to)[1] == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("kind", ["a copy", "NULL pointer", "a later DLPack", "negative extent"])
+def test_a_refused_capsule_of_the_hosts_memory_is_not_consumed(kind: str, to: str) -> None:
+    importorskip(to)
+    stand_in = STAND_INS.get(kind) or (lambda: by_hand(shape=(-2,)))
+    capsule = stand_in().__dlpack__()
+    name = repr(capsule).split()[2]
+    with pytest.raises((BufferError, ValueError)):
+        convert(capsule, to, copy=True)
+    assert repr(capsule).split()[2] == name == '"dltensor_versioned"'
+
+
 @each("hosts", "array", readonly=True)
 def test_the_remedies_for_read_only_memory_work(row: Any, to: str, made: Any) -> None:
     importorskip(to)

@@ -45,10 +45,10 @@ fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> 
     spans.into()
 }
 
-fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
+fn operation(call: Call, transfer: &Transfer<'_>, is_pageable: bool) -> Operation {
     let Transfer { source, target, block, route } = *transfer;
     let writes_of = || runs(target, block.width, block.offsets().map(|(_, to)| to));
-    if let Route::FromHost(memory) = route {
+    if let (Route::FromHost(memory), true) = (route, is_pageable) {
         return from_host(call, memory, transfer, writes_of());
     }
     let reads = runs(source, block.width, block.offsets().map(|(from, _)| from));
@@ -73,7 +73,7 @@ fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
     Operation { name: call.name().into(), reads, writes, work: Work::Run(action) }
 }
 
-/// A copy from the host. Its bytes are read in this call.
+/// A copy from pageable host memory. Its bytes are read in this call.
 fn from_host(
     call: Call,
     memory: &HostMemory,
@@ -153,7 +153,9 @@ impl Copies for Simulated {
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (call, stream) = (call_of(transfer.entry()), stream.named_here());
-        let operation = operation(call, &transfer);
+        // Pinned memory is read when the copy runs.
+        let is_pageable = self.lock().memory.pointer(transfer.source).is_none();
+        let operation = operation(call, &transfer, is_pageable);
         self.act(call, Arguments::stream(stream), |state| {
             let id = state.native(stream)?;
             state.check_peers(&transfer)?;

@@ -1,7 +1,8 @@
 //! Arrays in host memory, for a library: shared with it, copied on the host, or copied to a GPU.
 //!
-//! A copy on a GPU is made on the consumer's stream. When the call returns, the driver has read the host's bytes, so
-//! the program may change or free the host array at once. For larger arrays the driver may wait for the stream's work
+//! A copy on a GPU is made on the consumer's stream, from pageable memory: bytes in pinned memory are first copied on
+//! the host. When the call returns, the driver has read the host's bytes, so the program may change or free the host
+//! array at once. For larger arrays the driver may wait for the stream's work
 //! first (CUDA driver API, "API synchronization behavior"). Copies in a graph capture are refused here.
 
 use std::sync::Arc;
@@ -89,7 +90,9 @@ impl Converter {
         let argument = on.argument().map_err(|error| on.explain(library, error))?.or_legacy();
         driver.open(ordinal, |call| detach(py, call));
         check_exists(&driver, ordinal, "device", format_args!("(2, {ordinal})"))?;
-        let memory = tensor.compact()?;
+        // From memory that CUDA knows, such as pinned memory, the driver may copy after the call has returned.
+        let is_pageable = driver.get()?.pointer(tensor.array.ptr())?.is_none();
+        let memory = tensor.compact(is_pageable)?;
         let (array, memory, at) = (&tensor.array, memory.as_ref(), Place::gpu(ordinal));
         let capsule = uploaded(py, &driver, array, memory, &argument, at)?;
         let how =
