@@ -226,6 +226,7 @@ impl Ipc for Simulated {
         let stream = stream.named_here();
         self.ask(Call::MemAllocFromPoolAsync, Arguments::stream(stream), |state| {
             let id = state.native(stream)?;
+            state.refuse_capturing(id)?;
             let context = state.streams.get(id).context;
             let ordinal = state.contexts.ordinal(context)?;
             let arena = Arc::clone(state.processes.own()?);

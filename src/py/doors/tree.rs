@@ -279,8 +279,10 @@ pub(super) fn said_at<'py>(
 ) -> PyResult<PyErr> {
     let py = root.py();
     if error.is_instance_of::<PyException>(py) {
-        let arguments = (error.value(py), error.traceback(py), root, way?);
-        let said = containers(py)?.call_method1(intern!(py, "say_at"), arguments);
+        let said = way.and_then(|way| {
+            let arguments = (error.value(py), error.traceback(py), root, way);
+            containers(py)?.call_method1(intern!(py, "say_at"), arguments)
+        });
         answered(py, said)?;
     }
     Ok(error)

@@ -42,6 +42,13 @@ impl ConsumerSide {
         }
     }
 
+    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
+    pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let mut further = self.further.iter().filter_map(KnownStream::kept);
+        further.try_for_each(|kept| kept.visit(visit))?;
+        self.consumer.visit(visit)
+    }
+
     /// Merges `other` into this side if one order covers both; else returns it.
     pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
         if (self.at, self.lent) != (other.at, other.lent) || !other.further.is_empty() {

@@ -455,7 +455,7 @@ impl HeldMemory {
             visit.call(object)?;
         }
         self.producer_side.visit(visit)?;
-        self.consumer_side.consumer.visit(visit)
+        self.consumer_side.visit(visit)
     }
 }
 
