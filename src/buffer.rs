@@ -1,9 +1,9 @@
-//! Memory that the bridge allocates for a copy. The copy is made in the order of one stream, and the memory is freed in
-//! the order of a stream.
+//! Memory that the bridge allocates for a copy. On a GPU with memory pools it is allocated, filled and freed in the
+//! order of streams.
 //!
-//! A copy on a GPU needs no host: [`Buffer::filled`] allocates memory in the order of a stream, which the caller has
-//! ordered after the producer's, and queues the copy there. [`on_host`] and [`into_host`] make copies for the CPU.
-//! Their consumers have no stream, so the host waits. The caller chooses the stream, and when the memory is freed. This
+//! For a copy on such a GPU the host does not wait: [`Buffer::filled`] allocates memory on a stream, makes the stream
+//! wait for the array, and queues the copy there. [`on_host`] and [`into_host`] make copies for the CPU. Their
+//! consumers have no stream, so the host waits. The caller chooses the stream, and when the memory is freed. This
 //! module uses no Python.
 
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::layout::Layout;
 use crate::order::{context_of, within};
 use crate::stream::Alive;
 
-/// GPU memory that holds a compact copy of an array. Dropping a `Buffer` frees nothing: without a call of
-/// [`Buffer::free`] the memory stays allocated until the process ends.
+/// GPU memory that the bridge has allocated. Dropping a `Buffer` frees nothing: without a call of [`Buffer::free`] the
+/// memory leaks.
 #[derive(Debug)]
 pub struct Buffer {
     ptr: u64,
-    /// The context of the stream that allocated the memory, and the context's number at that time.
+    /// The context in which the memory was allocated, and the context's number ([`Driver::life`]) at that time.
     context: Option<(Context, u64)>,
     /// Whether the memory comes from a memory pool, so that it can be freed in the order of a stream. A device may have
     /// no pools.
@@ -40,7 +40,8 @@ impl Buffer {
     pub const NONE: Self = Self { ptr: 0, context: None, pooled: true };
 
     /// Queues a copy of `array` on `on`. After the allocation `before` makes `on` wait for the stream on which the
-    /// array is ready. If `before` fails, or a copy fails, the memory is freed.
+    /// array is ready. If `before` or a copy fails, the memory is freed and the error returned. Without elements
+    /// nothing is queued, and `before` is not called.
     pub fn filled(
         driver: &Handle,
         array: &Descriptor,
@@ -60,8 +61,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Copies the first `bytes` bytes of `memory` to the GPU, on the stream `on`. All of them are read before this
-    /// returns.
+    /// Copies the first `bytes` bytes of `memory` to the GPU, on the stream `on`. Pageable memory has been read when
+    /// this returns. CUDA may read pinned memory later.
     pub fn from_host(
         driver: &Handle,
         memory: &Arc<HostMemory>,
@@ -78,8 +79,8 @@ impl Buffer {
         made.kept_if(driver, on, copied)
     }
 
-    /// Allocates `bytes` bytes, at least one, which work on the stream `on` may use from now on. They are not
-    /// initialised.
+    /// Allocates `bytes` bytes, which work on the stream `on` may use from now on. They are not initialised. `bytes`
+    /// must not be 0.
     pub fn uninitialised(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
         within(calls, on.place(), |context| {
             let context = Some((context, calls.life(context)?));
@@ -115,13 +116,13 @@ impl Buffer {
         }
     }
 
-    /// Whether the memory comes from the stream's pool, so that `cuMemFreeAsync` frees it.
+    /// Whether the memory comes from a memory pool, so that `cuMemFreeAsync` frees it.
     pub const fn is_pooled(&self) -> bool {
         self.pooled
     }
 
     /// Frees the memory after the work queued on the stream `on`. If the memory comes from no pool, the host waits for
-    /// that work; this fails while `on` is captured.
+    /// that work, and the call fails while `on` is in or beside a capture.
     pub fn free(&self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
@@ -140,13 +141,13 @@ impl Buffer {
     }
 }
 
-/// Whether a device has no memory pools.
+/// Whether `error` says that the device has no memory pools.
 fn is_unsupported(error: &Error) -> bool {
     error.driver_code().is_some_and(|failed| failed.code == NOT_SUPPORTED)
 }
 
-/// Plans how to copy `array`; `None` if it has no elements. Fails for packed elements with gaps, since no call copies
-/// parts of bytes.
+/// Plans how to copy `array`; `None` if it has no elements. Fails for packed elements that are not contiguous, since no
+/// call copies parts of bytes.
 pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
     let (layout, dtype) = (array.layout(), array.dtype());
     if !dtype.is_packed() {
@@ -160,7 +161,8 @@ pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
     Ok(Plan::new(&bytes, 1))
 }
 
-/// What kind of copy brings `array` to a GPU. Every GPU can access pinned and managed memory.
+/// What kind of copy brings `array` to the GPU of `place`, whose context is `to`. Every GPU can access pinned and
+/// managed memory.
 fn route(
     driver: &dyn Driver,
     array: &Descriptor,
@@ -198,7 +200,8 @@ fn fill(
     plan.repeat(queued(driver, target, target, Route::Device, on))
 }
 
-/// Queues each block on `on`, whose context is current.
+/// Returns a function that queues the copy of one block on `on`. When it is called, the context of `on` must be
+/// current.
 fn queued<'a>(
     driver: &'a dyn Driver,
     source: u64,

@@ -9,8 +9,9 @@
 //! Operations" in CUDA's programming guide). So the bridge first asks for the state of both streams, which is always
 //! safe, and [`route`] says what is allowed.
 //!
-//! Refused at the hand-over: edges between two captures. Refused: edges with the legacy default stream while it cannot
-//! take part. Where an edge would order nothing, it is left out ([`Route::Pointless`]).
+//! An edge with the legacy default stream beside a capture is refused, or left out if the producer named no stream. At
+//! a hand-over, edges from one capture to another, or to the legacy default stream, are refused as well. When memory is
+//! given back, edges that leave a capture are left out, since they would order nothing.
 
 use crate::error::Kind;
 use crate::stream::Stream;
@@ -48,14 +49,14 @@ pub enum Route {
     /// The wait becomes a graph node. At each launch the node waits for work outside the graph.
     External,
     /// No wait is made. When memory is given back, it would order nothing, since the graph runs later, any number of
-    /// times. For a producer that named no stream, it would end the capture.
+    /// times. For a producer that named no stream, it would invalidate the capture.
     Pointless,
     /// No wait is possible. The error has this kind.
     Refused(Kind),
 }
 
 /// How the host can wait for a stream in the state `part`: by an event, or not at all. Captured work does not run,
-/// however long the host waits, and recording an event on the legacy stream beside a capture ends that capture.
+/// however long the host waits, and recording an event on the legacy stream beside a capture invalidates that capture.
 pub const fn host_route(part: Part) -> Route {
     match part {
         Part::Outside => Route::Plain,

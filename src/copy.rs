@@ -1,10 +1,10 @@
 //! How to copy a strided array into a compact one: which blocks, and how many.
 //!
-//! One CUDA call copies a run of bytes, rows with a pitch, or planes of such rows. [`Plan`] finds the largest such
-//! block of a [`Layout`] and walks over the remaining dimensions. A pitch must be positive and at least as wide as a
-//! row (`CUDA_MEMCPY3D` in CUDA's driver API). So negative strides and overlapping rows are walked, like all
-//! dimensions that do not fit in a block. A dimension of stride 0 is copied once and then doubled within the copy.
-//! The copy is C-contiguous. This module uses no driver and no Python.
+//! One CUDA call copies a run of bytes, rows with a pitch, or planes of such rows. [`Plan`] finds a large such block of
+//! a [`Layout`] and walks over the remaining dimensions. A pitch must be positive and at least as wide as a row
+//! (`CUDA_MEMCPY3D` in CUDA's driver API). So negative strides and overlapping rows are walked, like all dimensions
+//! that do not fit in a block. A dimension of stride 0 is copied once and then doubled within the copy. The copy is
+//! C-contiguous. This module uses no driver and no Python.
 
 use crate::error::Result;
 use crate::layout::Layout;
@@ -12,7 +12,8 @@ use crate::layout::Layout;
 /// The largest pitch that CUDA accepts: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device since compute capability 2.0.
 pub const MAX_PITCH: i64 = i32::MAX as i64;
 
-/// Rows of a single element are used only if they need fewer calls by more than this factor.
+/// Where runs of several elements can be copied, rows of a single element are used only if they need fewer calls by
+/// more than this factor.
 const FEWER: i64 = 8;
 
 /// Where the rows of a block are.
@@ -50,7 +51,7 @@ impl Block {
     }
 }
 
-/// A dimension: its extent, and the distances in bytes between its items.
+/// A dimension: its extent, and the distances in bytes from one item to the next, in the source and in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis {
     extent: i64,
@@ -68,8 +69,8 @@ struct Blocks {
     walked: Vec<Axis>,
 }
 
-/// The blocks that together copy an array with elements. No sum below overflows: [`Layout`] has shown that the reach,
-/// and the size of a compact array, in bytes fit in 63 bits.
+/// The blocks that together copy an array with elements. No sum in this module overflows: [`Layout`] has shown that the
+/// reach, and the size of a compact array, in bytes fit in 63 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     taken: Blocks,
@@ -109,7 +110,8 @@ impl Plan {
         self.taken.each(copy)
     }
 
-    /// Calls `copy` for each block that is copied within the copy. Both offsets count from the copy's first byte.
+    /// Calls `copy` for each block that is copied within the copy. Both offsets count from the copy's first byte. Stops
+    /// at the first error.
     pub fn repeat(&self, mut copy: impl FnMut(Block, i64, i64) -> Result<()>) -> Result<()> {
         self.repeated.iter().try_for_each(|blocks| blocks.each(&mut copy))
     }
@@ -127,7 +129,7 @@ impl Blocks {
         if single.calls() < runs.calls() / FEWER { single } else { runs }
     }
 
-    /// Chooses one or two of `axes` so that one call copies as many rows of `width` bytes as possible; the other axes
+    /// Chooses at most two of `axes` so that one call copies as many rows of `width` bytes as possible; the other axes
     /// are walked.
     fn of_rows(axes: &[Axis], width: i64) -> Self {
         let (mut best, mut most) = ((None, None), 1);
@@ -190,7 +192,7 @@ impl Blocks {
 }
 
 /// The steps that fill the dimension `repeat` from its first item, within the copy: one item is copied to make two, two
-/// to make four. `axes` are the other dimensions.
+/// to make four. `axes` are the dimensions whose stride is not 0.
 fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
     let outer = axes.iter().filter(|axis| axis.target > repeat.target);
     let outer = together(outer.map(|axis| Axis { source: axis.target, ..*axis }).collect());
@@ -203,8 +205,8 @@ fn doubled(repeat: Axis, axes: &[Axis]) -> impl Iterator<Item = Blocks> {
 }
 
 /// The dimensions of an array with elements, with their strides in the array and in its compact copy. Dimensions of one
-/// element are left out. Two dimensions are merged if in both one step of the outer is as long as all steps of the
-/// inner.
+/// element are left out. Two dimensions are merged if in the array and in the copy one step of the outer is as long as
+/// all steps of the inner.
 fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
     let mut compact = element_size;
     let mut axes = Vec::with_capacity(layout.shape().len());

@@ -1,9 +1,10 @@
 //! The description that crosses between the protocols: pointer, type, layout, device, read-only.
 //!
-//! Two invariants hold everywhere. The pointer is 0 exactly if there are no elements. Everything that the layout
-//! reaches lies inside the 64-bit address space. Type and layout are DLPack's, with lanes, so that a view of the
-//! bridge goes back as it came. The CUDA Array Interface sees lanes as a trailing dimension
-//! ([`Descriptor::cai_shape`]). Items that only that interface can express are described by their bytes.
+//! Two invariants hold for every descriptor that was read or made without an error. The pointer is 0 exactly if there
+//! are no elements. Everything that the layout reaches lies inside the 64-bit address space. Type and layout are
+//! DLPack's, with lanes, so an array that came by DLPack leaves by DLPack unchanged. The CUDA Array Interface sees
+//! lanes as a trailing dimension ([`Descriptor::cai_shape`]). Items that only that interface can express are described
+//! by their bytes.
 
 use std::slice;
 
@@ -76,7 +77,8 @@ impl Descriptor {
         Ok(array)
     }
 
-    /// Sets everything but the layout, which must be set already and must have the reach `reach`.
+    /// Sets everything but the layout, which must be set already and have the reach `reach`. Checks the address, but
+    /// not the device's number.
     #[inline(always)]
     pub(crate) fn set(
         &mut self,
@@ -112,14 +114,14 @@ impl Descriptor {
         Error::new(Kind::ExtentOverflow, got)
     }
 
-    /// Whether the address is a multiple of `bytes`, a power of two.
+    /// Whether the first element's address is a multiple of `bytes`, a power of two.
     #[inline(always)]
     pub const fn is_aligned(&self, bytes: u64) -> bool {
         self.ptr & (bytes - 1) == 0
     }
 
-    /// Fails if an element's address is not a multiple of `bytes`: a GPU that reads from such an address breaks the
-    /// context (CUDA C++ Programming Guide, "Size and Alignment Requirement").
+    /// Fails if an item of the CAI array is at an address that is not a multiple of `bytes`: a GPU's read there breaks
+    /// the context (CUDA C++ Programming Guide, "Size and Alignment Requirement").
     #[cold]
     pub fn check_aligned(&self, bytes: u64) -> Result<()> {
         let refused =
@@ -167,7 +169,7 @@ impl Descriptor {
         self.readonly
     }
 
-    /// Returns the descriptor with another read-only flag. `None` keeps what the producer said.
+    /// Returns the descriptor with another read-only flag. `None` keeps the flag.
     #[must_use]
     pub const fn with_readonly(mut self, readonly: Option<bool>) -> Self {
         self.set_readonly(readonly);
@@ -181,13 +183,14 @@ impl Descriptor {
         }
     }
 
-    /// Replaces the device by another one that can access the memory.
+    /// Replaces the device. The caller knows that the new one can access the memory.
     #[cfg(feature = "python")]
     pub(crate) const fn set_device(&mut self, device: Device) {
         self.device = device;
     }
 
-    /// The address of the first byte, and the number of bytes to the last, gaps included. (0, 0) without elements.
+    /// The lowest address of the elements' bytes, and the number of bytes from there to the last one, gaps included.
+    /// (0, 0) without elements.
     pub fn span(&self) -> (u64, u64) {
         if self.ptr == 0 {
             return (0, 0);
@@ -228,7 +231,7 @@ impl Descriptor {
         if self.ptr == 0 { Ready::Nothing } else { ready }
     }
 
-    /// The number of scalars: elements times lanes.
+    /// The number of items of the CAI array ([`Self::cai_itemsize`] says what an item is).
     pub fn cai_size(&self) -> i64 {
         let size = self.layout.size();
         match self.dtype {
@@ -238,8 +241,9 @@ impl Descriptor {
         }
     }
 
-    /// The size in bytes of one item of the CAI array. An item is one lane, or the whole element for a type that only
-    /// one protocol has.
+    /// The size in bytes of one item of the CAI array. If both protocols have the type, an item is one lane; if only
+    /// DLPack has it, a whole element. Items that only the CUDA Array Interface can express have the size of the
+    /// layout's last dimension.
     pub fn cai_itemsize(&self) -> i64 {
         match self.dtype {
             dtype if dtype.is_shared() => dtype.itemsize(),
@@ -254,12 +258,14 @@ impl Descriptor {
         i64::try_from(bytes).unwrap_or(i64::MAX)
     }
 
-    /// The shape, with lanes as a trailing dimension.
+    /// The shape of the CAI array. If both protocols have the type and it has several lanes, they are the last
+    /// dimension.
     pub fn cai_shape(&self) -> Dims {
         self.cai_extents().collect()
     }
 
-    /// The strides in bytes, the lanes' stride last. [`Layout`] has shown that they fit.
+    /// The strides of the CAI array in bytes, one for each extent of [`Self::cai_shape`]. [`Layout`] has shown that
+    /// they fit.
     pub fn cai_strides(&self) -> Dims {
         self.cai_steps().collect()
     }

@@ -1,10 +1,10 @@
 //! Devices say where memory is; places say where streams are.
 //!
 //! DLPack names memory by `(device_type, device_id)`, a [`Device`]. The CUDA Array Interface names no device: the
-//! pointer implies it. The bridge passes only memory that CUDA can reach: device memory, pinned host memory, managed
-//! memory. A stream lives in a context of one GPU, a [`Place`]. Streams of any GPU work on managed and pinned memory,
-//! so a device's number never gives a place, nor a place a device. A place comes from what the driver knows about a
-//! pointer, from the GPU that holds device memory, or from the stream's owner.
+//! pointer implies it. A [`Device`] is of memory that CUDA can reach: device memory, pinned host memory, managed
+//! memory. A stream lives in a context of one GPU, a [`Place`]. Streams of any GPU may use managed and pinned memory,
+//! so the number of such a device gives no place. A place comes from what the driver knows about a pointer, from the
+//! GPU that holds device memory, or from the stream's owner.
 
 use std::num::NonZeroUsize;
 
@@ -55,12 +55,12 @@ impl MemoryKind {
 pub struct Device {
     /// The kind of memory.
     pub kind: MemoryKind,
-    /// The ordinal in DLPack: 0 for pinned and managed memory, as its header asks.
+    /// The ordinal in DLPack. DLPack's header asks for 0 for pinned and managed memory; this is not checked.
     pub id: i32,
 }
 
 impl Device {
-    /// Memory of this kind, with DLPack's ordinal.
+    /// Memory of this kind, with DLPack's ordinal `id`, which is not checked here.
     pub const fn new(kind: MemoryKind, id: i32) -> Self {
         Self { kind, id }
     }
@@ -70,7 +70,8 @@ impl Device {
         Self { kind: MemoryKind::Device, id }
     }
 
-    /// The device for DLPack's device type `code` and ordinal `id`. Fails for memory that CUDA cannot reach.
+    /// The device for DLPack's device type `code` and ordinal `id`. Fails for memory of another kind than
+    /// [`MemoryKind`] has, and for a negative `id`.
     #[inline(always)]
     pub fn from_dlpack(code: u32, id: i32) -> Result<Self> {
         let kind = match code {
@@ -148,7 +149,7 @@ impl Place {
         Self { ordinal, context }
     }
 
-    /// The place of the context that owns the memory, from what the driver said about the pointer.
+    /// The place of the context that owns the memory, or of the primary context if the driver named none.
     #[doc(hidden)]
     pub const fn owning(found: Pointer) -> Self {
         Self { ordinal: found.ordinal, context: found.context }

@@ -1,6 +1,6 @@
 //! **CUDA kernels in Rust, called from Python with the arrays of any library.** Functions take the arrays of PyTorch,
 //! CuPy, JAX, Numba and every other library that speaks DLPack or the CUDA Array Interface. They return arrays that
-//! speak both. Nothing is copied and the host does not wait. Work on either side waits for work on the other.
+//! speak both. No memory is copied on the way. Streams wait for each other, so the host seldom waits.
 //!
 //! # The protocols by themselves
 //!

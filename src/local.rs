@@ -11,7 +11,7 @@ use std::thread::LocalKey;
 /// A thread-local value. An ending thread may have dropped it already.
 pub(crate) struct Local<T: 'static>(&'static LocalKey<T>);
 
-/// Declares a [`Local`] as `thread_local!` does.
+/// Declares [`Local`] values, with the syntax of `thread_local!`.
 macro_rules! local {
     ($($(#[$doc:meta])* $see:vis static $name:ident: $type:ty = const { $init:expr };)+) => {
         $($(#[$doc])*
@@ -42,7 +42,7 @@ impl<T: Copy> Local<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// Sets the value, if there is one, and returns the previous value.
+    /// Sets the value and returns the previous one; `None` if this thread has dropped the value.
     #[inline(always)]
     pub(crate) fn replace(&self, value: T) -> Option<T> {
         self.with(|cell| cell.replace(value))

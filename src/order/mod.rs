@@ -1,9 +1,9 @@
 //! Carries out a plan on a driver: records an event on one stream, and makes another stream wait for it.
 //!
-//! Nothing is decided here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each wait, made or
-//! not, is a `tracing` event under the target `cai_bridge`; without a subscriber it costs one load. Fields whose
-//! names begin with `trace.` are only for the pictures of a trace. The host never blocks in [`order`]. It blocks in
-//! [`wait_on_host`], and no capture prevents that.
+//! Which waits are needed and allowed is decided by [`crate::stream::plan`], [`between`] and [`crate::capture::route`].
+//! Each wait that [`connect`] makes or leaves out is a `tracing` event under the target `cai_bridge`; without a
+//! subscriber it costs one load. Fields whose names begin with `trace.` are only for the pictures of a trace. [`order`]
+//! does not make the host wait for queued work; [`wait_on_host`] and [`wait_for`] do.
 
 mod place;
 
@@ -24,7 +24,7 @@ use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 /// A wait to make: the stream `to` waits for the stream `from`.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
-    /// Whether the wait hands the memory over or gives it back.
+    /// Whether the wait hands the memory over (with or without a named producer stream) or gives it back.
     pub direction: Direction,
     /// The stream that an event is recorded on.
     pub from: Alive<'a>,
@@ -34,8 +34,8 @@ pub struct Need<'a> {
 
 /// Makes work queued on `to` after this call run after work queued on `from` before this call.
 ///
-/// During a graph capture [`route`] decides, and an error is returned before anything has changed. Returns the reason
-/// if no wait was needed.
+/// During a graph capture [`route`] decides; if it refuses the wait, nothing has changed. If no wait was made, returns
+/// the reason.
 pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
@@ -97,17 +97,17 @@ fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Re
     }
 }
 
-/// The state of `stream` with respect to captures. The stream's own context must be current. This is the first driver
-/// call on a stream, so its error names the stream if the stream does not exist.
+/// The state of `stream` with respect to captures. A default stream's own context must be current. If the stream does
+/// not exist, the error names it.
 #[inline]
 fn part_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<Part> {
     driver.part(stream).map_err(|error| error.of_stream(stream.stream()))
 }
 
-/// Records a new event on `stream`.
+/// Takes an event and records it on `stream`. `context` is the current context, whose event is tried first.
 ///
-/// An event must be recorded in its stream's context. For managed, pinned and peer memory that context need not be
-/// the current one. A wait for the event is legal in any context.
+/// An event and the stream that it is recorded on must be of one context. For managed, pinned and peer memory the
+/// stream's context need not be the current one. A wait for the event is legal in any context.
 #[inline]
 fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -> Result<Event> {
     let record = |context| {
@@ -168,19 +168,20 @@ pub struct Mark {
 /// The number of marks made so far.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// The stream of a mark: its context, the context's number, and the stream.
+/// The stream of a mark: its context, the context's number ([`Driver::life`]), and the stream.
 pub type Lane = (Context, u64, Stream);
 
 impl Mark {
-    /// The mark's stream, and the mark's number. Of two marks on one stream, the one with the smaller number is reached
-    /// first, or both at once.
+    /// The mark's stream, and the mark's number. Of two marks that one thread makes on a stream, the one with the
+    /// smaller number is reached first, or both at once.
     pub const fn turn(&self) -> (Lane, u64) {
         ((self.event.context, self.event.life, self.stream), self.number)
     }
 }
 
 /// Makes a mark after the work queued on `stream` so far. Fails while `stream` is in or beside a capture: recording
-/// would spoil the capture, or the mark would never be reached. [`is_reached`] returns the mark's event to the driver.
+/// would spoil the capture, or the mark would never be reached. Once the mark is reached, [`is_reached`] returns its
+/// event to the driver.
 pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     within(driver, stream.place(), |context| {
         if part_here(driver, stream)? != Part::Outside {
@@ -214,7 +215,8 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// Returns the place of `stream`. For a handle, the driver is asked which GPU the stream is on.
+/// Returns the place of `stream`. For a handle, the driver is asked which GPU the stream is on: if it is another GPU
+/// than expected, returns that GPU's primary context.
 pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
     let Stream::Handle(_) = stream.stream() else { return Ok(place) };
@@ -275,7 +277,7 @@ pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
 pub struct Purpose {
     /// The name of the call, as the log has it.
     pub door: &'static str,
-    /// Whether the call hands the memory over or gives it back.
+    /// Whether the call hands the memory over (with or without a named producer stream) or gives it back.
     pub direction: Direction,
 }
 
@@ -298,8 +300,8 @@ impl Purpose {
     }
 }
 
-/// Makes work queued on `to` after this call run after work queued on `from` before it, and logs the wait. Driver calls
-/// that may block run inside `detach`.
+/// Makes work queued on `to` after this call run after work queued on `from` before this call. Logs the wait, or why
+/// none is made. Driver calls that may block run inside `detach`.
 pub fn connect(
     purpose: Purpose,
     driver: &Handle,
@@ -342,8 +344,9 @@ pub fn connect_all(
     edges.iter().try_for_each(|&(from, to)| connect(purpose, driver, from, to, &detach))
 }
 
-/// Checks whether a capture would forbid one of `needs` if [`order`] made them one after the other. Makes none of them.
-/// Returns the error with the index of the wait that is forbidden.
+/// Checks whether a capture would forbid one of several `needs` if [`order`] made them one after the other. Makes none
+/// of them. A single one is not checked, since [`order`] checks it before anything has changed. Returns the error with
+/// the index of its need.
 pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
     if needs.len() < 2 {
         return Ok(());
@@ -376,7 +379,7 @@ pub fn refused(kind: Kind, from: Alive<'_>, to: Alive<'_>) -> Error {
     Error::new(kind, format!("an edge from {} to {}", from.stream(), to.stream()))
 }
 
-/// Logs a wait, and whether it was made.
+/// Logs a wait that was made, or that failed.
 #[inline]
 pub fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     if is_told() {

@@ -10,7 +10,7 @@ pub fn context_of<D: Driver + ?Sized>(driver: &D, place: Place) -> Result<Contex
     place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)
 }
 
-/// Keeps a context current. When this is left or dropped, also by a panic, the caller's context is current again.
+/// Keeps a context current. [`Self::leave`], or a drop (also by a panic), makes the caller's context current again.
 struct ContextGuard<'a, D: Driver + ?Sized> {
     driver: &'a D,
     pushed: bool,

@@ -15,7 +15,8 @@ use crate::device::{Context, Place};
 #[derive(Debug, Clone, Copy)]
 pub struct Alive<'a> {
     stream: Stream,
-    /// The place, field by field: with the flag, this takes no more room than a `Place` alone.
+    /// The place's context. The place is stored as two fields, so that with `stands_in` it takes no more room than a
+    /// `Place` alone.
     context: Option<Context>,
     ordinal: i32,
     stands_in: bool,
@@ -29,8 +30,8 @@ impl Alive<'_> {
         Self::new(Stream::Legacy, place)
     }
 
-    /// The legacy default stream of `place`, as the stand-in for a blocking stream whose handle is lost. CUDA orders
-    /// the two streams both ways, but only by work queued on the legacy stream itself.
+    /// The legacy default stream of `place`, as the stand-in for blocking streams whose handles are lost or unknown.
+    /// CUDA orders it with them both ways, but only by work queued on the legacy stream itself.
     pub const fn standing_in(place: Place) -> Self {
         Self { stands_in: true, ..Self::new(Stream::Legacy, place) }
     }
@@ -67,13 +68,14 @@ impl Alive<'_> {
         self.stream
     }
 
-    /// The stream's device and context. For a stream with a handle, this is what the caller expects: only the driver
-    /// knows it.
+    /// The stream's device and context. For a stream with a handle this is what the caller expects. The driver may know
+    /// another context.
     pub const fn place(self) -> Place {
         Place { ordinal: self.ordinal, context: self.context }
     }
 
-    /// The stream, as the calling thread can name it.
+    /// The stream, as the calling thread can name it: another thread's per-thread default stream becomes the legacy
+    /// one.
     pub fn named_here(self) -> Stream {
         match self.stream {
             Stream::PerThread(_) => self.stream.seen_from(Thread::current()),
@@ -86,12 +88,13 @@ impl Alive<'_> {
         self.named_here().handle()
     }
 
-    /// Whether this stream stands in for a blocking stream whose handle is lost.
+    /// Whether this stream stands in for blocking streams whose handles are lost or unknown.
     pub const fn stands_in(self) -> bool {
         self.stands_in
     }
 
-    /// Whether both are the same stream. Two equal handles are the same stream, whatever places are expected.
+    /// Whether both are the same stream. A stand-in counts as the plain legacy stream. Two equal handles are the same
+    /// stream, whatever places are expected.
     pub fn is(self, other: Alive<'_>) -> bool {
         self.is_at(other.stream, other.place())
     }

@@ -14,15 +14,15 @@ pub enum Elided {
     /// The producer named no stream. The legacy default stream may hold its work, but nothing may wait for that
     /// stream while a blocking stream is captured.
     UnsaidInCapture,
-    /// The consumer learns the producer's stream and queues its work there.
+    /// The consumer is told the producer's stream, and orders its own work after that stream.
     StreamPassedOn,
     /// Another array of the same call is ready on the same stream. Its wait, or its reason for needing none, holds for
     /// this one, too.
     Together,
     /// At the end: the memory had no consumer.
     NoConsumer,
-    /// At the end: the consumer's work is captured into a graph, and the producer's stream takes no part in it. Each
-    /// launch runs that work later, so an edge made now cannot order it.
+    /// At the end: the consumer's work is captured into a graph, or may be, and the producer's stream takes no part in
+    /// that capture. Each launch runs the work later, so an edge made now cannot order it.
     Captured,
 }
 
@@ -57,10 +57,10 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// event, recorded and waited for by the calling thread.
 ///
 /// No thread can name another thread's per-thread default stream, so the legacy default stream stands in for it. An
-/// event on the legacy stream follows all work queued on the per-thread stream, whose later work follows the event.
-/// Two streams with the same stand-in still need an event: the event follows the first stream's work, and the second
-/// stream follows the event. The same holds where the legacy stream [stands in](Alive::standing_in) for a blocking
-/// stream.
+/// event on the legacy stream follows all work queued on the per-thread stream, and later work on the per-thread stream
+/// follows the event. Two streams with the same stand-in still need an event: the event follows the first stream's
+/// work, and the second stream follows the event. The same holds where the legacy stream [stands
+/// in](Alive::standing_in) for a blocking stream.
 ///
 /// The driver itself orders the legacy default stream after the blocking streams of its context ("Stream
 /// synchronization behavior" in CUDA's driver API). This order is not enough. A user on the legacy stream may pass the

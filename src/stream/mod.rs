@@ -51,7 +51,7 @@ use crate::local::local;
 pub struct Thread(u64);
 
 impl Thread {
-    /// The calling thread.
+    /// The calling thread. An ending thread that has dropped its thread-local values gets a new number at each call.
     pub fn current() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         local! {
@@ -69,7 +69,7 @@ impl Thread {
         Self(id)
     }
 
-    /// The thread's number. No other thread of the process ever has it.
+    /// The thread's number. [`Self::current`] gives it to no other thread of the process.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -100,7 +100,8 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The stream that both Python protocols call `value`, as the thread `here` sees it.
+    /// The stream that both Python protocols call `value`, as the thread `here` sees it. Fails for 0, for negative
+    /// numbers, and for numbers of more than 64 bits.
     pub fn from_integer(value: i128, here: Thread) -> Result<Self> {
         match value {
             0 => Err(Error::new(Kind::StreamZero, "0")),
@@ -113,7 +114,7 @@ impl Stream {
         }
     }
 
-    /// The stream that the driver and the exchange API call `value`. They call the legacy stream 0.
+    /// The stream that the driver and the exchange API call `value`. For them both 0 and 1 are the legacy stream.
     pub const fn from_native(value: u64, here: Thread) -> Self {
         match value {
             0 | 1 => Self::Legacy,
@@ -190,7 +191,7 @@ impl<S> Ready<S> {
 }
 
 impl Ready {
-    /// The stream that has pending work.
+    /// The stream that may have pending work: for [`Ready::Unsaid`] the legacy default stream.
     pub const fn stream(self) -> Option<Stream> {
         match self {
             Self::Nothing => None,
@@ -199,7 +200,8 @@ impl Ready {
         }
     }
 
-    /// The meaning of a CAI dict's `stream` entry (v3: `None` or absent means that nothing is pending).
+    /// The meaning of the `stream` entry of a version 3 CAI dict: `None` (or no entry) means that nothing is pending.
+    /// Fails for a number that names no stream.
     pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
             None => Ok(Self::Nothing),
@@ -210,7 +212,7 @@ impl Ready {
         }
     }
 
-    /// The `stream` entry of a CAI dict that the thread `here` reads.
+    /// The `stream` entry of a CAI dict that the thread `here` reads; `None` if nothing is pending.
     pub fn to_cai(self, here: Thread) -> Option<u64> {
         self.stream().map(|stream| stream.seen_from(here).handle())
     }
@@ -247,7 +249,7 @@ impl Request {
         }
     }
 
-    /// The meaning of `stream=` in DLPack's protocol.
+    /// The request that a `stream=` argument makes: `None`, -1 or a stream. Fails for a number that names no stream.
     pub fn from_integer(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
             None => Ok(Self::Unspecified),
