@@ -34,7 +34,7 @@ pub trait Known {
     fn is_kept(&self) -> bool;
 }
 
-/// The consumer of the memory, if the caller named one.
+/// What is known about the consumer of the memory.
 #[derive(Debug, Clone)]
 pub enum Consumer<K> {
     /// No consumer: the memory is only passed on.
@@ -57,15 +57,15 @@ pub enum Consumer<K> {
 pub trait Outline {
     /// The holder's stream type.
     type Stream: Known;
-    /// The consumer of the memory.
+    /// What is known about the consumer of the memory.
     fn consumer(&self) -> &Consumer<Self::Stream>;
     /// The GPU and context where a consumer that named no stream works.
     fn at(&self) -> Place;
-    /// Whether other users than the consumer work on the memory.
+    /// Whether others than the consumer worked on the memory, too.
     fn has_further_users(&self) -> bool;
-    /// Whether an earlier user's stream must wait, too.
+    /// Whether streams of earlier users, who may use the memory again, are recorded.
     fn has_upstream(&self) -> bool;
-    /// Where the memory was lent, if it was lent: the borrowers use the legacy default stream of this place.
+    /// The place where the memory was lent, if it was lent. Borrowers use the legacy default stream of that place.
     fn lent(&self) -> Option<Place>;
     /// Whether the producer's own stream is known.
     fn has_producer(&self) -> bool;
@@ -151,7 +151,7 @@ pub fn next<'a>(known: &impl Outline, answers: &Answers<'_, 'a>) -> Next<'a> {
         return decided.map_or(Next::Ask(Question::Libraries), Next::Do);
     }
     let nothing = |why| Next::Do(Plan::Nothing(why));
-    // If one of these two questions was answered, the answer decides.
+    // If one of these two questions was answered, the answer gives the next step.
     match (answers.both_live, answers.producer_stays) {
         (Some(Some((user, producer))), _) => return Next::Do(Plan::Edge(user, producer)),
         (_, Some(true)) => return nothing(Elided::SameStream),

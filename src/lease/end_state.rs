@@ -29,7 +29,7 @@ impl<H: Holder> Ending<H> {
         &self.holder
     }
 
-    /// What the end still waits for: a mark reached when the consumer's work is done. `None` in every other state.
+    /// The mark that the end waits for, in [`State::Waiting`]; `None` in every other state.
     pub const fn mark(&self) -> Option<&H::Mark> {
         match &self.state {
             State::Waiting(mark) => Some(mark),
@@ -53,7 +53,8 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, State::GivenBack | State::Abandoned)
     }
 
-    /// Makes as much progress with the end as is possible now. If this returns an interrupt, call it again later.
+    /// Does as much of the end as is possible now. If the end is not over afterwards, or this returns an interrupt,
+    /// call it again later.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, State::Due | State::ToRetry) {
             self.state = match self.holder.settle(lock) {

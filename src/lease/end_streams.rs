@@ -50,7 +50,7 @@ pub enum Plan<'a> {
     /// kept until the users' work is done.
     Order(Parties<'a>),
     /// The host waits for all work, at the consumer's place and at the users' places. Captured work does not run
-    /// meanwhile, so streams inside one graph are ordered there.
+    /// meanwhile, so captured streams are ordered inside their graph.
     Wait(Lost, Parties<'a>),
 }
 
@@ -109,8 +109,8 @@ pub(super) fn decide<'a>(facts: &EndFacts<'_, 'a>) -> Option<Plan<'a>> {
 /// Adds the streams of earlier users to `producers`. Returns the handle of a lost stream that could not be added, if
 /// there is one.
 ///
-/// A lost stream counts as alive if a library's current stream has its handle. If the handle belongs to a new stream,
-/// the lost stream was destroyed and gets no more work.
+/// A lost stream counts as alive if a user's, a producer's or a library's current stream has its handle. If the handle
+/// belongs to a new stream, the lost stream was destroyed and gets no more work.
 fn upstream<'a>(
     facts: &EndFacts<'_, 'a>,
     users: &[Alive<'a>],
@@ -130,8 +130,8 @@ fn upstream<'a>(
     left
 }
 
-/// Adds to `users` the streams of a consumer that named none. These may be any blocking stream of its place, for which
-/// the legacy default stream stands, and the libraries' current streams.
+/// Adds to `users` the streams on which users with an unknown stream may have worked: the legacy default stream, which
+/// stands for every blocking stream of the consumer's place, and the libraries' current streams.
 fn add_unknown<'a>(facts: &EndFacts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
     // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a
     // call the producer's next work may be on another stream.
@@ -150,9 +150,9 @@ fn alive<'a>(facts: &EndFacts<'_, 'a>, of: Role) -> Streams<'a> {
     found
 }
 
-/// Adds the streams with the role `of` to `streams`, each once.
+/// Adds the live streams with the role `of` to `streams`, each once.
 fn add_alive<'a>(facts: &EndFacts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
-    // The same streams as in `streams`, as a set. Used only if there are many: a chain of views has hundreds of
+    // The same streams as in `streams`, as a set. Used only if there are many: a chain of views may have hundreds of
     // upstream streams.
     let mut there = HashSet::new();
     for (role, stream) in facts.streams {

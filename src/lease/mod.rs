@@ -16,8 +16,9 @@
 //! ```
 //!
 //! The lease knows nothing of Python or streams. A [`Holder`] keeps the references and makes the streams wait
-//! ([`Parties::settle`]). Ending a lease takes the holder out under the lease's lock, and drops it after the lock is
-//! released: a drop may run arbitrary code, such as a foreign deleter, or a destructor that uses this lease.
+//! ([`Parties::settle`]). Ending a lease takes the holder out under the lease's lock. The caller drops the holder after
+//! the lock is released: a drop may run arbitrary code, such as a foreign deleter, or a destructor that uses this
+//! lease.
 //!
 //! `release()` makes the streams wait first, between [`Lease::begin`] and [`Lease::end`]. If that fails, the lease is
 //! as before. Meanwhile the holder stays in the lease, for other threads that release at the same time. Threads do not
@@ -57,7 +58,7 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// Keeps memory alive. It has the references that are dropped when the lease ends, and knows how to order that end.
+/// Keeps memory alive. It has the references that are dropped at the end of the lease, and makes the waits of that end.
 pub trait Holder: Send {
     /// What a caller must hold to use the references: for Python objects, the interpreter's lock.
     type Lock<'l>: Copy;
@@ -124,7 +125,7 @@ pub enum State<M = ()> {
     Due,
     /// The orders are made. The references stay until the consumer's work is done.
     Waiting(M),
-    /// The orders could not be made, and will be tried again.
+    /// The orders, or the mark, could not be made. They are tried again.
     ToRetry,
     /// The memory is given back. The references may be dropped.
     GivenBack,
@@ -147,7 +148,8 @@ impl<M> From<Settlement<M>> for State<M> {
 pub struct Lease<H> {
     place: Mutex<Place<H>>,
     /// Whether the lease has ended or is ending, so that [`Lease::is_leased`] need not take the lock. [`Lease::stop`]
-    /// clears it if no end succeeded.
+    /// clears the flag if the lease has not ended and no other thread is ending it. [`Lease::end_unshared`] does not
+    /// set it.
     ended: AtomicBool,
 }
 
@@ -189,8 +191,9 @@ impl<H> Lease<H> {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Begins to end the lease: `look` copies from the holder what the orders need. `None` if the lease has ended.
-    /// Several threads may begin. Until each of them has called [`Self::stop`], [`Self::with`] returns `None`.
+    /// Begins to end the lease, and runs `look`, which copies from the holder what the orders need. `None` if the lease
+    /// has ended. Several threads may begin. Until each of them has called [`Self::stop`], [`Self::with`] returns
+    /// `None`.
     pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         let taken = place.holder.as_mut().map(look)?;
@@ -216,7 +219,8 @@ impl<H> Lease<H> {
         self.ended.store(!is_leased, Ordering::Release);
     }
 
-    /// Ends a lease that no other thread can reach, and returns its holder. `None` if the lease has ended already.
+    /// Ends a lease that no other thread can reach, and returns its holder. `None` if the lease has ended already. For
+    /// a lease that is about to be dropped: [`Self::is_leased`] does not see this end.
     pub fn end_unshared(&mut self) -> Option<H> {
         self.place.get_mut().unwrap_or_else(PoisonError::into_inner).holder.take()
     }

@@ -13,8 +13,8 @@ use std::mem::ManuallyDrop;
 use super::Queue;
 use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// What an item waits for: a lane, and the item's number in the lane. No item is over before an item of the same lane
-/// with a smaller number.
+/// What an item waits for: a lane, and the item's number in the lane. The items of a lane are checked in the order of
+/// their numbers.
 pub type Turn<K> = (K, u64);
 
 /// The limits of one call of [`Parked::ask`].
@@ -43,7 +43,7 @@ enum Entry<K, T> {
 /// The items of each lane, by number.
 type Lanes<K, T> = HashMap<K, BTreeMap<u64, T>, BuildHasherDefault<WordHasher>>;
 
-/// Hashes handles and addresses in a few instructions. Their low bits are equal, and no attacker chooses them.
+/// Hashes handles and addresses in a few instructions. Their low bits are often equal, and no attacker chooses them.
 #[derive(Debug, Default)]
 pub struct WordHasher(u64);
 
@@ -76,18 +76,19 @@ pub struct Parked<K, T> {
     queue: Queue<Entry<K, T>>,
     /// The lanes. Each lane has one entry in the queue, except while [`Parked::ask`] asks the lane's items.
     lanes: Mutex<Lanes<K, T>>,
-    /// How many items there are. Every call of the bridge reads this, without a lock.
+    /// How many items there are. [`Parked::len`] reads this without a lock.
     length: AtomicUsize,
 }
 
 impl<K: Clone + Eq + Hash, T> Parked<K, T> {
-    /// An empty collection. `turn` returns the lane that an item waits in, if any.
+    /// An empty collection. `turn` returns the lane that an item waits in and the item's number there, if it waits in
+    /// one.
     pub fn new(turn: fn(&T) -> Option<Turn<K>>) -> Self {
         let (lanes, length) = (Mutex::default(), AtomicUsize::new(0));
         Self { turn, queue: Queue::default(), lanes, length }
     }
 
-    /// The number of items. Items that a running [`Parked::ask`] has taken out count too.
+    /// The number of items. An item counts until it is over, also while [`Parked::ask`] checks it.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
@@ -128,7 +129,8 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         self.queue.push(entry);
     }
 
-    /// Checks an item with `is_over`. If `is_over` panics, the item no longer counts in [`Self::len`].
+    /// Checks an item with `is_over`. If the item is over, or `is_over` panics, the item no longer counts in
+    /// [`Self::len`].
     fn is_over(&self, item: &mut T, is_over: &mut impl FnMut(&mut T) -> bool) -> bool {
         let counted = CountGuard(&self.length);
         let is_over = is_over(item);
@@ -138,11 +140,11 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         is_over
     }
 
-    /// Checks items with `is_over`, the least recently checked first, within the limits of `most`. Returns the items
-    /// that are over. No lock is held meanwhile: `is_over` may run arbitrary code, even this function.
+    /// Checks items with `is_over`, the least recently checked lane first, within the limits of `most`. Returns the
+    /// items that are over. No lock is held while `is_over` runs: it may run arbitrary code, even this function.
     ///
-    /// If `is_over` panics, all other items stay. The item that it was called with is leaked: it is not over, and would
-    /// panic again.
+    /// If `is_over` panics, the items that were found over are dropped, and the item that it was called with is leaked:
+    /// it is not over, and would panic again. All other items stay.
     pub fn ask(&self, most: Most, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let (mut over, mut left) = (Vec::new(), most.questions);
         let entries = self.queue.ask(most.lanes.min(most.questions), |entry| {
@@ -174,7 +176,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
         over
     }
 
-    /// Checks the items of a lane in order, up to the first that is not over.
+    /// Checks at most `left` items of a lane in order, up to the first that is not over.
     fn ask_lane(
         &self,
         key: &K,

@@ -9,13 +9,13 @@ use crate::error::{Error, Kind, Result};
 use crate::order::{self, Mark, Purpose};
 use crate::stream::{Alive, Stream, between};
 
-/// A list of streams. An end rarely has more than two on a side, so it does not allocate.
+/// A list of streams. Up to four are stored without an allocation: an end rarely has more than two on a side.
 pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 
 /// The users' and the producer's streams when a lease ends, as far as they are known and alive.
 #[derive(Debug, Clone)]
 pub struct Parties<'a> {
-    /// The streams that consumers worked on.
+    /// The streams that consumers worked on, or their stand-ins.
     pub users: Streams<'a>,
     /// The producer's streams and the upstream streams. Never empty.
     pub producers: Streams<'a>,
@@ -33,7 +33,7 @@ impl<'a> Parties<'a> {
 }
 
 impl Parties<'_> {
-    /// Whether no producer's stream has to wait for a user's stream, since they are all one stream.
+    /// Whether no producer's stream has to wait for a user's stream, since each pair is one stream.
     pub(super) fn are_one_stream(&self) -> bool {
         let mut pairs =
             self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (user, next)));

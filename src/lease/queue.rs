@@ -9,7 +9,7 @@ use super::sync::{AtomicUsize, Mutex, Ordering, PoisonError};
 #[derive(Debug)]
 pub struct Queue<T> {
     items: Mutex<VecDeque<T>>,
-    /// How many items there are. Every call of the bridge reads this, without the lock.
+    /// How many items there are. [`Queue::len`] reads this without the lock.
     length: AtomicUsize,
 }
 
@@ -36,10 +36,10 @@ impl<T> Queue<T> {
     }
 
     /// Checks the first `most` items with `is_over`. Items that are not over go to the end of the queue, and the others
-    /// are returned. No lock is held meanwhile: `is_over` may run arbitrary code, even this function.
+    /// are returned. No lock is held while `is_over` runs: it may run arbitrary code, even this function.
     ///
-    /// If `is_over` panics, all other items stay. The item that it was called with is leaked: it is not over, and would
-    /// panic again.
+    /// If `is_over` panics, the items that were found over are dropped, and the item that it was called with is leaked:
+    /// it is not over, and would panic again. All other items stay.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
         let mut asked = Batch { queue: self, items: VecDeque::new() };
         self.change(|items| asked.items.extend(items.drain(..most.min(items.len()))));

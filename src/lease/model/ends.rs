@@ -72,7 +72,8 @@ impl Ends {
         thread::spawn(move || call(&ends))
     }
 
-    /// Ends the lease as a view does: at once, or in the queue until its consumer is done.
+    /// Ends the lease as a view does: at once, or in the queue until its consumer is done. Returns false if the lease
+    /// had ended.
     fn end(&self) -> bool {
         let Some(holder) = self.lease.end() else { return false };
         let mut ending = Ending::new(holder);
@@ -95,7 +96,7 @@ impl Ends {
         over.len()
     }
 
-    /// How often the holder was settled, and dropped.
+    /// How often the holder was settled, and how often it was dropped.
     fn counts(&self) -> (usize, usize) {
         (self.settled.load(Ordering::SeqCst), self.drops.load(Ordering::SeqCst))
     }

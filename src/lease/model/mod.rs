@@ -1,7 +1,8 @@
 //! Models that go through every interleaving of the calls of a lease, of its queues and of ends, by [loom]. `make loom`
 //! runs them in place of the tests.
 //!
-//! The threads and all that they share are loom's. Loom runs each test once for every possible order of their steps.
+//! The threads, the locks and the atomics of the lease are loom's. Loom runs each test once for every possible order of
+//! their steps.
 //!
 //! [loom]: https://docs.rs/loom
 
@@ -138,7 +139,7 @@ fn what_nobody_ends_goes_with_the_last_who_holds_its_lease() {
     });
 }
 
-/// Begins an end and gives it up.
+/// Begins an end and gives it up. Returns false if the lease had ended.
 fn refuse(lease: &Lease<Arc<Memory>>) -> bool {
     lease.begin(|kept| kept.look()).map(|()| lease.stop()).is_some()
 }
