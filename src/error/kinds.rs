@@ -13,13 +13,14 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// `BufferError`: well formed, but the other protocol cannot express it.
+    /// `BufferError`: well formed, but the other protocol or the consumer cannot take it.
     Buffer,
-    /// `ValueError`: a malformed dict, capsule or argument.
+    /// `ValueError`: a malformed dict, capsule or argument, or one that contradicts another.
     Value,
     /// `TypeError`: an object that speaks neither protocol, or an argument of the wrong type.
     Type,
-    /// `cai_bridge.DriverError`, a `RuntimeError`: a call of the CUDA driver failed.
+    /// `cai_bridge.DriverError`, a `RuntimeError`: a driver call failed or would fail, there is no driver, or a kernel
+    /// or the simulated device reports an error.
     Driver,
 }
 
@@ -102,7 +103,7 @@ kinds! {
     DeviceMissing: Value, "device", "a GPU of this machine";
     /// The memory is on another GPU than its producer says, or its producer calls it pinned or managed.
     DeviceElsewhere: Value, "device", "the GPU that the memory is on";
-    /// `dl_device=` asks for a device on which the array cannot be handed out.
+    /// `dl_device=` asks for a device on which the array cannot be handed out, or `__dlpack__` returned another one.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
     /// A pointer that the CUDA driver does not know.
     HostPointer: Value, "data", "a pointer that CUDA knows: device, managed or pinned memory";
@@ -123,7 +124,7 @@ kinds! {
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or from_cai(..., dtype='bfloat16') for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
     /// The `dtype=` argument does not fit the typestr.
     DtypeArgument: Value, "dtype", "a type of the bytes that the typestr has";
-    /// The object's `dtype` names another type of the same size than its dict does.
+    /// The object's `dtype`, or its DLPack, names another type than its dict does.
     DtypeDiffers: Value, "dtype", "one type in both; or from_cai(..., dtype=) with the right one";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
@@ -136,7 +137,7 @@ kinds! {
     ExtentOverflow: Value, "strides", "an array that lies inside the 64-bit address space";
     /// The shape is not a tuple of integers.
     ShapeMalformed: Value, "shape", "a tuple of integers";
-    /// More dimensions than any consumer takes, or a negative count.
+    /// More than 64 dimensions, or a negative count.
     Ndim: Value, "ndim", "0 to 64 dimensions";
     /// `shape` is NULL, though the tensor has dimensions.
     NullShape: Value, "shape", "a pointer to ndim extents";
@@ -179,9 +180,9 @@ kinds! {
 
     /// Stream 0, which may mean the legacy or the per-thread default stream.
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, None, or as stream= the library's own stream object; 0 is ambiguous";
-    /// A stream integer below -1.
+    /// A stream integer below -1, or of more than 64 bits.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
-    /// A dict's stream is `-1`, or another number that names no stream.
+    /// A dict's stream is `-1`, or another number below 0 or of more than 64 bits.
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// `stream=` is not a stream. A `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
@@ -192,20 +193,20 @@ kinds! {
     /// `__cuda_stream__` is not a method, or returned something else than its protocol says.
     StreamProtocol: Value, "__cuda_stream__", "a method that returns a tuple (0, handle)";
 
-    /// A stream of another device than the array's.
+    /// A stream of another device, or of another driver, than the array's.
     StreamDevice: Value, "stream", "a stream of the array's device";
-    /// A wait with the legacy default stream, which a graph capture cannot contain.
+    /// A wait for or by the legacy default stream, or an event on it, that a graph capture does not allow.
     CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
     /// A wait between the streams of two different captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy, or the end of one, while its own stream, or for a copy also the source's, is in or beside a capture.
+    /// A copy while its stream or its source's is in or beside a capture, or a copy's end while its stream is.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// A wait of the host for work that is being captured.
     CaptureWait: Driver, "graph capture", "a wait before the capture begins or after it ends";
     /// Memory for a consumer that names no stream and may read on the CPU, during a capture of its producer's stream.
     CaptureHostReader: Driver, "graph capture", "stream= with the consumer's stream, or a hand-over before the capture begins";
 
-    /// A consumed capsule.
+    /// A capsule that is consumed already, or given twice.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
     /// An array's dict says another shape or other strides than its DLPack does.
     SaidTwice: Value, "__cuda_array_interface__", "what DLPack says of the same memory: mend the one that is wrong, or hand over the other alone, a dict by from_cai(dict, owner=x)";
@@ -252,7 +253,7 @@ kinds! {
     NotContiguous: Buffer, "strides", "a C-contiguous array";
     /// Read-only memory, for a function that writes to it.
     NotWritable: Buffer, "readonly", "memory that may be written";
-    /// A shape or strides that do not fit in an array's memory.
+    /// A shape, strides or an axis that the array does not have room for.
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
     /// Work on memory while cudarc has a view of it: the crate cannot see what is done through the view.
     Borrowed: Buffer, "array", "the same after cudarc's view of that memory is dropped; or Scope::launch in its place, which is ordered by itself";
@@ -260,17 +261,17 @@ kinds! {
     StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";
     /// The kernel has no code, or its code could not be made.
     KernelCode: Driver, "kernel", "PTX, a cubin or a fatbin as a compiler writes it";
-    /// A view that was released.
+    /// A view or an array that was released.
     Released: Buffer, "view", "a view that has not been released";
 
     /// The stream is of another runtime than the call needs, the crate lacks "cudarc", or the kernel lacks `on_host`.
     NoBackend: Driver, "stream", "a cudarc stream with the feature \"cudarc\"; for Scope::launch also a simulated stream and a kernel with on_host";
     /// The simulated device found an error.
     Misuse: Driver, "simulated device", "work that waits for the work it depends on";
-    /// Python code that the bridge asked for a stream was interrupted.
+    /// Python code that the bridge ran was interrupted, or the interpreter has ended.
     Interrupted: Driver, "stream", "an object that names its stream without an exception";
 
-    /// There is no CUDA driver, or it finds no device.
+    /// There is no CUDA driver, it lacks a function, or it finds no device.
     DriverMissing: Driver, "CUDA driver", "a machine with a CUDA driver and a device, or cai_bridge.testing.simulated_cuda()";
     /// A fork uses the driver or an array of its parent process.
     Forked: Driver, "process", "the process that first used the device, or child processes that multiprocessing starts by 'spawn' or 'forkserver'";

@@ -181,12 +181,12 @@ impl Error {
         self.0.kind
     }
 
-    /// The field at fault.
+    /// The field at fault; for a failed driver call the call's name.
     pub fn field(&self) -> &str {
         &self.0.field
     }
 
-    /// The value that was found there.
+    /// The value that was found there. Long values are shortened.
     pub fn got(&self) -> &str {
         &self.0.got
     }
@@ -236,7 +236,7 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {
-    /// The exception that Python raised, if it is the cause.
+    /// The other library's error that caused this one, such as an exception that Python raised.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let raised = self.0.raised.as_ref()?;
         Some(&*raised.0)
