@@ -16,9 +16,10 @@ use crate::stream::{Ready, Stream, Thread};
 /// See [`cai`](crate::cai).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The dict has version 3 or names a stream, so its `stream` entry means what the specification says.
+    /// The dict has version 3 or names a stream, so it says what is pending: nothing, or work on a stream.
     Stated(Ready),
-    /// The dict has version 0 to 2 and names no stream: prior versions "made no statement about synchronization".
+    /// The dict says nothing about pending work. It has version 0 to 2 and names no stream: prior versions "made no
+    /// statement about synchronization". Or the caller names the stream, and the dict's is 0 or -1.
     Silent,
 }
 
@@ -32,7 +33,7 @@ pub enum Claim {
 pub struct Decoded {
     /// The version, 0 to 3.
     pub version: i64,
-    /// The address of the first element; 0 for an array without elements.
+    /// The address of the first element, as the dict has it. [`Descriptor::new`](crate::Descriptor::new) checks it.
     pub ptr: u64,
     /// The read-only flag.
     pub readonly: bool,
@@ -49,14 +50,14 @@ pub struct Decoded {
 pub struct Dialect {
     /// The thread that reads the dict.
     pub here: Thread,
-    /// The stream that this producer means when it names none, or names 0. `None` for producers that follow the
-    /// specification.
+    /// The stream that this producer means if its dict of version 3 names none, or names 0. `None` for producers that
+    /// follow the specification.
     pub unnamed: Option<Stream>,
     /// Whether the caller names the stream. The dict may then hold 0 or -1, which name no stream.
     pub declared: bool,
-    /// Whether the consumer speaks the same protocol. Entries that DLPack cannot express are then allowed.
+    /// Whether the consumer speaks the CUDA Array Interface, too. Entries that DLPack cannot express are then allowed.
     pub goes_on: bool,
-    /// The caller's element type, which replaces the one in the typestr.
+    /// The element type that the caller names. It replaces the typestr's if both have the same size and byte order.
     pub dtype: Option<Dtype>,
 }
 
@@ -138,9 +139,8 @@ fn shared(
     Ok((dtype, reach))
 }
 
-/// Checks extents and strides of an array with elements of `dtype`, and writes them into `layout`. This runs for each
-/// array of the CUDA Array Interface, whether its dict or its attributes were read, so both ways refuse the same
-/// layouts.
+/// Checks extents and strides of an array with elements of `dtype`, and writes them into `layout`. Arrays read from a
+/// dict and arrays read from attributes both come through here, so both ways refuse the same layouts.
 #[inline(always)]
 pub fn laid_out(
     shape: &[i64],
@@ -164,13 +164,13 @@ fn by_typestr(fields: &Fields<'_>, type_name: impl FnOnce() -> Option<String>) -
     }
 }
 
-/// Whether `kind` means that DLPack cannot express the array.
+/// Whether `kind` means that DLPack cannot express the array, and CAI perhaps can.
 pub const fn is_of_dlpacks(kind: Kind) -> bool {
     matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
 }
 
-/// The element type and reach of an array that only CAI can express. If CAI cannot express it either, returns the first
-/// error, `refused`.
+/// The element type and reach of an array that only CAI can express. If the typestr gives no item size, returns the
+/// error `refused`.
 #[cold]
 fn alone(fields: &Fields<'_>, layout: &mut Layout, refused: Error) -> Result<(Dtype, Reach)> {
     let Some(itemsize) = Typestr::itemsize(fields.typestr) else { return Err(refused) };

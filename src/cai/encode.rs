@@ -14,7 +14,8 @@ use crate::stream::{Ready, Thread};
 pub struct Entries<'a> {
     /// `shape`: extents in items.
     pub shape: CaiDims<'a>,
-    /// `typestr`.
+    /// `typestr`. For items that only the CUDA Array Interface can express this is `|V0`: the descriptor does not know
+    /// theirs.
     pub typestr: &'static str,
     /// `data`: the pointer, 0 where there are no elements, and the read-only flag.
     pub data: (u64, bool),

@@ -1,7 +1,7 @@
 //! Reads C structures into descriptors.
 //!
 //! Major versions other than 1, and memory that CUDA cannot reach, are errors. NULL strides are accepted from legacy
-//! tensors and from versions before 1.2, since older producers write them; and so is any `byte_offset`.
+//! tensors and from versions before 1.2, since older producers write them. A `byte_offset` is added to the pointer.
 #![allow(unsafe_code)]
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -79,7 +79,7 @@ pub fn check_version(version: DLPackVersion) -> Result<()> {
 /// # Safety
 ///
 /// - `managed` points to an initialised `DLManagedTensor` that stays alive during the call;
-/// - where `ndim` is positive, its `shape` is NULL or points to `ndim` integers, and so is `strides`.
+/// - if `ndim` is positive, `shape` and `strides` are each NULL or point to `ndim` integers.
 pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     // SAFETY: the caller promises that the structure is initialised and lives during the call.
     let tensor = unsafe { &(*managed).dl_tensor };
@@ -87,10 +87,10 @@ pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     unsafe { descriptor(tensor, Header::LEGACY) }.map_err(|error| explained(error, tensor))
 }
 
-/// If a refused legacy tensor is a versioned tensor in a capsule with the legacy name, returns an error that says so;
-/// else returns `error`. A versioned tensor begins with its version (1.x), a legacy one with its data pointer. Read as
-/// a legacy tensor, a versioned one has the lower half of `manager_ctx` as its device type. If `manager_ctx` is an
-/// address aligned to 8 bytes, that half is a multiple of 8. The device types of CUDA memory (2, 3, 13) are not, so
+/// If a refused legacy tensor looks like a versioned tensor in a capsule with the legacy name, returns an error that
+/// says so; else returns `error`. A versioned tensor begins with its version (1.x), a legacy one with its data pointer.
+/// Read as a legacy tensor, a versioned one has the lower half of `manager_ctx` as its device type. If `manager_ctx` is
+/// an address aligned to 8 bytes, that half is a multiple of 8. The device types of CUDA memory (2, 3, 13) are not, so
 /// such a tensor is always refused.
 #[cold]
 fn explained(error: Error, tensor: &DLTensor) -> Error {
@@ -179,7 +179,7 @@ pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> 
     unsafe { descriptor(managed.tensor(), Header::LEGACY) }
 }
 
-/// Reads `tensor`.
+/// Reads `tensor` into a descriptor.
 ///
 /// # Examples
 ///
@@ -187,7 +187,7 @@ pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> 
 ///
 /// # Safety
 ///
-/// If `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so does `strides`.
+/// If `ndim` is positive, `shape` and `strides` are each NULL or point to `ndim` integers.
 pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
     let mut array = Descriptor::EMPTY;
     // SAFETY: the caller promises that shape and strides are as `read_into` requires.
@@ -230,7 +230,7 @@ pub(super) unsafe fn read_into(
     said.put(array, on, of)
 }
 
-/// The `ndim` integers at `values`. Zero integers need no pointer.
+/// The `ndim` integers at `values`; `None` for NULL. Zero integers need no pointer.
 ///
 /// # Safety
 ///

@@ -121,8 +121,9 @@ fn tensor<M: ManagedTensorBase, C: OpaqueContext>(
         DlpackFlags::empty()
     };
     let flags = flags | padded;
-    // SAFETY: READ_ONLY and IS_SUBBYTE_TYPE_PADDED are set exactly if the descriptor says so. Only `copied` sets
-    // IS_COPIED, and only the consumer has that memory. The other flags, which promise more, are never set.
+    // SAFETY: IS_SUBBYTE_TYPE_PADDED is set exactly if the descriptor says so. READ_ONLY is set if the descriptor says
+    // so, except by `copied`. Only `copied` sets IS_COPIED, and only the consumer has that memory. The other flags,
+    // which promise more, are never set.
     unsafe { initialized.set_flags_unchecked(flags) };
     // SAFETY: pointer, device, dtype and flags are the descriptor's, and DLPack has the same invariants. `keep` owns
     // the memory; shape and strides were copied into the allocation.
@@ -160,7 +161,7 @@ unsafe impl<B: Boxed> OpaqueContext for Keep<B> {
     }
 }
 
-/// A `DLTensor` that borrows the shape and strides of `array`. It is valid while `array` is not moved.
+/// A `DLTensor` that borrows the shape and strides of `array`. It is valid until `array` is moved, changed or dropped.
 ///
 /// # Examples
 ///

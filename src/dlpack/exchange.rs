@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// How many tables of a chain the bridge looks at. No real chain is longer, and a chain may be a cycle.
+/// How many tables of a chain the bridge looks at. Real chains are shorter, and a broken one may be a cycle.
 const MAX_CHAIN: usize = 16;
 
 /// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
@@ -120,7 +120,8 @@ impl Table {
         Ok(unsafe { descriptor(&tensor, header) })
     }
 
-    /// Makes the library's array from `managed`. The library owns `managed` from now on, even if the call fails.
+    /// Makes the library's array from `managed`. Its function owns `managed` once it is called, even if it fails. If
+    /// the table lacks the function, `managed` is deleted here.
     pub fn give(
         self,
         py: Python<'_>,
@@ -187,7 +188,7 @@ fn broken(got: &str) -> PyErr {
     Error::new(Kind::ExchangeTable, got).into()
 }
 
-/// Whether a function of the table succeeded: it returned 0 and set no exception.
+/// Fails unless a function of the table returned 0 and set no exception.
 fn check(py: Python<'_>, code: i32) -> PyResult<()> {
     if code == 0 && !PyErr::occurred(py) {
         return Ok(());
@@ -200,8 +201,8 @@ pub trait Exchange: PyClass {
     /// Exports the object as a managed tensor that is ready on the stream that [`Exchange::work_stream`] returns.
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
 
-    /// Lends a descriptor of the object's array, which is ready on that stream too. The descriptor must not move while
-    /// the object lives.
+    /// Lends a descriptor of the object's array. The array is ready on the stream that [`Exchange::work_stream`]
+    /// returns. The descriptor must not move while the object lives.
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
 
     /// The driver handle of the stream on which exports are ready.

@@ -61,8 +61,8 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// The malformed field: a major version other than 1, memory that CUDA cannot reach, a shape or strides that do
-    /// not fit in the address space, or an unexpected NULL.
+    /// The malformed field: for example a major version other than 1, memory that CUDA cannot reach, a shape or strides
+    /// that do not fit in the address space, or an unexpected NULL.
     ///
     /// # Examples
     ///
@@ -78,8 +78,8 @@ impl<'a> Fields<'a> {
         Ok(array)
     }
 
-    /// Reads the tensor into `array`, after its version and number of dimensions were checked. After an error `array`
-    /// is unusable.
+    /// Reads the tensor into `array`, after its major version and its number of dimensions were checked. After an error
+    /// `array` is unusable.
     #[inline(always)]
     pub(super) fn put(&self, array: &mut Descriptor, device: Device, dtype: Dtype) -> Result<()> {
         if self.strides.is_none() && self.version.is_some_and(|(_, minor)| minor >= 2) {
@@ -92,7 +92,7 @@ impl<'a> Fields<'a> {
         array.set(ptr, dtype, reach, device, self.readonly)
     }
 
-    /// The address of the first element, with `byte_offset` added unless the array is empty.
+    /// The address of the first element, with `byte_offset` added; 0 for an empty array.
     #[inline(always)]
     fn address(&self, layout: &Layout) -> Result<u64> {
         let (base, offset) = (self.data, self.byte_offset);

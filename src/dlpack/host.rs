@@ -23,7 +23,7 @@ use crate::error::{Error, Kind, Result};
 pub struct HostTensor {
     /// The array in host memory. Ignore the descriptor's device.
     pub array: Descriptor,
-    /// Whether the tensor has a read-only flag. A legacy tensor has none.
+    /// Whether the tensor's structure can say that it is read-only. A legacy structure cannot.
     pub says_readonly: bool,
     _memory: Arc<dyn fmt::Debug + Send + Sync>,
 }
@@ -40,7 +40,8 @@ impl fmt::Debug for Managed {
 }
 
 impl HostTensor {
-    /// Consumes `capsule`, unless its tensor is refused.
+    /// Consumes `capsule`. If the tensor's version or device is refused, fails and leaves the capsule as it is. If a
+    /// later check fails, the tensor is deleted.
     pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         match capsule::read(capsule) {
             Ok(Held { array, .. }) => {
@@ -57,7 +58,7 @@ impl HostTensor {
         }
     }
 
-    /// Reads an owned tensor. Fails for a tensor outside host memory, and for one that is marked as a copy.
+    /// Reads an owned tensor. Fails for a tensor whose device is not the CPU, and for one that is marked as a copy.
     pub fn of(managed: ImportedDlpack) -> Result<Self> {
         let (tensor, header) = match &managed {
             // SAFETY: the structure is initialised (`Managed::from_raw`), and lives as long as `managed`.

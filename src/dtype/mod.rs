@@ -1,4 +1,4 @@
-//! Element types: one table from `DLDataType` to typestr and back. They need no feature, no Python and no driver.
+//! Element types: one table from `DLDataType` to typestr and back. It needs no feature, no Python and no driver.
 //!
 //! ```
 //! use cai_bridge::dtype::{Dtype, Typestr};
@@ -58,7 +58,7 @@ const PLACES: [[u8; 8]; 15] = {
     places
 };
 
-/// A number below 8 that differs between the sizes of one code.
+/// A number below 8 that differs between the table's sizes of one code.
 const fn width(bits: u8) -> usize {
     bits.trailing_zeros() as usize & 7
 }
@@ -82,11 +82,11 @@ const fn width(bits: u8) -> usize {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {
-    /// The type's row in the table; [`NONE`] for a type that only DLPack has.
+    /// The type's row in the table; [`NONE`] for a type that only DLPack has, [`CAIS`] for [`Self::CAIS_ALONE`].
     at: u8,
     code: u8,
     bits: u8,
-    /// Whether each lane, narrower than a byte, fills a whole byte.
+    /// Whether the lanes are narrower than a byte and each fills a whole byte.
     padded: bool,
     lanes: u16,
 }
@@ -105,7 +105,7 @@ impl Dtype {
         Self { at, code: row.code, bits: row.bits, padded: false, lanes: 1 }
     }
 
-    /// The type for DLPack's `(code, bits, lanes)`. Both protocols must have it.
+    /// The type for DLPack's `(code, bits, lanes)`. Fails for a type that the CUDA Array Interface lacks.
     #[inline(always)]
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         let dtype = Self::of_dlpack(code, bits, lanes)?;
@@ -113,7 +113,8 @@ impl Dtype {
         Ok(dtype)
     }
 
-    /// The type for DLPack's `(code, bits, lanes)`, if its size is not 0.
+    /// The type for DLPack's `(code, bits, lanes)`, which the CUDA Array Interface may lack. Fails for 0 bits or 0
+    /// lanes.
     #[doc(hidden)]
     #[inline(always)]
     pub fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
@@ -142,7 +143,7 @@ impl Dtype {
         self.at == CAIS
     }
 
-    /// Fails for a type that only DLPack has.
+    /// Fails for a type that only one protocol has.
     #[doc(hidden)]
     #[inline(always)]
     pub fn check_shared(self) -> Result<()> {
@@ -156,7 +157,8 @@ impl Dtype {
         Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})"))
     }
 
-    /// The same type with each element narrower than a byte in a byte of its own. DLPack 1.1 has a flag for this.
+    /// The same type, padded or not: if `padded`, each lane narrower than a byte fills a byte of its own. DLPack 1.1
+    /// has a flag for this.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_padding(mut self, padded: bool) -> Self {
@@ -164,7 +166,7 @@ impl Dtype {
         self
     }
 
-    /// Whether each element narrower than a byte fills a whole byte.
+    /// Whether the lanes are narrower than a byte and each fills a whole byte.
     #[doc(hidden)]
     pub const fn is_padded(self) -> bool {
         self.padded
@@ -189,7 +191,7 @@ impl Dtype {
         (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
     }
 
-    /// The type with this name, such as `bfloat16`.
+    /// The type of the table with this name, such as `bfloat16`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::find(|row| row.name == name)
     }
@@ -215,23 +217,23 @@ impl Dtype {
         }
     }
 
-    /// The type's place in the table. A type that only DLPack has is not in it.
+    /// The type's place in the table. A type that only one protocol has is not in it.
     #[doc(hidden)]
     pub const fn index(self) -> usize {
         self.at as usize
     }
 
-    /// The type's name, as NumPy and `ml_dtypes` spell it.
+    /// The type's name, as NumPy and `ml_dtypes` spell it. A type that only one protocol has gets a description.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// The type's typestr.
+    /// The type's typestr; `|V0` for a type that only one protocol has.
     pub const fn typestr(self) -> &'static str {
         self.row().typestr
     }
 
-    /// Whether NumPy has no letter for the type, so that several types share its typestr.
+    /// Whether NumPy has no letter for the type, so that its typestr does not name it.
     #[doc(hidden)]
     pub const fn is_opaque(self) -> bool {
         self.row().typestr.as_bytes()[1] == b'V'
@@ -252,13 +254,14 @@ impl Dtype {
         self.lanes
     }
 
-    /// The size of one lane in bytes: CAI's item size.
+    /// The size of one lane in whole bytes; 0 if it is narrower than a byte. For a type of both protocols this is CAI's
+    /// item size.
     pub const fn itemsize(self) -> i64 {
         (self.bits / 8) as i64
     }
 
-    /// The alignment in bytes that a GPU needs to read an element, as [`Typestr::alignment`] defines it; 1 for types
-    /// that only one protocol has.
+    /// The alignment in bytes that a GPU needs to read one lane, as [`Typestr::alignment`] defines it; 1 for types that
+    /// only one protocol has.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn alignment(self) -> u64 {
@@ -270,7 +273,7 @@ impl Dtype {
         self.element_bits().div_ceil(8).cast_signed()
     }
 
-    /// Whether autograd can track values of the type: floating-point and complex types.
+    /// Whether autograd may track values of the type: false for integers and booleans, true for all other codes.
     pub const fn is_inexact(self) -> bool {
         !matches!(self.code, 0 | 1 | 6)
     }

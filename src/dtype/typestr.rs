@@ -3,8 +3,8 @@
 use super::{Dtype, TABLE};
 use crate::error::{Error, Kind, Result};
 
-/// The typestrs that name exactly one type, as numbers: their bytes in order, padded with zeros. Each import decodes
-/// a dict, and comparing numbers keeps this search cheap.
+/// The typestrs of the table that name exactly one type, as numbers: their bytes in order, padded with zeros. 0 stands
+/// for the other typestrs. Each import of a dict searches here, and comparing numbers is cheap.
 const EXACT: [u32; TABLE.len()] = {
     let mut keys = [0; TABLE.len()];
     let mut at = 0;
@@ -18,7 +18,7 @@ const EXACT: [u32; TABLE.len()] = {
     keys
 };
 
-/// `text` of up to four bytes as a number; 0 if it is longer.
+/// `text` of three or four bytes as a number; 0 for any other text.
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
@@ -72,7 +72,7 @@ impl Typestr {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
         match letter {
             'O' | 't' => None,
-            // A unit whose bracket is not closed.
+            // Refuse a unit whose bracket is not closed.
             _ if digits.contains('[') && !digits.ends_with(']') => None,
             'U' => size.checked_mul(4),
             _ => Some(size),
@@ -97,9 +97,9 @@ impl Typestr {
         (!is_usual).then(|| format!("{order}{letter}{digits}"))
     }
 
-    /// The alignment in bytes that a GPU needs to read items as the typestr's type. CUDA (`float2`, `double2`),
-    /// thrust and PyTorch align complex numbers to their whole size, since compilers load both parts at once. A
-    /// character of text has four bytes. Only a record's reader knows what is inside.
+    /// The alignment in bytes that a GPU needs to read items as the typestr's type. CUDA (`float2`, `double2`), thrust
+    /// and PyTorch align complex numbers to their whole size, since compilers load both parts at once. A character of
+    /// text has four bytes. Only a record's reader knows what is inside, so a record needs no alignment.
     #[doc(hidden)]
     pub fn alignment(text: &str) -> u64 {
         match Spelling::of(text) {
@@ -160,7 +160,7 @@ impl Typestr {
     ///
     /// # Errors
     ///
-    /// A name is needed and missing, or names a type that contradicts the typestr.
+    /// A name is needed and missing, is unknown, or names a type that contradicts the typestr.
     pub fn resolve(self, text: &str, name: Option<&str>) -> Result<Dtype> {
         match (self, name) {
             (Self::Exact(dtype), Some(name)) if name != dtype.name() => {
@@ -192,7 +192,7 @@ struct Spelling<'a> {
     letter: char,
     /// The size in bytes; for text, in characters.
     size: i64,
-    /// Everything after the letter.
+    /// Everything after the letter; for a single type character, the size in bytes.
     digits: &'a str,
 }
 

@@ -1,9 +1,9 @@
 //! Shape and strides: elements in DLPack, bytes in the CUDA Array Interface.
 //!
 //! A [`Layout`] is checked once, here, and trusted by all other modules. No extent is negative, sizes and byte strides
-//! fit in 63 bits, and strides are whole elements. It keeps the producer's strides as they are, also in dimensions of
-//! size 1, and allows negative and zero strides. In an axis of one element, or in an array without elements, any stride
-//! is legal. If such a stride cannot be expressed, it becomes that of a compact array.
+//! fit in 63 bits, and strides are whole elements. A layout keeps the producer's strides as they are, negative and zero
+//! strides too. In an axis of one element, or in an array without elements, any stride is legal. If such a stride
+//! cannot be expressed, it becomes that of a compact array.
 //!
 //! ```
 //! use cai_bridge::layout::Layout;
@@ -98,8 +98,8 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// An element size below 1, a negative extent, a different number of strides than extents, or an array that does
-    /// not fit in the address space.
+    /// An element size below 1, a negative extent, more than [`MAX_NDIM`] dimensions, a different number of strides
+    /// than extents, or an array that does not fit in the address space.
     #[inline]
     pub fn from_elements(
         shape: &[i64],
@@ -111,8 +111,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout as [`Self::from_elements`] would make it. After an error the layout is
-    /// unusable.
+    /// Replaces this layout by the one that [`Self::from_elements`] makes. After an error the layout is unusable.
     #[inline(always)]
     pub(crate) fn set_elements(
         &mut self,
@@ -124,7 +123,7 @@ impl Layout {
         self.fill(shape, strides, element_size)
     }
 
-    /// The bytes that the array reaches with elements of `element_size` bytes; `None` if they do not fit.
+    /// The bytes that the array reaches with elements of `element_size` bytes; `None` if they do not fit in 63 bits.
     pub(crate) fn reach(&self, element_size: i64) -> Option<Reach> {
         let (shape, strides) = self.lists.both();
         let mut walk = Walk::new(element_size);
@@ -159,7 +158,8 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_elements`], or a stride that is not a whole number of items.
+    /// The errors of [`Self::from_elements`], or a stride that is not a whole number of items, in an axis of several
+    /// elements.
     pub fn from_bytes(
         shape: &[i64],
         strides: Option<&[i64]>,
@@ -170,7 +170,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout as [`Self::from_bytes`] would make it.
+    /// Replaces this layout by the one that [`Self::from_bytes`] makes. After an error the layout is unusable.
     #[inline]
     pub(crate) fn set_bytes(
         &mut self,

@@ -49,7 +49,7 @@ use crate::stream::{Stream, Thread};
 #[derive(Debug, Clone)]
 pub struct SimulatedCuda(Arc<Checked>);
 
-/// The machine, which panics on drop if its reports were not read.
+/// The machine. On drop it panics if it has reports that were not read.
 #[derive(Debug)]
 struct Checked(Arc<Simulated>);
 
@@ -101,11 +101,12 @@ impl SimulatedCuda {
         SimulatedStream::new(&self.handle(), ordinal).map(DeviceStream::Simulated)
     }
 
-    /// Runs the queued work, and returns the first error of the program, if any.
+    /// Runs the queued work, and returns the program's first mistake since the last call of this or of
+    /// [`reports`](SimulatedCuda::reports), if any.
     ///
     /// # Errors
     ///
-    /// [`Misuse`](Kind::Misuse): the text names both accesses.
+    /// [`Misuse`](Kind::Misuse): the text says what is wrong, for a race with both accesses. Or the work cannot run.
     ///
     /// # Examples
     ///
@@ -117,7 +118,8 @@ impl SimulatedCuda {
         }
     }
 
-    /// Runs the queued work, and returns every error of the program since the last call.
+    /// Runs the queued work, and returns every mistake of the program since the last call of this or of
+    /// [`check`](SimulatedCuda::check).
     ///
     /// A test that expects a race calls this after it has dropped its arrays. Freeing memory is an access, too: a
     /// free that nothing orders is reported, at the latest when the last clone of the machine is dropped.
@@ -163,8 +165,8 @@ impl SimulatedCuda {
 
     /// Makes the `nth` next call (1 is the first) of the driver's entry point `call` do nothing and report success. A
     /// test can leave out a wait (`cuStreamWaitEvent`) to see whether the wait is needed. If that call does not come
-    /// before the next [`reports`](SimulatedCuda::reports), the fault is dropped and they say so; of several such
-    /// faults they name the first.
+    /// before the next [`reports`](SimulatedCuda::reports), the fault is dropped and the reports say so; of several
+    /// such faults they name the first.
     ///
     /// # Errors
     ///
