@@ -1,4 +1,4 @@
-//! Checks each memory access against all earlier ones, and makes the host's accesses.
+//! Checks each declared memory access against the earlier ones, and makes the host's accesses.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::error::Result;
 const COPY: &str = "cuMemcpy";
 
 impl State {
-    /// Checks one declared access of `who`, whose clock is `clock`, against all earlier accesses. Skips the earlier
-    /// operations in `named`, which were paired with `who` before.
+    /// Checks one declared access of `who`, whose clock is `clock`: against the bounds of the memory, a free, and the
+    /// earlier accesses. Skips the earlier operations in `named`, which were paired with `who` before.
     pub(super) fn touch(
         &mut self,
         who: &Arc<Actor>,
@@ -132,7 +132,7 @@ impl Simulated {
         self.make(COPY, |state| state.memory.load(span).ok_or(codes::ILLEGAL_ADDRESS))
     }
 
-    /// Writes memory from inside running work.
+    /// Writes memory from inside running work. Not checked either.
     pub fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -28,7 +28,8 @@ const FREE_ON: &str = "cuMemFreeAsync";
 
 impl State {
     /// Returns the stream to whose pool the allocation at `start` is returned; `None` if it comes from no pool. If no
-    /// live allocation starts at `start`, reports an invalid free and returns an error.
+    /// live allocation starts at `start`, returns an error, and reports an invalid free unless the allocation was lost
+    /// with its context.
     fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
@@ -74,8 +75,8 @@ impl State {
         Ok(())
     }
 
-    /// Takes memory from a stream's pool: a freed block of the same length if there is one. 0 bytes give the pointer
-    /// 0.
+    /// Takes memory from a stream's pool: a freed block of the same length if there is one, else a new block. 0 bytes
+    /// give the pointer 0.
     pub(super) fn take_from_pool(
         &mut self,
         pool: StreamId,
@@ -120,7 +121,7 @@ impl State {
         self.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
     }
 
-    /// Marks the block as freed by `who`, after checking that nothing races with the free.
+    /// Marks the block as freed by `who`, and reports the accesses that race with the free.
     fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
         let access = Access::new(who, block.whole());
@@ -175,12 +176,12 @@ impl Simulated {
         self.lock().memory.pointer(ptr).map(|pointer| pointer.ordinal)
     }
 
-    /// Frees an allocation: from the host and at once, or (`Some`) in the order of a stream. Memory from a pool goes
-    /// back to its pool. With `None` this happens in the order of the stream that the memory was taken for, and a
-    /// capture does not notice.
+    /// Frees an allocation: from the host and at once, or (`Some`) in the order of a stream. Memory from a pool goes to
+    /// the pool of the stream that frees it. With `None` that is the stream whose pool the memory is of, and a capture
+    /// does not notice.
     ///
-    /// If no live allocation starts at `ptr`, reports an invalid free and returns an error. For the pointer 0 nothing
-    /// happens.
+    /// If no live allocation starts at `ptr`, returns an error, and reports an invalid free unless the allocation was
+    /// lost with its context. For the pointer 0 nothing happens.
     pub fn free(&self, ptr: u64, on: Option<Stream>) -> Result<()> {
         if ptr == 0 {
             return Ok(());

@@ -89,14 +89,14 @@ pub enum Outcome {
     Failed(u32),
 }
 
-/// A call's arguments.
+/// A call's arguments, as far as they are logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arguments {
-    /// The stream.
+    /// The stream, if it is logged.
     pub stream: Option<Stream>,
-    /// The event.
+    /// The event, if it is logged.
     pub event: Option<Event>,
-    /// The context.
+    /// The context, if it is logged.
     pub context: Option<Context>,
 }
 

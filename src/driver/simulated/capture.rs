@@ -6,10 +6,10 @@
 //! the stream of the launch, and later work on that stream after the lanes.
 //!
 //! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
-//! fails as well. Such calls are: waits for work outside the capture, host waits and event queries, events of another
-//! capture, the legacy default stream beside a captured blocking stream, and stream-ordered frees. An external wait
-//! (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not modelled: graph launches inside a capture (refused),
-//! external records, memory nodes.
+//! fails as well. Such calls are: waits for work outside the capture, host waits and event queries (unless the thread's
+//! or the capture's mode allows them), events of another capture, work on the legacy default stream beside a captured
+//! blocking stream, and stream-ordered allocations and frees. An external wait (`CU_EVENT_WAIT_EXTERNAL`) becomes a
+//! node of the graph. Not modelled: graph launches inside a capture (refused), external records, memory nodes.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,8 @@ use super::{Simulated, State};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-/// Which threads' unsafe calls spoil a capture, as in `CUstreamCaptureMode`.
+/// Which threads' unsafe calls spoil a capture, as in `CUstreamCaptureMode`. A thread has a mode, too, and the milder
+/// one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
     /// Calls of any thread.

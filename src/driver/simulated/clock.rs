@@ -4,8 +4,8 @@
 //! other work exactly if that work's clock has at least `t` for the lane. Clocks are transitively closed: a waiting
 //! stream takes over the whole clock that it waits for.
 //!
-//! Work that the host is ordered after is only in the host's clock: that work has run, and everything launched later
-//! follows it.
+//! Work that the host is ordered after may be in the host's clock alone: that work has run, and everything launched
+//! later follows it.
 
 use std::collections::BTreeMap;
 

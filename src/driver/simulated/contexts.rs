@@ -1,6 +1,7 @@
 //! Devices, their contexts, and each thread's stack of current contexts.
 //!
-//! A thread that has set no context uses the primary context of device 0, as after `cudaSetDevice(0)`.
+//! A thread that has set no context uses the primary context of device 0, if there is a device, as after
+//! `cudaSetDevice(0)`.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -24,7 +25,7 @@ const SET_DEVICE: &str = "cudaSetDevice";
 pub(super) struct Contexts {
     /// The device of each context.
     ordinals: Vec<i32>,
-    /// How often each context was reset. This gives the context's number.
+    /// How often each context was reset. The context's number contains this.
     resets: Vec<u64>,
     devices: usize,
     /// The devices whose primary context the driver has been asked for.

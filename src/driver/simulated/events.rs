@@ -1,8 +1,8 @@
 //! Simulates events, and the host's waits for events, streams and contexts.
 //!
-//! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. A
-//! wait for an event that was never recorded does nothing. Recording an event on a stream of another context is an
-//! error, as with the real driver.
+//! A wait binds to the record that is latest when the wait is queued, so the event may be recorded again at once. Only
+//! an external wait binds at the graph's launch. Outside a capture, a wait for an event that was never recorded does
+//! nothing. Recording an event on a stream of another context is an error, as with the real driver.
 
 use super::call::{Arguments, Call};
 use super::calls::DriverResult;
@@ -20,7 +20,7 @@ use crate::stream::Stream;
 const FIRST: usize = 0x6000_0000;
 const STEP: usize = 0x10;
 
-/// What an event was recorded on last.
+/// The point that an event marks: that of its last record.
 #[derive(Debug, Clone)]
 pub(super) enum EventPoint {
     Never,
@@ -92,7 +92,8 @@ impl Events {
         Ok(())
     }
 
-    /// The shared events, each with the number of this process's last record and the point that it marks.
+    /// The shared events, and the destroyed ones that other processes may still wait for: each with the number of this
+    /// process's last record and the point that it marks.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&Slot, u64, &EventPoint)> {
         let all = self.all.iter();
         all.filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
@@ -215,7 +216,8 @@ impl State {
         self.capture(id, Operation::external(event))
     }
 
-    /// The point that `event` marks now. A graph node that waits for `event` waits for the point at the graph's launch.
+    /// The point that `event` marks now; nothing if its last record was in a capture. A graph node that waits for
+    /// `event` waits for the point at the graph's launch.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
         match self.events.get_mut(event).map(|event| &event.recorded) {
             Ok(EventPoint::Point(clock)) => clock.clone(),
@@ -223,7 +225,8 @@ impl State {
         }
     }
 
-    /// The point that an event marks, for a call by which the host asks about the event.
+    /// The point that an event marks, for a call by which the host asks about the event. Fails if a capture forbids the
+    /// call.
     fn point(&mut self, event: Event) -> DriverResult<Clock> {
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_unsafe()?;
@@ -318,8 +321,9 @@ impl Simulated {
     }
 
     /// `cuStreamSynchronize`: the host waits for all work of the stream. For the legacy default stream this includes
-    /// all work of its context's blocking streams. A blocking stream's work waits for earlier work on the legacy
-    /// stream. A host wait for a blocking stream without such work does not.
+    /// all work of its context's blocking streams. A blocking stream's work follows the legacy stream's earlier work,
+    /// so a host wait for that work includes the earlier work. Without work queued after the legacy stream's, a host
+    /// wait for the blocking stream does not.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let arguments = Arguments::stream(stream);
         let end = |state: &mut State| state.end_of_stream(stream);
@@ -332,8 +336,8 @@ impl Simulated {
         self.synchronize(Call::ModuleUnload, Arguments::default(), State::end_of_context).map(drop)
     }
 
-    /// The host waits for all work of all devices, like a program that calls `cuCtxSynchronize` in each context. This
-    /// spoils captures.
+    /// The host waits for all work of all devices, like a program that calls `cuCtxSynchronize` in each context. While
+    /// a stream is captured, this fails and spoils the captures.
     pub fn synchronize_all(&self) -> Result<()> {
         let contexts: Vec<Context> = self.lock().contexts.all().collect();
         for context in contexts {

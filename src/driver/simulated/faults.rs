@@ -47,7 +47,8 @@ impl fmt::Display for FaultError {
     }
 }
 
-/// The entry point most similar to `name`, if at least half of the name agrees.
+/// The entry point with the longest piece in common with `name`, if that piece is more than half of the entry point's
+/// name.
 fn near(name: &str) -> Option<Call> {
     let common = |call: &Call| {
         let parts = (0..name.len()).flat_map(|from| (from..=name.len()).map(move |to| from..to));
@@ -77,7 +78,7 @@ pub(super) struct Fault {
     pub(super) code: Option<u32>,
 }
 
-/// The faults still to come.
+/// The faults that have not happened yet.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -106,7 +107,7 @@ impl Call {
 }
 
 impl Simulated {
-    /// Makes the `nth` next call (from 1) of the entry point `call` fail with `code`. It has no effect.
+    /// Makes the `nth` next call (from 1) of the entry point `call` fail with `code` and have no effect.
     pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<(), FaultError> {
         if code == 0 {
             return Err(FaultError::SuccessCode);

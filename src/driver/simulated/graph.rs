@@ -176,8 +176,9 @@ impl Simulated {
         self.make("cuStreamBeginCapture", |state| state.begin_capture(stream, mode))
     }
 
-    /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph, unless the capture was spoiled or a fork was not
-    /// joined. The capture ends in any case.
+    /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph. If the capture was spoiled or a fork was not joined,
+    /// fails, and the capture ends. For another stream of the capture than the first, or from a thread that may not end
+    /// it, fails, and the capture is spoiled and goes on.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
         // Keep what the captured work holds, and drop it after the lock is released: the drop may call the simulated
         // device.
@@ -196,7 +197,7 @@ impl Simulated {
     }
 
     /// Ends every capture, and drops all captured work with the objects that it keeps alive. Later launches of these
-    /// graphs do nothing.
+    /// graphs queue no work.
     pub fn forget_graphs(&self) {
         let mut state = self.lock();
         let open = std::mem::take(&mut state.captures.open);

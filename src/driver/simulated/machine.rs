@@ -11,7 +11,7 @@ use crate::stream::{Stream, Thread};
 /// The function of a piece of queued work.
 pub type Task = dyn Fn(&dyn Machine) + Send + Sync;
 
-/// A simulated device that can queue work. Streams have the driver's names.
+/// A simulated device that can queue work. Streams are named by the driver's handles.
 pub trait Machine: Driver {
     /// `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`.
     fn new_stream(&self, ordinal: i32) -> Result<u64>;
@@ -19,7 +19,7 @@ pub trait Machine: Driver {
     /// `cuStreamDestroy`.
     fn end_stream(&self, stream: u64) -> Result<()>;
 
-    /// Queues `task`. Its declared reads and writes are checked now.
+    /// Queues `task`. Its declared reads and writes are checked now; during a capture, at each launch of the graph.
     fn queue(
         &self,
         stream: u64,

@@ -1,7 +1,7 @@
 //! The simulated device's memory, in blocks.
 //!
-//! A freed block stays mapped until the simulated device is dropped. So work that runs too late reads a pattern, and
-//! not other memory.
+//! A freed block stays mapped until its context is reset or the simulated device is dropped. So work that runs too late
+//! reads a pattern, and not other memory, unless a pool has handed the block out again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Allocation;
 use crate::driver::{Context, Pointer};
 
-/// The value of every byte of new memory.
+/// The value of every byte of new memory. A block that a pool hands out again keeps its bytes.
 pub const FRESH: u8 = 0xCD;
-/// The value of every byte of freed memory, from when the free runs.
+/// The value of every byte of freed memory, from when the free runs. Another process's memory keeps its bytes.
 pub const FREED: u8 = 0xDD;
 
 /// The driver's handle of the `cuMemAllocAsync` pool, which cannot be exported.
@@ -44,7 +44,7 @@ pub(super) struct Block {
     pub(super) length: u64,
     pointer: Pointer,
     label: Arc<str>,
-    /// The stream to whose pool the block is returned when it is freed.
+    /// The stream whose pool the block belongs to; `None` for a block outside every pool.
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
@@ -115,7 +115,8 @@ impl Memory {
         self.blocks.values().filter(|block| block.freed.is_none()).map(|block| block.length).sum()
     }
 
-    /// Fills the block at `start` with the pattern of freed memory.
+    /// Fills the block at `start` with the pattern of freed memory. Another process's block is released instead, if it
+    /// is closed.
     pub(super) fn poison(&mut self, start: u64) {
         let Some(block) = self.blocks.get_mut(&start) else { return };
         if let Export::Opened(arena, at, opened) = &block.export {
@@ -179,7 +180,8 @@ impl Memory {
         Some(self.insert(raw, at.length, None, pointer, "opened", export))
     }
 
-    /// Closes another process's block once. Returns whether that was the last time; `None` if it is no such block.
+    /// Closes another process's block once. Returns whether that was the last time; `None` if it is no such block, or
+    /// not open.
     pub(super) fn close(&mut self, start: u64) -> Option<bool> {
         match &mut self.blocks.get_mut(&start)?.export {
             Export::Opened(_, _, opened) => {

@@ -4,12 +4,12 @@
 //! real. Two things show a missing wait:
 //!
 //! - Queued work runs late, in the least helpful legal order, so the values are wrong.
-//! - Every access is checked against every earlier access to the same bytes, by vector clocks over stream order,
-//!   events, host waits and the legacy default stream. A pair that nothing orders is a [`Report`] that names both
-//!   sides.
+//! - Every declared access is checked against the earlier accesses to the same bytes, by vector clocks over stream
+//!   order, events, host waits and the legacy default stream. A pair that nothing orders is a [`Report`] that names
+//!   both sides.
 //!
-//! Neither depends on timing: the same program always does the same. The threads of the host count as one, in the
-//! order of their calls.
+//! Neither depends on timing: the same calls in the same order always give the same result. The threads of the host
+//! count as one, in the order of their calls.
 //!
 //! Besides [`Driver`]'s calls there are the calls of a program that owns memory, streams and work. They have the
 //! driver's names and error codes. A mistake that would crash the driver is a report and an error here. For each
@@ -130,7 +130,7 @@ impl Simulated {
         })
     }
 
-    /// Locks the state. While it is locked no work runs, and nothing of the caller's is dropped.
+    /// Locks the state. While it is locked no piece of work begins or ends, and nothing of the caller's is dropped.
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code panics halfway through a change, so a poisoned lock is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

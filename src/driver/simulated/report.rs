@@ -1,7 +1,7 @@
 //! Reports of what the simulated device found wrong.
 //!
-//! A report uses the program's own names for both sides, and an allocation's label with a range of bytes. It never
-//! shows an address: the same program gives the same reports, word for word.
+//! A report uses the program's own names for both sides, and an allocation's label with a range of bytes. It shows no
+//! address of memory: the same program gives the same reports, word for word.
 
 use std::fmt;
 use std::ops::Range;
@@ -169,7 +169,7 @@ impl Reports {
 }
 
 impl State {
-    /// Reports a driver call with a wrong stream.
+    /// Reports a driver call with a wrong stream or event, which `place` names.
     pub(super) fn report_stream(&mut self, kind: ReportKind, place: Arc<str>, why: &str) {
         let second = Side { operation: self.call.into(), place, sequence: 0, touched: None };
         self.reports.push(|| Report::new(kind, None, second, why));

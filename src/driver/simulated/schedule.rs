@@ -1,7 +1,8 @@
 //! The queued work, and which of it runs next.
 //!
-//! Work runs only if the point that must be reached is ordered after it. Of the pieces that are ready, the one launched
-//! last runs first. This is the least helpful legal order, so a missing wait shows in the values.
+//! Work runs only when the host, or another process, must reach a point that is ordered after the work. Of the pieces
+//! that are ready, the one launched last runs first. This is the least helpful legal order, so a missing wait shows in
+//! the values.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -43,7 +44,7 @@ impl Schedule {
         Lane::numbered(self.lanes.len() - 1)
     }
 
-    /// Advances `lane` by `steps`, and returns the number of its next work.
+    /// Advances `lane` by `steps`, and returns the number of its last work.
     pub(super) fn advance(&mut self, lane: Lane, steps: u64) -> u64 {
         let time = &mut self.times[lane.index()];
         *time = time.saturating_add(steps);

@@ -22,7 +22,7 @@ impl StreamId {
     }
 }
 
-/// Whether CUDA orders the stream with the legacy default stream.
+/// Whether the stream is its context's legacy default stream, is ordered with that one, or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Legacy,
@@ -57,7 +57,7 @@ impl CaptureId {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) capture: CaptureId,
-    /// The stream's lane and clock inside the capture.
+    /// The stream's lane inside the capture. `clock` is its clock over the capture's lanes.
     pub(super) lane: Lane,
     pub(super) clock: Clock,
 }

@@ -1,9 +1,9 @@
 //! Simulates streams, and the order between them that CUDA guarantees.
 //!
 //! Each stream is a lane. CUDA orders a context's legacy default stream with its blocking streams, which include the
-//! per-thread default streams. An action on the legacy stream follows all earlier actions of the blocking streams,
-//! and their later actions follow it. An action is anything queued: work, an event's record, a wait. Streams made
-//! later follow it as well. Non-blocking streams take no part.
+//! per-thread default streams. An action on the legacy stream follows all earlier actions of the blocking streams, and
+//! their later actions follow it. An action is anything queued: work, an event's record, a wait. Blocking streams made
+//! later follow the action as well. Non-blocking streams take no part.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ impl State {
         }
     }
 
-    /// The stream that a driver call means. Its handle 2 means the calling thread's, whichever thread is named.
+    /// The stream that a driver call means. The handle 2 means the calling thread's stream. If another thread's is
+    /// named, reports that.
     pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream

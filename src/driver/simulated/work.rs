@@ -119,7 +119,8 @@ impl Drop for Running<'_> {
 
 impl Simulated {
     /// Queues work on a stream. `action` runs when something forces it; `reads` and `writes` are checked now against
-    /// all earlier accesses. During a capture the work becomes part of the graph.
+    /// the earlier accesses. During a capture the work becomes part of the graph, and each launch of the graph checks
+    /// them.
     pub fn launch(
         &self,
         stream: Stream,
@@ -153,7 +154,7 @@ impl Simulated {
         })
     }
 
-    /// Drops all queued work without running it.
+    /// Drops all queued work without running it, except the piece that is running.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let running = state.schedule.running.map(|(_, lane)| lane);
