@@ -14,7 +14,7 @@ macro_rules! codes {
             const _: () = assert!($name == CUresult::$cudas as u32);
         )+
 
-        /// All codes that this module names, with their names.
+        /// All error codes that this module names, with their names.
         pub const ALL: &[(u32, &str)] = &[$(($name, stringify!($cudas)),)+];
     };
 }
@@ -74,7 +74,7 @@ pub fn code(name: &str) -> Option<u32> {
     ALL.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
-/// The code in an error of the driver.
+/// The driver's code in `error`; [`UNKNOWN`] if no driver call failed.
 pub(super) fn of(error: &Error) -> u32 {
     error.driver_code().map_or(UNKNOWN, |driver| driver.code)
 }
@@ -85,7 +85,7 @@ pub(crate) fn failed(call: &'static str, code: u32) -> Error {
     Error::driver(call, code, name(code))
 }
 
-/// Whether a call failed because its context is destroyed.
+/// Whether a call failed because its context is destroyed or invalid.
 pub fn is_gone(error: &Error) -> bool {
     let code = error.driver_code().map(|failed| failed.code);
     matches!(code, Some(CONTEXT_IS_DESTROYED | INVALID_CONTEXT))
@@ -97,10 +97,10 @@ pub fn is_missing_device(error: &Error) -> bool {
     error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
 }
 
-/// Whether no later call can succeed after this failure: there is no driver, or the context is destroyed or broken
-/// together with its memory.
+/// Whether trying again is useless after this failure: there is no driver or no such device, or the context or a handle
+/// is destroyed or broken.
 pub fn is_final(error: &Error) -> bool {
-    /// A failed kernel leaves a sticky error: every later call in the context returns it.
+    /// Among them the errors of failed kernels. They are sticky: every later call in the context returns them.
     const FINAL: [u32; 18] = [
         NOT_INITIALIZED,
         DEINITIALIZED,

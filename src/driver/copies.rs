@@ -1,4 +1,4 @@
-//! The driver calls for copies: allocation in the order of a stream, copies of blocks, and the host's wait.
+//! The driver calls for copies: allocations, frees, copies of blocks, and the host's wait for a stream.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::copy::Block;
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// The source and the target of a copied block.
+/// The kinds of memory that a block is copied from and to.
 #[derive(Debug, Clone, Copy)]
 pub enum Route<'a> {
     /// Between addresses that the stream's device reaches.
@@ -20,9 +20,10 @@ pub enum Route<'a> {
         /// The context of the target's device.
         to: Context,
     },
-    /// Into host memory, from its first byte on.
+    /// Into this host memory.
     Host(&'a Arc<HostMemory>),
-    /// From pageable host memory, one run of bytes. The driver has read all of them when the call returns.
+    /// From this host memory, one run of bytes. If the memory is pageable, the driver has read all of them when the
+    /// call returns.
     FromHost(&'a Arc<HostMemory>),
 }
 
@@ -76,8 +77,8 @@ impl Transfer<'_> {
 /// The part of [`Driver`](super::Driver) that makes copies. Every call *may block*. A call that would spoil a capture
 /// of another stream runs in the relaxed mode of `cuThreadExchangeStreamCaptureMode`.
 pub trait Copies {
-    /// `cuMemAllocAsync`: `bytes` bytes, at least one, on the device of `stream`. Work queued on `stream` from now on
-    /// may use them.
+    /// `cuMemAllocAsync`: `bytes` bytes on the device of `stream`. Work queued on `stream` from now on may use them.
+    /// Fails for 0 bytes.
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64>;
 
     /// `cuMemFreeAsync`: frees `pointer` after the work queued on `stream`.
@@ -88,7 +89,7 @@ pub trait Copies {
     /// on.
     fn allocate_now(&self, bytes: u64) -> Result<u64>;
 
-    /// `cuMemFree`: the host waits for all work of the current context, then frees `pointer`.
+    /// `cuMemFree`: the host waits for the work that may use the memory, then frees `pointer`.
     fn free_now(&self, pointer: u64) -> Result<()>;
 
     /// Queues on `stream` the driver call that [`Transfer::entry`] chooses.

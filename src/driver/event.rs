@@ -16,7 +16,7 @@ pub struct Event {
     pub handle: usize,
     /// The context of the event.
     pub context: Context,
-    /// The context's number when the event was made. No other context of the process has this number.
+    /// The context's number when the event was made ([`Driver::life`](super::Driver::life)).
     pub life: u64,
 }
 

@@ -3,7 +3,8 @@
 //! A driver does not survive `fork`: the child cannot use what the parent has initialised. Only the forking thread
 //! continues in the child, and any lock may stay locked. So everything that belongs to a driver records the [`Process`]
 //! that made it, and fails in every other process. A child whose parent used no driver works like any process. A
-//! `Process` is a number that a fork increases in the child, so a comparison costs one load.
+//! `Process` is a number that each fork increases in the child, once [`watch`] was called. So a comparison costs one
+//! load.
 //!
 //! CUDA's rule: the child of a process that has initialised CUDA may make no CUDA call ([CUDA C++ Programming Guide],
 //! "Initialization" and "Multi-process").
@@ -32,12 +33,12 @@ impl Process {
         self == Self::current()
     }
 
-    /// Fails if a parent of this process made what `self` belongs to.
+    /// Fails unless this is the current process.
     pub fn check(self) -> Result<()> {
         if self.is_current() { Ok(()) } else { Err(forked()) }
     }
 
-    /// The number of forks between the first process and this one.
+    /// The number of forks that [`watch`] has seen between the first process and this one.
     pub const fn number(self) -> u32 {
         self.0
     }

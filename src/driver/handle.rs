@@ -55,8 +55,8 @@ impl Handle {
         }
     }
 
-    /// Whether a stream handle can belong to this driver. A simulated device remembers every handle that it has given
-    /// out.
+    /// Whether a stream handle can belong to this driver. This library's simulated device remembers every handle that
+    /// it has given out; of the other drivers this is always true.
     pub fn may_have(&self, handle: u64) -> bool {
         match self {
             Self::Simulated(simulated) => simulated.gave_stream(handle),
@@ -64,8 +64,9 @@ impl Handle {
         }
     }
 
-    /// Creates the primary context of a GPU if it does not exist yet, as [`prepared`] does. An error is ignored here,
-    /// since the call that needs the context fails with it again.
+    /// For CUDA's driver, retains the primary context of a GPU inside `detach`, unless the bridge did so before. This
+    /// may create the context, which takes a while. An error is ignored here, since the call that needs the context
+    /// fails with it again.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(Call<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
@@ -82,10 +83,10 @@ impl Handle {
     }
 }
 
-/// The simulated drivers that are used in place of CUDA's.
+/// The simulated drivers in place of CUDA's.
 struct StandIns {
-    /// 0, or one more than the number of the process that installed a simulated driver. In a forked child of that
-    /// process, calls fail by this number alone, since the locks may stay locked for ever.
+    /// 0, or one more than the number of the process that made the installed simulated driver. In a forked child of
+    /// that process, calls fail by this number alone, since the locks may stay locked for ever.
     simulating: AtomicU64,
     simulated: Mutex<Option<Arc<Simulated>>>,
     /// Whether `borrowed` holds a driver.
@@ -100,9 +101,9 @@ static STAND_INS: StandIns = StandIns {
     borrowed: Mutex::new(None),
 };
 
-/// The driver for new views: a simulated one while it is installed, else CUDA's.
+/// The driver for new views: the installed simulated one, else a borrowed one, else CUDA's.
 ///
-/// Fails in a forked child of the process that used the driver.
+/// Fails in a forked child of the process that made the installed driver, or that found CUDA's driver.
 pub fn current() -> Result<Handle> {
     match STAND_INS
         .simulating
@@ -142,8 +143,8 @@ pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
     std::mem::replace(&mut *installed, simulated)
 }
 
-/// Uses another library's simulated device for new arrays in this library, or stops using it. If a borrowed device is
-/// already in use, it stays.
+/// Uses another library's simulated device for new arrays in this library, or stops using it. If the same device is in
+/// use already, nothing changes.
 pub fn borrow(borrowed: Option<Borrowed>) {
     if borrowed.is_none() && !STAND_INS.borrowing.load(Ordering::Acquire) {
         return;

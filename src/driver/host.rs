@@ -38,7 +38,7 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// `length` uninitialised bytes; `None` if memory is exhausted.
+    /// `length` uninitialised bytes, at least one byte; `None` if memory is exhausted.
     pub fn new(length: usize) -> Option<Self> {
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the line above makes the layout's size at least 1, as `alloc` requires.
@@ -50,8 +50,8 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// The bytes stay there until `owner` is dropped. All other reads and writes of them are ordered after the copies
-    /// made here.
+    /// The bytes stay there until `owner` is dropped. Other code of this process accesses them by copies like the ones
+    /// made here, or while none of these runs.
     pub unsafe fn kept(
         start: NonNull<u8>,
         length: usize,
@@ -60,7 +60,7 @@ impl HostMemory {
         Self { start, length, owner: Owner::Other { _owner: owner } }
     }
 
-    /// `length` bytes, each `pattern`.
+    /// `length` bytes, each `pattern`; `None` if memory is exhausted.
     pub fn filled(length: usize, pattern: u8) -> Option<Self> {
         let memory = Self::new(length)?;
         memory.fill(0, memory.length, pattern)?;

@@ -27,8 +27,8 @@ pub struct Allocation {
     pub pool: Option<u64>,
 }
 
-/// The part of [`Driver`](super::Driver) that reaches other processes. Each method is one call, made in the current
-/// context. By default a driver supports none of them.
+/// The part of [`Driver`](super::Driver) that reaches other processes. Each method stands for the call that it names,
+/// made in the current context. By default a driver supports none of them.
 #[allow(unused_variables, reason = "what refuses a call looks at nothing")]
 pub trait Ipc {
     /// `cuDeviceGetUuid`: a GPU's name, the same in every process, whatever its ordinal there.

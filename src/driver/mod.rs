@@ -1,8 +1,8 @@
 //! The driver calls that the bridge makes, and the drivers that answer them.
 //!
-//! [`Driver`] is the short list of these calls. Every method is one driver call, so a test can count it, make it
-//! fail, or drop it. [`cuda`] makes the calls on a real driver, [`simulated`] on a device that needs no GPU. The
-//! calls for copies are in [`copies`], those for other processes in [`ipc`]. Nothing is decided here:
+//! [`Driver`] is the short list of these calls. Nearly every method stands for one driver call, so a test can count it,
+//! make it fail, or drop it. [`cuda`] makes the calls on a real driver, [`simulated`] on a device that needs no GPU.
+//! The calls for copies are in [`copies`], those for other processes in [`ipc`]. Nothing is decided here:
 //! [`crate::stream::plan`] says which stream waits for which, and [`crate::order`] makes the waits.
 
 pub mod codes;
@@ -27,16 +27,16 @@ pub use crate::device::{Context, Pointer};
 use crate::error::Result;
 use crate::stream::Alive;
 
-/// The driver calls of the bridge. Each method is one call of the CUDA driver API, which its documentation names.
+/// The driver calls of the bridge. Each method stands for the call of the CUDA driver API that its documentation names.
 ///
-/// A call that fails returns an error of kind [`crate::error::Kind::DriverCall`] with the call's name and CUDA's code.
-/// No method panics. A call marked *may block* runs without the interpreter lock: a full launch queue blocks it, and a
-/// host callback in that queue may need the lock.
+/// If the driver's call fails, the error is of kind [`crate::error::Kind::DriverCall`], with the call's name and CUDA's
+/// code. No method panics. Callers run a call marked *may block* without the interpreter lock: a full launch queue
+/// blocks it, and a host callback in that queue may need the lock.
 pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuPointerGetAttributes`: what `pointer` is; `None` if CUDA does not know it. Legal during any graph capture.
     fn pointer(&self, pointer: u64) -> Result<Option<Pointer>>;
 
-    /// `cuDevicePrimaryCtxRetain`, once for each device: its primary context.
+    /// `cuDevicePrimaryCtxRetain`, once for each device: the device's primary context.
     fn primary_context(&self, ordinal: i32) -> Result<Context>;
 
     /// `cuCtxGetCurrent`: the calling thread's context.
@@ -52,16 +52,16 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     fn pop_context(&self) -> Result<()>;
 
     /// `cuCtxGetId`: the context's number. No other context of the process has this number, not even a later one at the
-    /// same address. Before CUDA 12 it is always 0. The crate calls it the *life* of the context. 10 ns (H200, driver
-    /// 580, 2026-11).
+    /// same address. Before CUDA 12 there are no numbers, and this returns 0. The crate calls it the *life* of the
+    /// context. 10 ns (H200, driver 580, 2026-11).
     fn life(&self, context: Context) -> Result<u64>;
 
     /// An event of `context`, which must be current: one that was returned before, or a new one by `cuEventCreate`. The
     /// event belongs to the caller until [`Driver::spare_event`] takes it back. Timing is disabled.
     fn take_event(&self, context: Context) -> Result<Event>;
 
-    /// Takes an event back for reuse. An event may be recorded again as soon as the wait for it is queued. Makes no
-    /// driver call.
+    /// Takes an event back for reuse. An event may be recorded again as soon as the wait for it is queued. CUDA is not
+    /// called.
     fn spare_event(&self, event: Event);
 
     /// `cuEventQuery`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture is spoiled:
@@ -94,15 +94,16 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuStreamWaitEvent`. May block.
     fn wait_event(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
-    /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`, on a stream under capture. It becomes a graph node that
-    /// waits, at each launch, for the event's last record. So the event must never be recorded again or destroyed,
-    /// and is not given back. May block.
+    /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`, on a stream under capture. The wait becomes a graph node that
+    /// waits, at each launch, for the event's last record. So the event must never be recorded again or destroyed, and
+    /// is not given back. May block.
     fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
     /// `cuModuleUnload`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`: the host waits for all work
     /// queued in the current context so far, on non-blocking and destroyed streams too. Blocks.
     ///
     /// It ends no capture, in any mode, and does not wait for captured work. Other threads go on queueing work
-    /// meanwhile (H100, driver 580, 2026-11).
+    /// meanwhile (H100, driver 580, 2026-11). With a driver whose `cuModuleUnload` does not wait, `cuMemAlloc` and
+    /// `cuMemFree` take its place: they hold up other threads' launches.
     fn synchronize_context(&self) -> Result<()>;
 }

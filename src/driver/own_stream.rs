@@ -28,14 +28,15 @@ impl OwnStream {
         self.native
     }
 
-    /// The stream, unless it was destroyed with its context.
+    /// The stream. Fails if it was destroyed with its context.
     pub fn alive(&self, driver: &dyn Driver) -> Result<Alive<'_>> {
         if driver.life(self.context)? != self.life {
             return Err(failed("cuStreamGetCtx", CONTEXT_IS_DESTROYED));
         }
         let stream = Stream::from_native(self.native, Thread::current());
         // SAFETY: `new` made the stream, and nothing destroys it but the end of its context. The check above shows that
-        // the context is still the same one.
+        // the context is still the same one; before CUDA 12 there is no number to check, and the context must not have
+        // been reset.
         Ok(unsafe { Alive::kept(stream, self.place) })
     }
 }

@@ -309,7 +309,7 @@ impl Calls {
     }
 }
 
-/// See [`Calls::relaxed`].
+/// Keeps the calling thread in the relaxed capture mode. Its drop restores the mode before.
 pub(super) struct Relaxed<'a> {
     calls: &'a Calls,
     before: c_uint,

@@ -85,7 +85,7 @@ fn size(count: u64) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::new(Kind::ExtentOverflow, count.to_string()))
 }
 
-/// The arguments of `cuMemcpy3DPeerAsync` for `transfer`.
+/// The arguments of `cuMemcpy3DPeerAsync` for `transfer`. The other calls take theirs from this.
 fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
     let ([source, target], block) = (Side::both(transfer), transfer.block);
     Ok(CUDA_MEMCPY3D_PEER_v1 {

@@ -1,7 +1,7 @@
 //! Events for reuse. A caller takes an event, and returns it when it is no longer needed.
 //!
 //! Each thread keeps the event that it returned last, so taking it again needs no lock. Events whose context was
-//! destroyed are forgotten: the driver destroyed them with the context.
+//! destroyed are forgotten once a later context has its address: the driver destroyed them with their context.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -99,7 +99,7 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
 /// Returns `event` for reuse.
 #[inline]
 pub(super) fn give_back(event: Event) {
-    // An ending thread has no thread-local values any more.
+    // An ending thread may have no thread-local values any more.
     let before = LAST.with(|last| last.0.replace(Some(event)));
     if let Some(event) = before.unwrap_or(Some(event)) {
         spare_for_all(event);

@@ -1,7 +1,8 @@
 //! CUDA's driver, found at run time.
 //!
 //! The driver's library is loaded on first use. If the library or a symbol that the bridge always needs is missing,
-//! every call returns an error that says so. Copies, launches and IPC fail on their own.
+//! every call returns an error that says so. If only symbols for copies, launches or IPC are missing, only those calls
+//! do.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -146,7 +147,7 @@ impl Driver for Cuda {
         unsafe { self.calls.ctx_pop(&raw mut raw) }
     }
 
-    /// 0 before CUDA 12, where the driver does not number contexts. There a context cannot be told apart from an
+    /// 0 before CUDA 12, where the driver does not number contexts: there a context cannot be told apart from an
     /// earlier one at the same address.
     #[inline]
     fn life(&self, context: Context) -> Result<u64> {
@@ -222,8 +223,8 @@ impl Driver for Cuda {
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
-    /// 0 before CUDA 12, where the driver does not number streams. There a stream cannot be told apart from an earlier
-    /// one that had the same handle.
+    /// 0 before CUDA 12, where the driver does not number streams: there a stream cannot be told apart from an earlier
+    /// one with the same handle.
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut number = 0;

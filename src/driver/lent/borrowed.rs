@@ -1,6 +1,6 @@
 //! The simulated device of another library, as the library that borrows it sees it.
 //!
-//! Copies are not lent: an extension copies by queued work of its own.
+//! Copies of blocks are not lent: an extension copies by queued work of its own. Allocations, frees and waits are.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -41,7 +41,8 @@ impl Drop for Borrowed {
 }
 
 impl Borrowed {
-    /// The machine that the table's library uses as its driver now, if any.
+    /// The machine that the table's library uses as its driver now; `None` if it uses none, or if the table has another
+    /// version.
     ///
     /// # Safety
     ///
@@ -58,7 +59,7 @@ impl Borrowed {
         (!machine.is_null()).then(|| Self { table, machine, process: Process::current() })
     }
 
-    /// The process that the machine belongs to.
+    /// The process that borrowed the machine.
     pub const fn process(&self) -> Process {
         self.process
     }
@@ -70,7 +71,7 @@ impl Borrowed {
 
     fn call(&self, op: Op, arguments: [u64; 4]) -> Result<[u64; 4]> {
         let mut answers = [0; 4];
-        // SAFETY: `self` holds a reference to the machine, and both lists have four numbers.
+        // SAFETY: `self` holds a reference to the machine, or the machine runs this work; both lists have four numbers.
         let code = unsafe {
             (self.table.call)(self.machine, op as u32, &raw const arguments, &raw mut answers)
         };
@@ -283,8 +284,8 @@ impl Machine for Borrowed {
             data: data.cast(),
             end,
         };
-        // SAFETY: `self` holds a reference to the machine; the lists outlive the call, and the data belongs to the
-        // machine from now on.
+        // SAFETY: `self` holds a reference to the machine, or the machine runs this work; the lists outlive the call,
+        // and the data belongs to the machine from now on.
         let code = unsafe { (self.table.queue)(self.machine, stream, &raw const work) };
         checked("cuLaunchKernel", code)
     }

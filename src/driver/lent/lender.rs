@@ -48,7 +48,8 @@ unsafe fn machine<'a>(raw: Raw) -> &'a Simulated {
     unsafe { &*raw.cast::<Simulated>() }
 }
 
-/// Runs `call` and returns its error code. A panic is caught and becomes an error code.
+/// Runs `call` and returns 0 or its error code. A panic is caught and becomes an error code. In a forked child `call`
+/// does not run.
 fn answer(machine: &Simulated, call: impl FnOnce() -> Result<()>) -> u32 {
     let made = || machine.process().check().and_then(|()| call());
     match caught(made) {

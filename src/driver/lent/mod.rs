@@ -15,7 +15,7 @@ pub const VERSION: u32 = 3;
 /// The name of the capsule that holds the table.
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
 
-/// A machine, as a pointer that stands for one counted reference.
+/// A pointer to a machine. One that `current` returns stands for a counted reference.
 pub type Raw = *const c_void;
 
 /// The function that the machine calls to run queued work, with the work's data and the machine.
@@ -58,7 +58,7 @@ pub struct Table {
     pub current: unsafe extern "C" fn() -> Raw,
     /// Releases a reference that the caller got from `current`.
     pub release: unsafe extern "C" fn(Raw),
-    /// Makes the call whose number in [`Op`] is given. The call takes four numbers and returns up to four.
+    /// Makes the call whose number in [`Op`] is given. The call takes up to four numbers and returns up to four.
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,
     /// Queues work on a stream.
     pub queue: unsafe extern "C" fn(Raw, u64, *const Work) -> u32,
@@ -100,11 +100,11 @@ macro_rules! ops {
 ops! {
     /// Takes an address. Returns whether it is known, the ordinal, the kind of memory, the context.
     Pointer = 0, "cuPointerGetAttributes";
-    /// Takes an ordinal. Returns the context.
+    /// Takes an ordinal. Returns the device's primary context.
     Primary = 1, "cuDevicePrimaryCtxRetain";
-    /// Returns the context, or 0.
+    /// Returns the current context, or 0.
     Current = 2, "cuCtxGetCurrent";
-    /// Returns the ordinal.
+    /// Returns the ordinal of the current context's device.
     Ordinal = 3, "cuCtxGetDevice";
     /// Takes a context.
     Push = 4, "cuCtxPushCurrent";
@@ -112,11 +112,11 @@ ops! {
     Pop = 5, "cuCtxPopCurrent";
     /// Takes a context. Returns its life.
     Life = 6, "cuCtxGetId";
-    /// Takes a context. Returns handle and life.
+    /// Takes a context. Returns an event's handle and life.
     TakeEvent = 7, "cuEventCreate";
-    /// Takes handle, context and life.
+    /// Takes an event's handle, context and life.
     SpareEvent = 8, "cuEventDestroy";
-    /// Takes handle, context and life. Returns whether the event is reached.
+    /// Takes an event's handle, context and life. Returns whether the event is reached.
     IsReached = 9, "cuEventQuery";
     /// Takes a stream. Returns 0 outside a capture, 1 inside, 2 beside; and the capture's number.
     Part = 10, "cuStreamIsCapturing";
@@ -124,15 +124,15 @@ ops! {
     IsBlocking = 11, "cuStreamGetFlags";
     /// Takes a stream. Returns its context.
     StreamContext = 12, "cuStreamGetCtx";
-    /// Takes handle, context, life and stream.
+    /// Takes an event's handle, context and life, and a stream.
     Record = 13, "cuEventRecord";
-    /// Takes handle, context, life and stream.
+    /// Takes an event's handle, context and life, and a stream.
     Wait = 14, "cuStreamWaitEvent";
-    /// Takes handle, context, life and stream.
+    /// Takes an event's handle, context and life, and a stream.
     WaitExternal = 15, "cuStreamWaitEvent";
     /// Takes nothing.
     Synchronize = 16, "cuModuleUnload";
-    /// Takes bytes and a stream. Returns the address.
+    /// Takes a number of bytes and a stream. Returns the address.
     Allocate = 17, "cuMemAllocAsync";
     /// Takes an address and a stream.
     Free = 18, "cuMemFreeAsync";
@@ -142,12 +142,12 @@ ops! {
     NewStream = 20, "cuStreamCreate";
     /// Takes a stream.
     EndStream = 21, "cuStreamDestroy";
-    /// Takes a stream. Returns its number.
+    /// Takes a stream. Returns the stream's number.
     StreamNumber = 22, "cuStreamGetId";
-    /// Takes bytes. Returns the address.
+    /// Takes a number of bytes. Returns the address.
     AllocateNow = 23, "cuMemAlloc";
     /// Takes an address.
     FreeNow = 24, "cuMemFree";
-    /// Takes handle, context and life.
+    /// Takes an event's handle, context and life.
     WaitUntil = 25, "cuEventSynchronize";
 }
