@@ -187,7 +187,7 @@ pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'
     fill(driver, &plan, array.ptr(), target, Route::Device, on)
 }
 
-/// Queues a copy on `on`, whose context is current.
+/// Queues the copies of `plan` on `on`, whose context is current.
 fn fill(
     driver: &dyn Driver,
     plan: &Plan,

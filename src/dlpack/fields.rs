@@ -61,8 +61,8 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// The malformed field: for example a major version other than 1, memory that CUDA cannot reach, a shape or strides
-    /// that do not fit in the address space, or an unexpected NULL.
+    /// The malformed field, such as a major version other than 1, memory that CUDA cannot reach, strides that leave the
+    /// address space, or an unexpected NULL.
     ///
     /// # Examples
     ///

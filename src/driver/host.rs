@@ -29,8 +29,8 @@ enum Owner {
     Other { _owner: Box<dyn Debug + Send + Sync> },
 }
 
-// SAFETY: this value or its owner, which is `Send`, owns the block. The block is tied to no thread, and only the copies
-// below read and write it.
+// SAFETY: this value or its owner, which is `Send`, owns the block. The block is tied to no thread, and this value
+// reads and writes it only by the copies below.
 unsafe impl Send for HostMemory {}
 
 // SAFETY: as above. No reference into the block exists. Users of the memory must order copies of the same bytes, as on

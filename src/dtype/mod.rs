@@ -40,10 +40,10 @@ const NONE: u8 = u8::MAX;
 /// Stands for [`Dtype::CAIS_ALONE`], which is not in the table either.
 const CAIS: u8 = NONE - 1;
 
-/// The row of types that only DLPack has.
+/// Stands in for the row of a type that only DLPack has.
 const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
 
-/// The row of types that only the CUDA Array Interface has.
+/// Stands in for the row of a type that only the CUDA Array Interface has.
 const CAIS_ALONE: Row = row("a type that only the CUDA Array Interface has", 1, 8, "|V0");
 
 /// The rows of the types, by code and [`width`]. Each import of a tensor decodes a type, so this must be fast.

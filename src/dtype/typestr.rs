@@ -56,7 +56,7 @@ pub enum Typestr {
 }
 
 impl Typestr {
-    /// Reads a typestr.
+    /// Reads a typestr. Fails if it is malformed, or names a type that DLPack cannot express.
     pub fn parse(text: &str) -> Result<Self> {
         let wanted = key(text.as_bytes());
         match Dtype::all().find(|dtype| EXACT[dtype.index()] == wanted && wanted != 0) {
@@ -65,8 +65,8 @@ impl Typestr {
         }
     }
 
-    /// An item's bytes, if items can be handed on without knowing their type: they hold no object reference and are
-    /// not bit fields.
+    /// The size of an item in bytes, if items can be handed on without knowing their type: they hold no object
+    /// reference and are not bit fields.
     #[doc(hidden)]
     pub fn itemsize(text: &str) -> Option<i64> {
         let Spelling { letter, size, digits, .. } = Spelling::of(text)?;

@@ -111,7 +111,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout by the one that [`Self::from_elements`] makes. After an error the layout is unusable.
+    /// Replaces this layout by the result of [`Self::from_elements`]. After an error the layout is unusable.
     #[inline(always)]
     pub(crate) fn set_elements(
         &mut self,
@@ -170,7 +170,7 @@ impl Layout {
         Ok((layout, reach))
     }
 
-    /// Replaces this layout by the one that [`Self::from_bytes`] makes. After an error the layout is unusable.
+    /// Replaces this layout by the result of [`Self::from_bytes`]. After an error the layout is unusable.
     #[inline]
     pub(crate) fn set_bytes(
         &mut self,

@@ -4,7 +4,8 @@
 //! The caller repeats [`next`], with the answers so far, until it returns a plan:
 //!
 //! ```text
-//! nothing is asked    no consumer, or only the producer's own stream      -> nothing
+//! nothing is asked    no consumer, no order wanted, or the producer's own -> nothing
+//!                     stream
 //! one question        the producer stays, all libraries are on the legacy -> nothing
 //!                     stream, or both streams are alive                      or one order, or one mark
 //! the streams         each with its role and its state: alive, or lost (nothing keeps it)
@@ -13,8 +14,9 @@
 //!                     users     = the live ones; for an unknown one: the legacy stream, and the libraries'
 //!                     producers = the live ones (none: the legacy stream stands in, and the memory is kept
 //!                                 until done), and the ones upstream
-//!                     a lost stream is left, or the owner is garbage      -> the host waits
-//!                     all of them are one stream                          -> nothing
+//!                     a lost stream is left, or the producer is unknown   -> the host waits
+//!                     and the owner is garbage
+//!                     the producer is known, and all are one stream       -> nothing
 //!                     else                                                -> each producer waits for each user
 //! ```
 //!
@@ -39,7 +41,7 @@ pub trait Known {
 pub enum Consumer<K> {
     /// No consumer: the memory is only passed on.
     Nobody,
-    /// A reader of the dict that has not read it yet.
+    /// A reader of the dict, who has not read the dict yet.
     Unread,
     /// A consumer that wants no order (-1).
     Declined,

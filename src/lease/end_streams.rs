@@ -130,8 +130,8 @@ fn upstream<'a>(
     left
 }
 
-/// Adds to `users` the streams on which users with an unknown stream may have worked: the legacy default stream, which
-/// stands for every blocking stream of the consumer's place, and the libraries' current streams.
+/// Adds to `users` the streams on which users with an unknown stream may have worked: the legacy default stream and the
+/// libraries' current streams. The legacy default stream stands for every blocking stream of the consumer's place.
 fn add_unknown<'a>(facts: &EndFacts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
     // If the producer itself works on the legacy stream, its next work there follows every blocking stream. After a
     // call the producer's next work may be on another stream.

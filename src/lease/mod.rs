@@ -129,8 +129,8 @@ pub enum State<M = ()> {
     ToRetry,
     /// The memory is given back. The references may be dropped.
     GivenBack,
-    /// The context is destroyed or broken, and its memory with it. No order is possible, and the references may be
-    /// dropped.
+    /// The context is destroyed or broken, and its memory with it, or there is no driver. No order is possible, and the
+    /// references may be dropped.
     Abandoned,
 }
 

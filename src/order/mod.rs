@@ -244,8 +244,8 @@ pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     Error::new(Kind::StreamDevice, got)
 }
 
-/// Blocks the host until all work queued in the context of `place` is done, on destroyed streams as well. Spoils no
-/// capture, and does not wait for captured work.
+/// Blocks the host until all work queued so far in the context of `place` is done, on destroyed streams as well. Spoils
+/// no capture, and does not wait for captured work.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
@@ -413,7 +413,7 @@ fn tell_listener(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     }
 }
 
-/// Logs why a call needs no wait. `on` returns the stream concerned, and is called only if a subscriber may want the
+/// Logs why a call makes no wait. `on` returns the stream concerned, and is called only if a subscriber may want the
 /// event.
 #[inline(always)]
 pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {

@@ -1,9 +1,9 @@
 //! The proof that a stream is alive.
 //!
 //! A handle is a bare address. Using it after its stream is destroyed kills the process (SIGSEGV in `cuEventRecord`,
-//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream. Its lifetime is as long as something
-//! keeps the stream alive: an object that the bridge holds, a library that never destroys its streams, or the call that
-//! received the handle.
+//! H200, driver 580, 2026-11). So driver calls take only an [`Alive`] stream. It lives no longer than what keeps the
+//! stream alive: an object that the bridge holds, a library that never destroys its streams, or the call that received
+//! the handle.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;

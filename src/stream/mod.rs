@@ -1,9 +1,9 @@
 //! Streams: the integers that name them, proof that a stream is alive, and which stream waits for which.
 //!
-//! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that
-//! nothing is pending. In [DLPack's Python protocol] `None` means the legacy default stream, and -1
-//! that the consumer wants no order. The driver calls the legacy default stream 0. The two
-//! protocols refuse 0, which may be the legacy default stream or the calling thread's.
+//! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that nothing is pending.
+//! In [DLPack's Python protocol] `None` means the legacy default stream, and -1 that the consumer wants no order. The
+//! driver calls the legacy default stream 0 or 1. The two protocols refuse 0, which may be the legacy default stream or
+//! the calling thread's.
 //!
 //! A [`Stream`] is only a name: nothing in this module touches the stream itself.
 //!

@@ -12,8 +12,9 @@ use crate::stream::{Stream, Thread};
 /// A simulated machine with GPUs. It has memory, streams, and work that runs late.
 ///
 /// Queued work runs as late as is legal, so that a missing wait shows in the values. Every access is checked against
-/// the earlier ones. [`check`](SimulatedCuda::check) fails if nothing orders two accesses of which one is a write, or
-/// if freed memory is used, and names the first such mistake; [`reports`](SimulatedCuda::reports) returns them all.
+/// the earlier ones. [`check`](SimulatedCuda::check) fails if nothing orders a write and another access to the same
+/// bytes, or if freed memory is used. It names the first such mistake; [`reports`](SimulatedCuda::reports) returns them
+/// all.
 ///
 /// Arrays and streams belong to the machine that they were made on. They cannot be used on another machine.
 ///

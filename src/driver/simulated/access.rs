@@ -122,8 +122,8 @@ impl Simulated {
         self.lock().host_touch(name, reads, writes);
     }
 
-    /// Reads memory from inside running work. Not checked: the launch declared the access. Freed memory reads as it
-    /// is at that time.
+    /// Reads memory from inside running work. No race is looked for: the launch declared the access. Freed memory reads
+    /// as it is at that time.
     pub fn load(&self, ptr: u64, len: u64) -> Result<Vec<u8>> {
         if len == 0 {
             return Ok(Vec::new());
@@ -132,7 +132,7 @@ impl Simulated {
         self.make(COPY, |state| state.memory.load(span).ok_or(codes::ILLEGAL_ADDRESS))
     }
 
-    /// Writes memory from inside running work. Not checked either.
+    /// Writes memory from inside running work. No race is looked for: the launch declared the access.
     pub fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -6,10 +6,11 @@
 //! the stream of the launch, and later work on that stream after the lanes.
 //!
 //! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
-//! fails as well. Such calls are: waits for work outside the capture, host waits and event queries (unless the thread's
-//! or the capture's mode allows them), events of another capture, work on the legacy default stream beside a captured
-//! blocking stream, and stream-ordered allocations and frees. An external wait (`CU_EVENT_WAIT_EXTERNAL`) becomes a
-//! node of the graph. Not modelled: graph launches inside a capture (refused), external records, memory nodes.
+//! fails as well. Such calls are: waits for work outside the capture, events of another capture, work on the legacy
+//! default stream beside a captured blocking stream, and stream-ordered allocations and frees. Host waits and event
+//! queries are such calls as well, unless the thread's or the capture's mode allows them. An external wait
+//! (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not modelled: graph launches inside a capture (refused),
+//! external records, memory nodes.
 
 use std::collections::HashMap;
 
@@ -110,8 +111,8 @@ impl State {
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// For a call that is unsafe during a capture: spoils each open capture that this thread's calls may spoil, by the
-    /// capture's mode and the calling thread's, and returns an error if there is one.
+    /// For a call that is unsafe during a capture: spoils each open capture that this thread's calls may spoil, and
+    /// returns an error if there is one. The capture's mode and the thread's mode decide which.
     pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
