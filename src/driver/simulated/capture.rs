@@ -7,7 +7,7 @@
 //!
 //! A call that is not allowed during a capture returns CUDA's error and spoils the capture, so that ending the capture
 //! fails as well. Such calls are: waits for work outside the capture, events of another capture, work on the legacy
-//! default stream beside a captured blocking stream, and stream-ordered allocations and frees. Host waits and event
+//! default stream beside a captured blocking stream, `cuMemAllocAsync`, and stream-ordered frees. Host waits and event
 //! queries are such calls as well, unless the thread's or the capture's mode allows them. An external wait
 //! (`CU_EVENT_WAIT_EXTERNAL`) becomes a node of the graph. Not modelled: graph launches inside a capture (refused),
 //! external records, memory nodes.
