@@ -1,5 +1,5 @@
-//! What happens when a call with an array argument returns: the producer's stream waits for all work on the memory that
-//! the call started.
+//! What happens when a call with an array argument returns: the producer's stream waits for the users to which the call
+//! gave the memory.
 
 use std::iter::successors;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub(crate) struct CallWatch {
 }
 
 impl CallWatch {
-    /// Makes the producer's stream wait for all users that work on the memory now. With `read`, the argument itself
-    /// counts as read even if it did not notice a reader.
+    /// Makes the producer's stream wait for the users that are recorded now. With `read`, the argument counts as read
+    /// even if no reader of its dict was noticed. In a forked child no stream waits.
     pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<ConsumerSide> = Vec::new();
         for (number, mut left) in self.conversion.close() {
@@ -53,7 +53,7 @@ impl CallWatch {
             {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
-                // Go on with the remaining users: their orders must still be made. The call returns the first error.
+                // Go on with the remaining users: their orders must still be made. The first error is returned.
                 Err(error) => failed = failed.and(Err(error)),
             }
         }

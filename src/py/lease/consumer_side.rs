@@ -49,7 +49,7 @@ impl ConsumerSide {
         self.consumer.visit(visit)
     }
 
-    /// Merges `other` into this side if one order covers both; else returns it.
+    /// Merges `other` into this side if the orders of this side then cover both; else returns `other`.
     pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
         if (self.at, self.lent) != (other.at, other.lent) || !other.further.is_empty() {
             return Some(other);

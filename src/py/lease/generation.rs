@@ -7,8 +7,8 @@
 use crate::py::streams::unasked;
 use crate::py::this_thread::DOING;
 
-/// From this generation on, an end asks no producer. If only a producer could tell whether a stream is alive, the host
-/// waits instead.
+/// From this generation on, an end asks no producer and no stream object. A stream that only such an answer could prove
+/// alive counts as not kept.
 const UNASKED: u32 = 16;
 
 /// The generation that a holder made now on this thread gets.
@@ -16,8 +16,8 @@ pub(super) fn now() -> u32 {
     DOING.with(|doing| doing.generation.get()).unwrap_or(0)
 }
 
-/// Runs `end`, which ends a holder of this generation. Holders that this thread makes meanwhile are one generation
-/// younger.
+/// Runs `end`, which ends a holder of the generation `generation`. Holders that this thread makes meanwhile are one
+/// generation younger.
 pub(super) fn end<R>(generation: u32, end: impl FnOnce() -> R) -> R {
     /// Restores the thread's generation, also after a panic.
     struct Restore(u32);

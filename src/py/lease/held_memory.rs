@@ -27,14 +27,14 @@ use crate::py::observe::{By, EndTag, EndedBy};
 use crate::py::streams::{KnownStream, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// An imported array: the owner of its memory, and both sides' streams for its end.
+/// An imported array, or a copy that the bridge made: the owner of its memory, and both sides' streams for its end.
 #[derive(Debug)]
 pub(crate) struct HeldMemory {
-    /// The array, until a view takes it.
+    /// The array's descriptor, until a view or a capsule takes it.
     pub(crate) array: Descriptor,
-    /// The stream that consumers are told the array is ready on.
+    /// What consumers are told about pending work on the array.
     pub(crate) ready: Ready,
-    /// The protocol by which the array was imported.
+    /// How the array was imported: for another holder of imported memory, and for a copy, from a view.
     pub(crate) by: By,
     /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
@@ -43,11 +43,9 @@ pub(crate) struct HeldMemory {
     /// The process that owns the memory. A forked child gives nothing back, since the driver does not survive a fork.
     /// It calls no deleters either: they may call that driver.
     pub(crate) process: Process,
-    /// The producer's side.
     pub(crate) producer_side: ProducerSide,
-    /// The consumer's side.
     pub(super) consumer_side: ConsumerSide,
-    /// The conversion that the array belongs to, if a call watches its users.
+    /// This holder's entry in a conversion, if a call watches the memory's users.
     pub(super) conversion: Option<Box<Member>>,
     /// For the trace: the array's address, and why the holder ended, unless another cause comes first.
     pub(crate) tag: EndTag,
@@ -74,8 +72,8 @@ pub(super) struct Copied {
 }
 
 impl HeldMemory {
-    /// Holds a producer's array: its object and its managed tensor. The caller then sets the descriptor and the
-    /// streams.
+    /// Holds a producer's array: its object, and its managed tensor if it has one. The caller then sets the descriptor
+    /// and the streams.
     #[inline(always)]
     pub(crate) fn array(
         object: Py<PyAny>,
@@ -121,7 +119,8 @@ impl HeldMemory {
         }
     }
 
-    /// If the held object is a capsule, shares its tensor before the capsule is consumed.
+    /// If the held object is a capsule, makes its tensor a shared one, which stays in the capsule until the returned
+    /// [`Unconsumed`] takes it out.
     pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
         let Owner::Array(object, tensor) = &mut self.owner else { return None };
         let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
@@ -135,8 +134,8 @@ impl HeldMemory {
         matches!(&self.owner, Owner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// A holder of a copy in `buffer`, which is freed in the order of the stream `producer`. `context` is kept as
-    /// [`Copied`] says.
+    /// A holder of a copy in `buffer`, which is freed in the order of the stream `producer`. `context` keeps the copy's
+    /// context alive, unless that is a primary context.
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -185,8 +184,8 @@ impl HeldMemory {
         std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
-    /// Returns another holder of the same memory, without a consumer. Fails in a forked child of the process that owns
-    /// the memory.
+    /// Returns another holder of the same memory, without a consumer. Fails for a copy, and in a forked child of the
+    /// process that owns the memory.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, Consumer::Nobody)?;
         shared.put_behind(self.consumer_side.consumer.clone_ref(py));
@@ -196,7 +195,8 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Returns another holder of the same memory, with this holder's consumer until a call names another one.
+    /// Returns another holder of the same memory. Its consumer is this holder's, if that one's stream is recorded,
+    /// until a call names another.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
@@ -217,7 +217,7 @@ impl HeldMemory {
             Owner::Array(object, managed) => {
                 Ok(Owner::Array(object.clone_ref(py), managed.share(py)))
             }
-            // A copy has one holder: only the tensor that carries it makes a view of it.
+            // A copy has only one holder, the tensor that carries it.
             Owner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
         }
     }
@@ -250,8 +250,8 @@ impl HeldMemory {
         ))
     }
 
-    /// Records what is known about readiness: the stream that consumers are told, the producer's stream, and the stream
-    /// that the array is ready on.
+    /// Records what consumers are told about pending work, the producer's stream, and the stream that the array is
+    /// ready on. An array without memory has no pending work.
     #[inline(always)]
     pub(crate) fn produced(&mut self, Readiness { told, producer, ready_on }: Readiness) {
         self.ready = self.array.pending(told);
@@ -259,7 +259,7 @@ impl HeldMemory {
         self.producer_side.ready_on = ready_on;
     }
 
-    /// Keeps the producer, to ask it again: its dict named no stream and may name one later.
+    /// Keeps the producer to ask it again, if its dict named no stream and may name one later.
     #[inline]
     pub(crate) fn keep_unnamed(&mut self, unnamed: Option<Unnamed>) {
         self.producer_side.unnamed = unnamed;
@@ -285,8 +285,8 @@ impl HeldMemory {
         self.producer_side.ready_on = kept;
     }
 
-    /// Records that the array is ready on its consumer's stream, which holds even if the producer moves to another
-    /// stream.
+    /// Records that the array is ready on its consumer's stream, even if the producer moves to another stream. Records
+    /// nothing for a stream that is not kept, nor for a producer's stream that cannot change.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),
@@ -300,8 +300,8 @@ impl HeldMemory {
         };
     }
 
-    /// The place of the stream `ready`, if that stream is kept; else the consumer's place, if `ready` is a handle that
-    /// the consumer named.
+    /// The place of the stream `ready`, if that stream is kept; else the consumer's place for a handle, and `None` for
+    /// a default stream.
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
         let named = matches!(ready, Stream::Handle(_)).then_some(self.consumer_side.at);
         self.producer_side.keeper_of(ready).map(StreamRef::place).or(named)
@@ -336,7 +336,7 @@ impl HeldMemory {
         matches!(self.owner, Owner::Array(_, Tensor::None | Tensor::Words(_)))
     }
 
-    /// The producer's object.
+    /// The producer's object; `None` for a copy.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.owner {
             Owner::Array(object, _) => Some(object.clone_ref(py)),
@@ -367,7 +367,7 @@ impl HeldMemory {
             }),
             _ => None,
         };
-        // An entry without a stream means the legacy default stream of the consumer's place.
+        // An entry without a ready stream means the legacy default stream of the consumer's place.
         let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.consumer_side.at));
         self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
     }
@@ -390,9 +390,10 @@ impl HeldMemory {
             .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
     }
 
-    /// Looks this array up in the table of known memory: it came in a managed tensor with the `manager_ctx` `context`,
-    /// and without a producer's stream. If the tensor is the bridge's own, takes over the producer's side of its lease;
-    /// if another tensor covers the same memory, adds the lease's streams as upstream.
+    /// Looks this array, which came in a managed tensor, up in the table of known memory. `context` is the tensor's
+    /// `manager_ctx`. If the tensor is the bridge's own, takes over the producer's side of its lease. If another
+    /// library's tensor has the address of a lease's memory, adds the lease's streams as upstream. Does nothing if the
+    /// producer's stream is known.
     pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
         drop(self.adopt_from_capsule(py, context));
     }
@@ -415,8 +416,8 @@ impl HeldMemory {
                     return Some(kept);
                 }
             }
-            // The tensor's producer may free the memory without the bridge. So the lease's streams become upstream, and
-            // the bridge keeps the memory until their work is done.
+            // The tensor's producer may free the memory without the bridge. So it stays unknown, and the lease's
+            // streams become upstream: the end then keeps the memory until the users' work is done.
             Some(known_memory::From::Same(streams)) => {
                 for kept in streams {
                     self.producer_side.put_upstream(kept);
@@ -427,7 +428,7 @@ impl HeldMemory {
         None
     }
 
-    /// Adds the streams that were recorded, since the memory was handed out, as having further work on it.
+    /// Adds the streams that [`known_memory::goes_on`] recorded for this memory to the further users.
     pub(super) fn find_users(&mut self) {
         if let Some(known) = &self.known
             && known.may_have_later()
@@ -449,7 +450,8 @@ impl HeldMemory {
         self.tag.by = EndedBy::Collected;
     }
 
-    /// Visits the Python objects held here, for the garbage collector (`tp_traverse`).
+    /// Visits the producer's object and the objects that keep both sides' streams, for the garbage collector
+    /// (`tp_traverse`). Leaves out the streams of further users.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Owner::Array(object, _) = &self.owner {
             visit.call(object)?;

@@ -2,7 +2,7 @@
 //!
 //! A library that passes on one of the bridge's tensors, or wraps the same memory in its own, does not say which stream
 //! the producer used; the lease's entry does. A library may also use such memory on a further stream, for which the
-//! lease's end must wait. An entry lives as long as its lease: after that, nobody may use the memory.
+//! lease's end must wait. An entry is removed when its holder ends: after that, the consumer may not use the memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -146,8 +146,8 @@ type Entries = ByWord<u64, Same>;
 /// The memory that the bridge has handed out.
 struct HandedOut {
     entries: Mutex<Entries>,
-    /// How often [`goes_on`] has recorded further work, on any memory. Most entries are removed before this number
-    /// changes.
+    /// How often [`goes_on`] was called for an array with memory, any array. Most entries are removed before this
+    /// number changes.
     noted: AtomicUsize,
 }
 
@@ -204,7 +204,7 @@ impl KnownMemory {
         Self { start, holder, since: HANDED_OUT.noted.load(Ordering::Acquire) }
     }
 
-    /// Whether further work was recorded, on this or on other memory, since the entry was made.
+    /// Whether further work may have been recorded, on this or on other memory, since the entry was made.
     #[inline]
     pub(super) fn may_have_later(&self) -> bool {
         HANDED_OUT.noted.load(Ordering::Acquire) != self.since
@@ -289,8 +289,8 @@ pub(super) fn from(
     Some(From::Same(same.sources(py)))
 }
 
-/// Records that the stream `kept` has further work on the memory of `array`. Each lease whose memory overlaps it waits
-/// for that stream when it ends.
+/// Records that the stream `kept` has further work on the memory of `array`. At the end of each lease in the table
+/// whose memory overlaps the array's, the producer's stream waits for that stream too.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;

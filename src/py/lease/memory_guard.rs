@@ -38,9 +38,9 @@ impl MemoryGuard {
 }
 
 impl Drop for MemoryGuard {
-    /// Takes the interpreter's lock and gives the memory back. Any thread may drop the guard. If the interpreter has
-    /// ended, or is ending, the memory leaks: a leak at the end of a process is harmless, a foreign deleter without its
-    /// interpreter may not be.
+    /// Takes the interpreter's lock and gives the memory back. Any thread may drop the guard. If the thread may not
+    /// enter the interpreter, which has ended or is ending, the memory leaks: a leak at the end of a process is
+    /// harmless, a foreign deleter without its interpreter may not be.
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
             let (mut place, span) = (ManuallyDrop::new(Some(held)), CallSpan::begin());
@@ -50,7 +50,7 @@ impl Drop for MemoryGuard {
     }
 }
 
-/// Reports memory that could not be given back. `left` is its holder, which is leaked.
+/// If `left` is a holder that could not give its memory back, and is leaked, reports it.
 #[inline]
 fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
     if let Some(held) = left {

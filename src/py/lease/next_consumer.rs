@@ -68,8 +68,8 @@ impl HeldMemory {
         self.note_use(py);
     }
 
-    /// Hands the memory to the bridge's own work on stream `on`. `kept` keeps that stream; else its keeper is looked
-    /// up.
+    /// Hands the memory to the bridge's own work on the stream `on`. `kept` is the caller's record of that stream;
+    /// without one, the stream's keeper is looked up.
     pub(crate) fn set_worker(
         &mut self,
         py: Python<'_>,
@@ -91,15 +91,15 @@ impl HeldMemory {
         Ok(())
     }
 
-    /// Records that the stream `known` at `at` has pending work, for which the end must wait. Returns `known` if it was
-    /// already recorded; dropping the result can run arbitrary code.
+    /// Records that the stream `known` has pending work, for which the end must wait, and that consumers work at `at`.
+    /// Returns `known` if it was already recorded; dropping the result can run arbitrary code.
     pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
         self.consumer_side.at = at;
         self.consumer_side.further.add(known)
     }
 
-    /// Makes `next` the consumer; the previous consumer becomes upstream. `line` is the program's line that named the
-    /// stream of `next`, if nothing keeps that stream.
+    /// Makes `next` the consumer; the recorded streams of the previous consumer become upstream. `line` is the
+    /// program's line that named the stream of `next`, if nothing keeps that stream.
     #[inline]
     pub(super) fn replace_consumer(&mut self, next: Consumer, line: Option<Box<warned::Line>>) {
         let before = std::mem::replace(&mut self.consumer_side.consumer, next);
@@ -107,7 +107,7 @@ impl HeldMemory {
         self.put_behind(before);
     }
 
-    /// Adds the streams of the previous consumer `before` to the upstream streams: at the end they wait as the
+    /// Adds the recorded streams of the previous consumer `before` to the upstream streams: at the end they wait as the
     /// producer's does.
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
@@ -130,12 +130,13 @@ impl HeldMemory {
         }
     }
 
-    /// Whether the memory has a consumer.
+    /// Whether the memory has a consumer. A reader that has not read the dict yet counts, and so does a consumer that
+    /// declined the order (-1).
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.consumer_side.consumer, Consumer::Nobody)
     }
 
-    /// Records that the consumer read the address. Returns whether the consumer named no stream.
+    /// Records that the consumer read the address. Returns whether it is a reader that named no stream (`Unnamed`).
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.consumer_side.consumer, Consumer::Nobody | Consumer::Unread) {
             self.consumer_side.consumer = Consumer::Unnamed(Vec::new());
@@ -144,9 +145,9 @@ impl HeldMemory {
         matches!(self.consumer_side.consumer, Consumer::Unnamed(_))
     }
 
-    /// Whether `stream`, on which a library takes the memory, must still be recorded as a reader's stream. The
-    /// producer's own stream must be recorded only if other streams are upstream, or if the producer's stream may close
-    /// or change.
+    /// Whether `stream`, on which a library works now, must still be recorded as a stream of the reader that named
+    /// none. False if the consumer is no such reader. The producer's own stream must be recorded only if other streams
+    /// are upstream, or if the producer's stream may close or change.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return false };
         let settled = self.producer_side.upstream.is_empty()
@@ -157,7 +158,7 @@ impl HeldMemory {
 
     /// The stream `ready`, which a reader is told, with its keeper, if it must still be recorded. It must if it is not
     /// the producer's own stream, or if other streams are upstream. `None` for default streams, which the end covers
-    /// anyway.
+    /// anyway, and for a consumer that is no reader without a stream.
     pub(crate) fn ready_to_note(&self, py: Python<'_>, ready: Ready) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.consumer_side.consumer else { return None };
         let producer_side = &self.producer_side;
@@ -176,7 +177,7 @@ impl HeldMemory {
     }
 
     /// Records `known` as a stream of a reader that named none. Returns `known` if it is recorded already or the
-    /// consumer named its stream; dropping the result can run arbitrary code.
+    /// consumer is no such reader; dropping the result can run arbitrary code.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KnownStream) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &mut self.consumer_side.consumer else { return Some(known) };
         let left = known.add_to(seen);
@@ -186,7 +187,7 @@ impl HeldMemory {
         left
     }
 
-    /// Sets `at` as the place of consumers that named no stream.
+    /// Sets `at` as the consumer's place, unless the consumer named a stream.
     pub(crate) fn place_readers(&mut self, at: Place) {
         let is_named =
             matches!(self.consumer_side.consumer, Consumer::On(_) | Consumer::OnProducer(_));

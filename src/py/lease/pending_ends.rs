@@ -34,7 +34,7 @@ pub(super) struct QueuedEnd {
     pub(super) span: CallSpan,
     /// Whether a log handler caused this end: such ends are not logged.
     quiet: bool,
-    /// The outcome, if the orders of this end were already made.
+    /// The outcome, if this end's orders were already tried.
     outcome: Option<Outcome>,
 }
 
@@ -55,7 +55,7 @@ enum Now {
     Followed,
 }
 
-/// The end that runs on this thread, and the ends queued behind it. The queue is empty between ends, so a thread that
+/// Whether an end runs on this thread, and the ends queued behind it. The queue is empty between ends, so a thread that
 /// exits has nothing to drop here.
 struct Ends {
     now: Cell<Now>,
@@ -82,8 +82,8 @@ fn set_now(now: Now) -> Option<Now> {
     ENDS.with(|ends| ends.now.replace(now))
 }
 
-/// Makes the orders of `next` at once, since the code that caused it may use the memory again. The references are
-/// dropped after the running end.
+/// Makes the orders of `next` at once, since the code that caused it may use the memory again. Queues it, so that its
+/// references are dropped after the running end. Returns it if the thread's queue is gone.
 #[cold]
 fn queued(py: Python<'_>, next: QueuedEnd) -> Option<QueuedEnd> {
     // If a panic unwinds through here, the end is leaked.
@@ -164,8 +164,8 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-/// Releases the memory. If a step panics, keeps the memory in `place`: a leak is better than freeing it under pending
-/// work.
+/// Runs the end in `place`: releases the memory, or keeps it for later. If a step panics, the end stays in `place`: a
+/// leak is better than freeing the memory under pending work.
 pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
@@ -178,8 +178,8 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<QueuedEnd>>) {
     span.released(tag, outcome);
 }
 
-/// Ends the holder in `place`; after a panic it stays there. Inside another end, makes the orders at once and queues
-/// the rest.
+/// Ends the holder in `place`. If a step panics, the memory leaks. Inside another end, makes the orders at once and
+/// queues the rest.
 #[inline(always)]
 pub(super) fn end(
     py: Python<'_>,
@@ -229,8 +229,8 @@ impl Drop for LeftGuard {
 /// Makes as much progress with `ending` as is possible now, and returns the outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> Outcome {
     let of = ending.holder().generation;
-    // If memory runs out, the end stays due. After an interrupt, try once more at once: the producer may use the memory
-    // as soon as this returns.
+    // After a lack of memory or an interrupt, try once more at once: the producer may use the memory as soon as this
+    // returns.
     for _ in 0..2 {
         match generation::end(of, || or_no_memory(|| ending.advance(py))) {
             Ok(()) => break,
@@ -289,20 +289,21 @@ const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 /// interpreter's lock, and that thousands of busy streams cost a hundredth of a core.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 
-/// The watcher thread's shortest and longest pause between two rounds. A round that finishes nothing doubles the pause.
+/// The watcher thread's shortest pause between two rounds. A round that finishes nothing doubles the pause.
 const FIRST: Duration = Duration::from_micros(500);
+/// The watcher thread's longest pause between two rounds.
 const LAST: Duration = Duration::from_millis(50);
 
-/// The longest pause with nothing to check. After it the thread sleeps until a call wakes it. Waking costs a system
-/// call; calls in quick succession seldom make it.
+/// The longest pause with nothing to check. After it the thread sleeps until a call wakes it. Waking the thread costs a
+/// system call; calls in quick succession seldom have to.
 const IDLE: Duration = Duration::from_millis(4);
 
 /// Keeps `ending` until it is over.
 fn keep(ending: Ending<Box<HeldMemory>>) {
-    // On the simulated device no end becomes possible by waiting alone.
+    // On a simulated device no end becomes possible by waiting alone.
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
     let Some(pending) = pending() else {
-        // This process is more than 64 forks deep, so the end is never checked again.
+        // This process is 64 or more forks deep, so the end is never checked again.
         return std::mem::forget(ending);
     };
     pending.parked.push(ending);
@@ -312,7 +313,7 @@ fn keep(ending: Ending<Box<HeldMemory>>) {
     }
 }
 
-/// Checks a few pending ends, longest unchecked first, and finishes the ready ones. Every call of the bridge runs this,
+/// Checks a few pending ends, longest unchecked first, and finishes the ready ones. Most calls of the bridge run this,
 /// so it must be cheap.
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
@@ -373,7 +374,7 @@ impl Pending {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the watcher thread, or starts it.
+    /// Wakes the watcher thread, or starts it. Does neither after [`_end`].
     fn wake(&'static self) {
         let mut watch = self.watch();
         if watch.over {

@@ -10,24 +10,24 @@ use crate::lease::Failure;
 use crate::py::streams::{KnownStream, KnownStreams, StreamRef, Unnamed};
 use crate::stream::{Alive, Ready, Stream};
 
-/// The producer's side: the streams that wait at the end.
+/// The producer's streams, which wait at the end, and the stream on which the array is ready.
 #[derive(Debug)]
 pub(crate) struct ProducerSide {
-    /// The place of the producer's streams.
+    /// The producer's GPU and context.
     pub(crate) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) stream: Option<StreamRef>,
-    /// The producer, if its dict named no stream at import. The bridge asks it again: the dict may name one by now.
+    /// The producer, if its dict named no stream at import and may name one later. The bridge asks it again.
     pub(super) unnamed: Option<Unnamed>,
-    /// Streams that wait at the end besides the producer's: streams that callers declared, and, for a view of a view,
-    /// the streams of the views between.
+    /// Streams that wait at the end besides the producer's: streams that callers declared, and the streams of earlier
+    /// users, also of the views between in a view of a view.
     pub(super) upstream: KnownStreams,
-    /// The stream that the array is ready on; `None` if that is the producer's own stream, or a default stream at its
-    /// place.
+    /// Keeps the stream that the array is ready on. Not needed for the producer's own stream, nor for a default stream
+    /// at `place`.
     pub(super) ready_on: Option<StreamRef>,
 }
 
-/// When an imported array is ready, and the streams kept for this.
+/// What the producer says about pending work on an imported array, and the streams kept for it.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     /// What consumers are told about pending work: the stream that the array is ready on, that nothing is pending, or
@@ -35,18 +35,18 @@ pub(crate) struct Readiness {
     pub(crate) told: Ready,
     /// The producer's stream, if it is known and kept.
     pub(crate) producer: Option<StreamRef>,
-    /// The stream on which the array is ready, if this is not the producer's stream.
+    /// The stream on which the array is ready, if it is kept and is not the producer's stream.
     pub(crate) ready_on: Option<StreamRef>,
 }
 
 impl Readiness {
-    /// No stream is kept.
+    /// A readiness without a kept stream.
     #[inline]
     pub(crate) const fn told(told: Ready) -> Self {
         Self { told, producer: None, ready_on: None }
     }
 
-    /// The array is ready on the producer's stream.
+    /// A readiness that keeps at most the producer's stream.
     #[inline]
     pub(crate) const fn of(told: Ready, producer: Option<StreamRef>) -> Self {
         Self { told, producer, ready_on: None }
@@ -73,9 +73,9 @@ impl ProducerSide {
     }
 
     /// Returns the reference recorded for the stream `ready`: `ready_on` if it is set, else the producer's stream if
-    /// that is the same stream. `None` if neither matches; the caller then takes the stream to be at `self.place`.
+    /// that is the same stream, else `None`. Without a reference the caller takes the stream to be at `self.place`.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
-        // A default stream of another place is another stream, so compare the places too.
+        // A default stream of another place is another stream, so compare its place too.
         let own = |producer: &&StreamRef| {
             producer.stream() == ready
                 && (matches!(ready, Stream::Handle(_)) || producer.place() == self.place)
@@ -92,23 +92,24 @@ impl ProducerSide {
         ready.stream().and_then(|stream| self.keeper_of(stream))
     }
 
-    /// Whether the stream that the array is `ready` on can be closed or replaced while the array is held. If the reader
-    /// named a stream (`is_named`), the array is ready there, even if the producer's dict names another stream later.
+    /// Whether the array may stop being ready on `ready` while it is held: the stream may be closed, or a dict may name
+    /// another stream, or a first one. A first one does not count if the array is ready on the stream that the reader
+    /// named (`is_named`).
     pub(crate) fn may_lose(&self, ready: Ready, is_named: bool) -> bool {
         let is_there = is_named && matches!(ready, Ready::On(_));
         let asks_again = self.unnamed.is_some() && !is_there;
         asks_again || self.keeper(ready).is_some_and(StreamRef::may_change)
     }
 
-    /// Whether the stream that the array is `ready` on can be closed by its stream object, rather than replaced by a
-    /// dict's exporter.
+    /// Whether the stream that the array is `ready` on can be closed through its stream object, and no dict may name
+    /// another stream instead.
     pub(crate) fn may_close(&self, ready: Ready) -> bool {
         self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
-    /// Asks whether the stream `ready`, on which the array is ready, is alive, or whether the producer names another
-    /// stream now. A producer that moved has made its new stream wait for its pending work; a consumer that moved has
-    /// not.
+    /// Where the array is ready now, if it was ready on the stream `ready`: on that stream if it is alive, or where the
+    /// producer's dict says now. `None` if neither can be told. A producer that moved has made its new stream wait for
+    /// its pending work. A consumer that moved has not, so its new stream does not count.
     #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
@@ -127,7 +128,8 @@ impl ProducerSide {
         Ok(kept.now(py, driver)?.filter(stays))
     }
 
-    /// The stream that the producer names now, if it differs from the stream that it named first.
+    /// The stream that the producer's dict names now besides the stream that it named first, as [`StreamRef::also`]
+    /// tells it; or the stream that it names now if it named none at first.
     pub(super) fn producer_also(
         &self,
         py: Python<'_>,
@@ -153,7 +155,7 @@ impl ProducerSide {
         Ok(Some(stream))
     }
 
-    /// Whether the producer's dict may name another stream later.
+    /// Whether the producer's dict may name another stream later, or a first one.
     pub(super) fn may_move(&self) -> bool {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
@@ -168,24 +170,26 @@ impl ProducerSide {
         if self.ready_on.is_none() { self.producer_also(py, driver) } else { Ok(None) }
     }
 
-    /// Whether the producer works on the default stream `stream` of its place, and the array is ready there.
+    /// Whether the producer works on the default stream `stream` of its place, and the array is ready there. False if
+    /// [`StreamRef::is_default`] is.
     #[inline]
     pub(super) fn is_on_default(&self, stream: Stream) -> bool {
         let is_it = |producer: &StreamRef| producer.is_default(stream, self.place);
         self.ready_on.is_none() && self.stream.as_ref().is_some_and(is_it)
     }
 
-    /// Whether `stream` is the producer's own.
+    /// Whether `stream` is the producer's own stream, if that is known.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
         self.stream.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// Whether `kept` is the reference recorded for the stream that the array is ready on.
+    /// Whether the reference recorded for the stream that the array is ready on names the same stream as `kept`.
     pub(crate) fn is_kept_by(&self, kept: &StreamRef) -> bool {
         self.keeper_of(kept.stream()).is_some_and(|own| own.is_same(kept))
     }
 
-    /// Whether the producer's stream may be closed, or the producer's dict may name another stream later.
+    /// Whether the producer's stream may be closed, or the producer's dict may name another stream later. False if the
+    /// stream is unknown.
     pub(super) fn may_change(&self) -> bool {
         self.stream.as_ref().is_some_and(StreamRef::may_change)
     }

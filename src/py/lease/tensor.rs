@@ -1,6 +1,6 @@
-//! A producer's managed tensor: none, one holder's, or shared. A shared tensor may still be in its capsule; if the call
-//! fails, it stays there. An array from a dict has no tensor; if DLPack cannot express the element type, the dict's
-//! typestr and `descr` are kept instead.
+//! A producer's managed tensor: none, one holder's, or shared. A shared tensor may still be in its capsule, and stays
+//! there if the importing call fails. An array from a dict has no tensor; if DLPack cannot express the element type,
+//! the dict's typestr and `descr` are kept instead.
 
 use std::sync::{Arc, OnceLock};
 
@@ -42,7 +42,8 @@ impl Unconsumed {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }
 
-    /// Takes the tensor out of the capsule, for all its holders. If no holder is left, the tensor's deleter runs here.
+    /// Takes the tensor out of the capsule, for all its holders. If no holder is left, the tensor's deleter runs when
+    /// this [`Unconsumed`] is dropped.
     pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
         drop(self.tensor.set(Some(capsule::take(self.capsule.bind(py))?)));
         Ok(())
@@ -72,7 +73,7 @@ impl Tensor {
         matches!(self, Self::Shared(tensor) if matches!(tensor.get(), Some(None)))
     }
 
-    /// Shares the tensor with another holder, and returns that holder's part.
+    /// Shares the tensor with another holder of the same memory, and returns what that holder keeps.
     pub(super) fn share(&mut self, py: Python<'_>) -> Self {
         if let Self::Words(words) = self {
             return Self::Words(words.clone_ref(py));

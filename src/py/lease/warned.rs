@@ -11,7 +11,7 @@ use crate::py::interpreter::program_line;
 /// A line of the program: file and number.
 pub(crate) type Line = (String, u32);
 
-/// The most lines for which the bridge remembers a warning.
+/// After warnings for this many lines, the bridge gives no more.
 const MOST: usize = 1024;
 
 /// The line of the program from which this thread called the bridge.
@@ -19,9 +19,9 @@ pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
     Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
-/// Warns that the end cannot be ordered after a consumer's non-blocking stream: nothing keeps this stream alive now,
-/// and no imported library works on it. The warning names `line`, where the program named the stream, or the line where
-/// the memory is released.
+/// Warns that an end cannot order the stream `handle` of a user: the stream is not known to be alive. The warning names
+/// `line`, where the program named the stream; if it is `None`, the line that calls the bridge now. Each line gets one
+/// warning.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,
@@ -30,7 +30,7 @@ pub(super) fn uncovered(
     line: Option<&Line>,
 ) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<Line>>> = Mutex::new(None);
-    // With logging off the bridge does not remember the line, so it can warn about it later.
+    // With logging off, do not record the line as warned about: logging may be on at a later end.
     if !tracing::enabled!(target: "cai_bridge", tracing::Level::WARN) {
         return Ok(());
     }

@@ -24,7 +24,7 @@ use crate::stream::{Alive, Elided};
 #[derive(Debug, Clone)]
 pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) driver: Handle,
-    /// Whether the memory was lent for one call.
+    /// Whether the memory was given to one call, as an argument.
     pub(in crate::py::lease) in_call: bool,
     /// Whether only a Python object keeps the memory, and no managed tensor. The garbage collector may clear that
     /// object.
@@ -33,8 +33,9 @@ pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) collected: bool,
 }
 
-/// Makes the orders of an end, for the consumer and for another user (`user`). If they fail, adds the libraries'
-/// current streams to `found`: a later try must wait for them too, and another thread has other current streams.
+/// Makes the orders of an end, for the consumer and for another user (`user`). If they fail and the consumer named no
+/// stream, adds the libraries' current streams to `found`: a later try must wait for them too, and another thread has
+/// other current streams.
 pub(in crate::py::lease) fn settle(
     py: Python<'_>,
     end: &EndContext,
@@ -75,8 +76,8 @@ fn order(
             Next::Ask(Question::ProducerStays) => {
                 answers.producer_stays = Some(producer_side.stays(py, driver)?);
             }
-            // For a view, `is_done_without_orders` has asked this already, and the answer was no. For other holders,
-            // look at the streams.
+            // Only `is_done_without_orders` asks this. Here the answer was no, or was not asked for: look at the
+            // streams.
             Next::Ask(Question::AllOnLegacy) => answers.all_on_legacy = Some(false),
             Next::Ask(Question::OneMarkDoes) => {
                 let all = current::are_all_on_legacy(py, driver, consumer_side.at.ordinal)?;
@@ -175,7 +176,7 @@ fn give_back(
     Ok(Settlement::Done)
 }
 
-/// The streams of the consumer and of the producer, if there is one consumer and both streams are alive.
+/// The streams of the consumer and of the producer, if the consumer named its stream and both are kept and alive.
 fn pair<'a>(
     py: Python<'_>,
     end: &EndContext,
@@ -191,8 +192,8 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector is clearing the memory's owner as well. The object that keeps the producer's stream
-/// tells, if there is one.
+/// Whether the garbage collector is clearing the memory's owner as well. If the producer's stream is known, the object
+/// that keeps the stream tells. Else it is enough that the collector found the holder.
 fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
     match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
@@ -218,7 +219,8 @@ impl HeldMemory {
         }
     }
 
-    /// Whether the end needs no order, found without asking any library's Python code.
+    /// Whether it is clear that the end needs no order, from what is recorded and, at most,
+    /// [`current::are_all_on_legacy`].
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         let is_plain = matches!(self.owner, Owner::Array(..)) && self.process.is_current();
@@ -257,8 +259,7 @@ impl HeldMemory {
         }
     }
 
-    /// Makes the producer's streams wait for work on the memory on the stream `user`, as an end would. The holder does
-    /// not end.
+    /// Makes the orders of an end, with a further user on the stream `user`. The holder does not end.
     pub(crate) fn settle_for(
         &self,
         py: Python<'_>,
@@ -275,8 +276,8 @@ impl HeldMemory {
         )
     }
 
-    /// Makes the orders of the end, for the consumer and, if given, for another user on the stream `user`. Then frees
-    /// the memory if it is a copy.
+    /// Makes the orders of the end, for the consumer and, if given, for another user on the stream `user`. If they are
+    /// made, frees the memory of a copy. In a forked child does nothing.
     pub(crate) fn settle_with(
         &mut self,
         py: Python<'_>,
@@ -304,7 +305,7 @@ impl HeldMemory {
     }
 
     /// Frees a copy's memory in the order of the copy's stream. Fails, to be retried, while that stream is in or beside
-    /// a capture. If nothing keeps that stream alive, the host first waits for all work in the consumer's context.
+    /// a capture. If that stream is not known to be alive, the host first waits for all work in the consumer's context.
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;

@@ -1,5 +1,5 @@
-//! Collects what [`end_rules`](crate::lease::end_rules) needs to know about an end. Building [`Sides`] calls neither Python nor
-//! the driver. [`Gathered`] has each stream with its role, and says whether the stream is still alive.
+//! Collects what [`end_rules`](crate::lease::end_rules) needs to know about an end. Building [`Sides`] calls neither
+//! Python nor the driver. [`Gathered`] has each stream with its role, and says whether the stream is still alive.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -83,7 +83,7 @@ impl Outline for Sides<'_> {
     }
 }
 
-/// The producer's and the consumers' streams, with their state.
+/// The producer's, the upstream and the users' streams, with their state.
 pub(super) struct Gathered<'a> {
     driver: &'a Handle,
     pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
@@ -95,7 +95,8 @@ pub(super) struct Gathered<'a> {
     pub(super) line: Option<&'a warned::Line>,
 }
 
-/// Looks up the state of each stream once: asks the object that keeps the stream, and the driver.
+/// Looks up the state of each stream once: asks the object that keeps the stream, and the driver. Looks up none if no
+/// user is recorded.
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
@@ -223,8 +224,8 @@ impl<'a> Gathered<'a> {
     }
 
     /// Asks for the streams that libraries work on now. This comes last: no Python code that might drop a stream runs
-    /// after it. A lost stream that a library or another user works on now counts as found. If a library raises an
-    /// interrupt, the streams found so far go to `found`.
+    /// after it. A user's lost stream counts as found if a library or another user works on it now. If a library raises
+    /// an interrupt, the libraries' streams found so far go to `found`.
     pub(super) fn ask<'py: 'a>(
         &mut self,
         py: Python<'py>,

@@ -27,8 +27,8 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Prepares the orders of the end of `held`. `None` if none is needed, or for a copy. `names_user` tells that the
-    /// caller will name another user, for which an order is always needed.
+    /// Prepares the orders of the end of `held`. `None` if it is clear that none is needed, or for a copy. `names_user`
+    /// tells that the caller will name another user, for which an order is always needed.
     pub(crate) fn of(held: &mut HeldMemory, py: Python<'_>, names_user: bool) -> Option<Self> {
         held.find_users();
         match &held.owner {
@@ -44,7 +44,7 @@ impl Orders {
         }
     }
 
-    /// Like [`Self::of`], for a view that the garbage collector has found while only a Python object keeps the memory.
+    /// Like [`Self::of`], for a view that the garbage collector has found.
     pub(crate) fn for_collector(held: &mut HeldMemory, py: Python<'_>) -> Option<Self> {
         let mut orders = Self::of(held, py, false)?;
         orders.end.collected = true;
