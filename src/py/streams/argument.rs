@@ -31,8 +31,8 @@ pub(crate) struct Argument<'a, 'py> {
     object: Option<&'a Bound<'py, PyAny>>,
     /// The GPU of a default stream, if the stream object names it.
     ordinal: Option<i32>,
-    /// Whether the consumer may in fact work on any blocking stream of the context, so that the legacy default stream
-    /// stands in for it.
+    /// Whether the legacy default stream, if it is the named stream, stands in for other blocking streams on which the
+    /// consumer may work.
     stands_in: bool,
     /// Whether this stream is only the library's default: each of its calls may name another stream.
     is_default: bool,
@@ -150,8 +150,8 @@ impl<'a, 'py> Argument<'a, 'py> {
         self.ordinal
     }
 
-    /// Fails if the stream object names a default stream of another GPU than that of `place`. Ignores this for an array
-    /// without an address, and for pinned and managed memory.
+    /// Fails if the stream object names a default stream of another GPU than that of `place`. Never fails for an array
+    /// without an address, nor for pinned or managed memory.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
@@ -196,7 +196,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     }
 }
 
-/// A stream's number: an integer, but not a `bool`.
+/// Reads a stream's number: an integer. Fails for a `bool` and for any other object.
 pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());

@@ -21,14 +21,14 @@ pub(super) struct Answered<'py> {
 }
 
 /// Calls the function of each library that has one, and returns the answers. Leaves out a function that raises or names
-/// no stream. Returns none if such a function is already running on this thread, or if this thread must not ask
-/// libraries now.
+/// no stream. Returns no answers if such a function is already running on this thread, or inside
+/// [`unasked`](super::unasked).
 #[inline]
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     if has_functions(py)? { asked(py, ordinal) } else { Ok(Vec::new()) }
 }
 
-/// Whether any imported or registered library has such a function.
+/// Whether any imported or registered library names its current stream through a Python function.
 #[inline]
 pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
     if library::are_registered() {

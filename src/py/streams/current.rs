@@ -129,7 +129,8 @@ pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
     unsafe { Alive::kept(stream, place) }
 }
 
-/// The stream object for `handle`, from a library that works on that stream now; `None` if no library returns one.
+/// The stream object for `handle`, from a library that works on that stream now and is asked without a Python function;
+/// `None` if there is none.
 pub(super) fn object<'py>(
     py: Python<'py>,
     driver: &Handle,
@@ -158,7 +159,7 @@ pub(super) fn object<'py>(
     Ok(None)
 }
 
-/// Like [`object`], but for the libraries whose current stream is found by calling a Python function. That call costs
+/// Like [`object`], but for the libraries that name their current stream through a Python function, whose call costs
 /// more.
 pub(super) fn object_by_function(
     py: Python<'_>,

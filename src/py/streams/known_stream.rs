@@ -56,8 +56,8 @@ impl KnownStream {
         Ok(found)
     }
 
-    /// The streams in the list `known`, each with what keeps it alive. Leaves out a stream about which the driver or a
-    /// library could not be asked.
+    /// The streams in the list `known`, each with what keeps it alive. Leaves out the legacy default stream, also where
+    /// it stands in for another, and a stream about which the driver or a library could not be asked.
     pub(crate) fn of_each<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -68,8 +68,8 @@ impl KnownStream {
         known.iter().filter_map(kept).flatten().collect()
     }
 
-    /// Finds what keeps a library's current stream; `None` if the legacy default stream stands in for it. `objects`
-    /// comes from the [`current::each`] that named the stream.
+    /// Finds what keeps a library's current stream; `None` if that is the legacy default stream, or the legacy default
+    /// stream stands in for it. `objects` comes from the [`current::each`] that named the stream.
     pub(crate) fn of_library<'py>(
         py: Python<'py>,
         driver: &Handle,
@@ -84,7 +84,7 @@ impl KnownStream {
         Ok((!stands_in).then_some(known))
     }
 
-    /// The kept stream.
+    /// The stream, if it is kept.
     pub(crate) const fn kept(&self) -> Option<&StreamRef> {
         match self {
             Self::Kept(kept) => Some(kept),
@@ -219,8 +219,8 @@ impl StreamRef {
         Ok(Some(Self::new(driver, alive, Keeper::Always)?))
     }
 
-    /// A reference to `stream`, if it is a default stream, or in a library's pool, or a library works on it now and its
-    /// object keeps it. Else `None`.
+    /// A reference to `stream`, if it is a default stream, or in a library's pool, or a library that is asked without a
+    /// Python function works on it now and its stream object keeps it. Else `None`.
     pub(crate) fn vouched(
         py: Python<'_>,
         driver: &Handle,

@@ -1,4 +1,4 @@
-//! Names of streams that nothing keeps alive.
+//! Names of streams, by which a stream that nothing keeps is told from a later one with the same handle.
 
 use crate::capture::Part;
 use crate::driver::Handle;
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::order;
 use crate::stream::{Alive, Stream};
 
-/// A stream's name, and the driver's number for the stream, which no other stream has.
+/// A stream's name, with the driver's number for the stream, if that is known. No other stream has the same number.
 ///
 /// The driver reuses a destroyed stream's handle at once, even while work of the first is pending (50 of 50 times,
 /// H200, driver 580, 2026-11). So a handle alone does not identify a stream.
@@ -30,7 +30,8 @@ enum Number {
 }
 
 impl StreamName {
-    /// The name of a stream that is alive now. It has no number if the driver does not number streams.
+    /// The name of a stream that is alive now. It has no number for a default stream, or if the driver does not number
+    /// streams.
     pub(crate) fn of(driver: &Handle, alive: Alive<'_>) -> Result<Self> {
         Ok(Self { stream: alive.stream(), number: number(driver, alive)? })
     }
@@ -50,8 +51,9 @@ impl StreamName {
         self.stream
     }
 
-    /// Whether this name certainly means `other`. False also if that is unknown: the driver could not be asked, or the
-    /// stream entered or left a capture since the name was made. For a name without a number the handle alone decides.
+    /// Whether this name means `other`: both have the same handle and, if this name has a number, the same number.
+    /// False if that cannot be told: the driver could not be asked for the name, or the stream entered or left a
+    /// capture since.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         Ok(self.stream == other.stream()
             && match self.number {

@@ -134,7 +134,8 @@ pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
 struct StreamKind {
     asking: Asking,
     hint: Hint,
-    /// Whether objects of this type that own their stream can be closed while they are held.
+    /// Whether objects of this type that own their stream may be closed while they are held. False only if a habit says
+    /// so.
     closes: bool,
     /// Whether objects of this type may name their GPU.
     has_ordinal: bool,
@@ -152,9 +153,9 @@ enum Asking {
 
 /// Where to read whether an object owns its stream or only wraps a handle.
 enum Hint {
-    /// Nowhere: objects of this type own their streams.
+    /// Nowhere: objects of this type count as owners of their streams.
     Nowhere,
-    /// In the object's `__dict__`, if it has such an entry.
+    /// In an entry of the object's `__dict__`, such as `external`. An object without one owns its stream.
     InDict,
     /// In an attribute that must be looked up on the object.
     Attribute,

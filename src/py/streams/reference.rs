@@ -52,7 +52,7 @@ pub(crate) struct Exported<'a, 'py> {
     pub(crate) ptr: u64,
     /// Whether the exporter's dict may name another stream later.
     pub(crate) moves: bool,
-    /// Another keeper of the stream.
+    /// A reference to the stream by another keeper, if there is one.
     pub(crate) besides: Option<StreamRef>,
     /// Whether a dict without a stream means that nothing is pending.
     pub(crate) none_is_nothing: bool,
@@ -163,9 +163,10 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether the stream object still names the stream, and so does the exporter's dict. A stream object that cannot
-    /// be asked counts as closed; an exporter that cannot be asked counts as unchanged. If the object names the stream
-    /// and the context is destroyed, the answer is yes, since all its work has ended.
+    /// Whether the stream's keeper still names the stream: the exporter's dict if there is an exporter, else a stream
+    /// object that can be closed. True for other keepers. A stream object that cannot be asked counts as closed; an
+    /// exporter that cannot be asked counts as unchanged. If the stream object names the stream and the stream's
+    /// context is destroyed, the answer is yes, since all work of the stream has ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
@@ -203,7 +204,8 @@ impl StreamRef {
     }
 
     /// Checks that the stream is alive, and returns the proof; `None` if it may not be. If nothing but an exporter
-    /// keeps the stream, the proof is for the stream that the exporter's dict names now; `None` if it names none.
+    /// keeps the stream any more, the proof is for the stream that the exporter's dict names now; `None` if the dict
+    /// names none.
     #[inline(always)]
     pub(crate) fn confirm(
         &self,

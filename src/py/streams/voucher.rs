@@ -48,7 +48,7 @@ impl Voucher {
     }
 
     /// Calls `ask` on the object. `None` if the object is being collected, if it raises an ordinary exception, or if
-    /// this thread must not ask libraries now.
+    /// [`is_unasked`].
     pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
@@ -69,12 +69,12 @@ impl Voucher {
     }
 }
 
-/// Whether this thread must not ask libraries now.
+/// Whether this thread must not ask held objects, or libraries' Python functions, for a stream now.
 pub(super) fn is_unasked() -> bool {
     Once::Unasked.is_on()
 }
 
-/// Runs `call`. Meanwhile this thread asks no library for a stream.
+/// Runs `call`. Meanwhile this thread asks no held object, and no library's Python function, for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
     let _once = Once::Unasked.begin();
     call()

@@ -20,7 +20,7 @@ pub(crate) enum WaitReason {
     StreamGone,
     /// The garbage collector is about to end the memory's owner, and the owner's stream is unknown.
     OwnerCollected,
-    /// The consumer's stream may no longer exist at the end.
+    /// Nothing keeps the consumer's stream alive at the end, or, for a copy, the copy's own stream.
     ConsumerUnknown,
     /// The consumer may read the memory on the CPU.
     HostReader,
