@@ -277,7 +277,7 @@ impl View {
         act(py, || answered(py, self.order_for_collector(py)).map(drop))
     }
 
-    /// Ends the lease for the garbage collector, which drops the references once the end is settled.
+    /// Ends the lease for the garbage collector: makes the waits, then drops the references.
     fn __clear__(&self) {
         if let Some(mut guard) = self.lease.end()
             && let Some(held) = guard.memory_mut()

@@ -1,8 +1,9 @@
 //! `DLPackView.__dlpack__` with a copy.
 //!
-//! A copy on a GPU is made on the consumer's stream, after the stream that the array is ready on. Its memory is
-//! allocated and freed in the order of the consumer's stream. A copy in host memory is made on the producer's stream,
-//! and the host waits: a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``).
+//! A copy on a GPU is made on the consumer's stream if that stream is on the GPU ([`queues`]), after the work on the
+//! stream that the array is ready on. Its memory is allocated on the stream of the copy, and freed there if something
+//! keeps that stream ([`copy_held`]). A copy in host memory is made on the stream that the array is ready on, and the
+//! host waits: a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``).
 //! [`super::export_request`] decides between the two. Copies in a graph capture are refused here.
 
 use std::sync::Arc;
@@ -44,7 +45,8 @@ fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Re
 
 /// Chooses the stream on which a copy for the GPU at `at` is made, and the stream that must wait for the copy. If the
 /// consumer's stream is on that GPU, the copy is made on it. Else it is made on the legacy default stream there, and
-/// the consumer's stream waits.
+/// the consumer's stream waits. Without a consumer's stream (-1) it is made on the producer's stream if that is on the
+/// GPU, else on the legacy default stream, and no stream waits.
 fn queues<'a>(
     view: &View,
     at: Place,
@@ -52,7 +54,6 @@ fn queues<'a>(
     producers: Option<Alive<'a>>,
 ) -> Result<(Alive<'a>, Option<Alive<'a>>)> {
     let Some(asked) = asked else {
-        // With -1, make the copy on the producer's stream if that stream is on the same GPU.
         let own = producers.filter(|own| own.place().ordinal == at.ordinal);
         return Ok((own.unwrap_or(Alive::legacy(at)), None));
     };
@@ -70,8 +71,8 @@ fn queues<'a>(
     }
 }
 
-/// Keeps the context of `stream` alive, unless it is a primary context, which is never destroyed. Any other context is
-/// destroyed by its owner, which the producer keeps alive.
+/// Keeps the context of `stream` alive, unless it is a primary context, which the driver keeps. Another context is kept
+/// by its owner, and the owner by the producer, which the result holds.
 fn context_holder(
     py: Python<'_>,
     view: &View,

@@ -116,7 +116,7 @@ pub(super) struct DlpackArguments<'a, 'py> {
     pub(super) copy: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// Answers `__dlpack__`.
+/// Makes the capsule that `__dlpack__` returns, and reports a refusal.
 #[inline]
 pub(super) fn capsule<'py>(
     py: Python<'py>,
@@ -223,7 +223,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     Ok(&view.array)
 }
 
-/// Only [`DLPackView`] has this table, so consumers call it only with instances of that class.
+/// Only `DLPackView` and `ArrayView` have this table, so consumers call it only with instances of these classes.
 impl Exchange for View {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();

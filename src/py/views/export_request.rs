@@ -1,8 +1,9 @@
 //! Decides what a consumer gets that calls `DLPackView.__dlpack__` with `dl_device` and `copy`. Calls no driver.
 //!
-//! Every GPU and the CPU can access managed and pinned memory, so they get it without a copy; the CPU only with
-//! `copy=False`. A copy of such memory is on its GPU if the consumer names a stream, else on the host: only readers on
-//! the CPU name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and
+//! Every GPU and the CPU can access managed and pinned memory. A consumer on a GPU gets it without a copy, unless it
+//! asks for one; a consumer that asks for the CPU gets a copy, unless `copy=False`. With `copy=True` and no
+//! `dl_device`, the copy is on the memory's GPU if the consumer names a stream, else on the host: only readers on the
+//! CPU name no stream. Refused: devices other than GPUs and the host, copies in pinned or managed memory, and
 //! `copy=False` if only a copy would do (Python array API 2025.12, ``array.__dlpack__``).
 
 use pyo3::intern;
@@ -74,8 +75,8 @@ pub(super) fn export_request(
     })
 }
 
-/// The device that a consumer asks for. Its kind may be a member of an `Enum` (Python array API 2025.12,
-/// ``dl_device``).
+/// The device that a consumer asks for; `None` if `given` is no pair of integers. The kind may be a member of an `Enum`
+/// (Python array API 2025.12, ``dl_device``).
 fn pair_of(given: &Bound<'_, PyAny>) -> PyResult<Option<(i64, i64)>> {
     if let Some(pair) = argument::pair(given)? {
         return Ok(Some(pair));

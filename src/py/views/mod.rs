@@ -46,10 +46,10 @@ pub(crate) struct View {
     ready: Ready,
     /// Whether the host has waited for the pending work. If so, the dict names no stream.
     waited: AtomicBool,
-    /// The place of the producer's streams.
+    /// The producer's GPU and context.
     pub(crate) place: Place,
     pub(crate) driver: Handle,
-    /// The protocol by which the array was imported.
+    /// How the array was imported, for the log.
     by: By,
     lease: Lease<MemoryGuard>,
     /// The CAI dict, kept once it was read twice, and the stream that it names; readers get copies of it. If DLPack
@@ -140,8 +140,8 @@ impl View {
         Ok(shared)
     }
 
-    /// Runs `look` on the memory that the view holds. Fails if the view was released. The memory is locked meanwhile,
-    /// so `look` must not use this view's memory in another way.
+    /// Runs `look` on the memory that the view holds. Fails if the view was released, or is being released. The memory
+    /// is locked meanwhile, so `look` must not use this view's memory in another way.
     pub(crate) fn with_memory<R>(&self, look: impl FnOnce(&mut HeldMemory) -> R) -> Result<R> {
         let of_guard =
             |guard: &mut MemoryGuard| guard.memory_mut().filter(|held| !held.is_lost()).map(look);
@@ -153,7 +153,7 @@ impl View {
         self.array.ptr() != 0 && held.read(py)
     }
 
-    /// Records a read, if the view is not released.
+    /// Records a read, if the view is not released. Returns what [`Self::reads`] returns, else false.
     fn is_read(&self, py: Python<'_>) -> bool {
         self.with_memory(|held| self.reads(py, held)).unwrap_or(false)
     }

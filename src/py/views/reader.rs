@@ -1,4 +1,5 @@
-//! Makes streams wait for readers of a view's dict or address, and records the readers' streams for the end.
+//! Reads of a view's dict or address: makes the readers' streams wait where the dict does not, and records them for the
+//! end.
 
 use pyo3::prelude::*;
 
@@ -20,9 +21,9 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// dict was read before. If that stream was closed, the host waits here and no stream is returned. A producer whose
 /// dict may name another stream is asked again.
 ///
-/// The bridge assumes that a reader that named no stream works on its library's current stream. The view records that
-/// stream for the end, even if nothing is pending. If the library ignores the streams that dicts name, its current
-/// stream is made to wait here.
+/// The bridge assumes that a reader that named no stream works on its library's current stream. So the view records the
+/// libraries' current streams for the end, even if nothing is pending; the end covers the legacy default stream anyway.
+/// If a library ignores the streams that dicts name, its current stream is made to wait here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
@@ -63,8 +64,9 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     Ok((ready, again))
 }
 
-/// The stream on which the array is ready now. If the exporter's dict names another stream now, while the first one is
-/// still alive, the new stream is made to wait for the first and is returned.
+/// The stream on which the array is ready now; `None` if nothing is pending, or the host has waited here. If the
+/// exporter's dict names another stream now, while the first one is still alive, the new stream is made to wait for the
+/// first and is returned.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
     held.ready = view.told_by_now(&held);
@@ -74,8 +76,8 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// Records that code has read the view's address. It may work on any stream, so the libraries' current streams are
-/// recorded.
+/// Records that code has read the view's address. If the consumer named no stream, that code may work on any stream, so
+/// the libraries' current streams are recorded.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
@@ -105,8 +107,8 @@ fn note<'py>(
 }
 
 /// Makes `reader` wait for each stream that the array is ready on, if `may` allows that wait. `may` is told whether
-/// `reader`, and whether that stream, is in a graph capture. The wait may be needless, since another library may be the
-/// actual reader; so it must not draw `reader` into the array's capture.
+/// `reader`, and whether that stream, is in or beside a graph capture. The wait may be needless, since another library
+/// may be the actual reader; so it must not draw `reader` into the array's capture.
 fn wait_for_producer(
     py: Python<'_>,
     view: &View,

@@ -32,7 +32,7 @@ fn is_deepest(view: &View) -> bool {
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
-/// Counts this thread's release of a view, until dropped.
+/// Counts this thread's release of a view. When dropped, also calls the `stop` of the view's lease.
 struct ReleaseGuard<'a>(&'a View);
 
 impl<'a> ReleaseGuard<'a> {
@@ -65,7 +65,8 @@ impl View {
     }
 
     /// Gives the memory back: the producer's stream waits for the consumer's stream and for `stream`, then the
-    /// references are dropped. If an order fails, nothing changes.
+    /// references are dropped. With -1 no stream waits. If an order fails, the view is not released. Does nothing for a
+    /// view that was released already.
     pub(super) fn give_back(
         &self,
         py: Python<'_>,
