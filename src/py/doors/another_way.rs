@@ -108,7 +108,7 @@ pub(super) fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__cuda_array_interface__"))
 }
 
-/// Imports an object by its CUDA Array Interface.
+/// Imports an object by its CUDA Array Interface, and hands it over to the consumer.
 pub(super) fn from_dict(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,

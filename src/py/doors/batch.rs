@@ -42,7 +42,7 @@ impl ArrayBatch<'_> {
 }
 
 impl Converter {
-    /// Converts other libraries' arrays: all or none.
+    /// Imports arrays and makes the library's arrays of them, all or none. The caller then consumes the capsules.
     pub(super) fn several<'py>(
         &self,
         py: Python<'py>,
@@ -53,7 +53,7 @@ impl Converter {
         let readonly = how.readonly.or(traits.limits.readonly);
         let named = Argument::parse(stream)?;
         let mut batch = ArrayBatch::default();
-        // A single array is not collected here: it is handed over at once.
+        // A single array, unless it is a capsule, is handed over at once and not collected here.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
         let (mut sources, mut capsules) = (Vec::with_capacity(room), Vec::new());
         // The GPUs of the arrays, and for each array the index of its GPU.
@@ -106,7 +106,7 @@ impl Converter {
             let array = self.make_for_call(py, traits, source, &how, &mut batch.lent);
             batch.made.push(array.map_err(about(item))?);
         }
-        // Check this last: if an earlier step fails, no capsule is consumed.
+        // Check last that no code has consumed a capsule meanwhile. The capsules themselves are consumed by the caller.
         for (item, capsule) in &batch.unconsumed {
             capsule.check(py).map_err(about(*item))?;
         }
@@ -127,7 +127,7 @@ impl Converter {
         let library = self.library.bind(py);
         let asked = ConsumerStream::of(library, traits, at.ordinal, stream)?;
         let explained = |error| asked.explain(library, error);
-        // Do not ask a stream object that the caller passed a second time.
+        // The caller's stream object was asked already: do not ask it again.
         let argument =
             if stream.is_some() { named } else { asked.argument().map_err(explained)? };
         let handed_over = hand_over(DOOR, py, source, &Recipient::of(&argument));

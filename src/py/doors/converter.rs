@@ -45,8 +45,8 @@ pub(crate) struct Converter {
     foreign: [PyOnceLock<Py<PyType>>; MOST],
     /// Further array types of other libraries, seen after `foreign` was full.
     more_foreign: Mutex<ForeignTypes>,
-    /// Whether the last tree had a host array that was noticed only when it was imported. If so, the arrays of the next
-    /// tree are asked first where they are.
+    /// Whether the last tree had a host array that a walk notices only by asking it. If so, the walk of the next tree
+    /// asks each array where it is.
     pub(super) meets_hosts: AtomicBool,
 }
 
@@ -169,7 +169,8 @@ impl Converter {
         self.traits.get_or_try_init(py, || LibraryTraits::of(self.library.bind(py)))
     }
 
-    /// The stream that the library works on, on a GPU: the caller's, or its current one; `None` if it has none.
+    /// The stream that the library works on, on a GPU: `stream` if the caller gave one, else the library's current one;
+    /// Python's `None` if it has none.
     pub(super) fn stream_on<'py>(
         &self,
         py: Python<'py>,
@@ -178,7 +179,7 @@ impl Converter {
     ) -> PyResult<Bound<'py, PyAny>> {
         let library = self.library.bind(py);
         let asked = ConsumerStream::of(library, self.traits(py)?, ordinal, stream)?;
-        // The caller did not pass this stream, so an error about it names the library.
+        // If the caller did not pass the stream, an error about it names the library.
         asked.argument().map_err(|error| asked.explain(library, error))?;
         asked.into_python(py)
     }
@@ -218,7 +219,8 @@ impl Converter {
         self.make(py, traits, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
-    /// Whether `x` is another library's array. The type of `x` decides, and the converter keeps the type.
+    /// Whether `x` is another library's array. The type of `x` decides, and the converter keeps the type; for
+    /// subclasses of NumPy's array the object decides.
     pub(super) fn is_foreign(
         &self,
         x: &Bound<'_, PyAny>,
@@ -317,8 +319,8 @@ impl Converter {
     }
 }
 
-/// Fails if the `make` of a registered library has returned None, or an array that does not keep its view alive. Such
-/// an array could be used after its memory was given back.
+/// Fails if the `make` of a registered library has returned None, or an array that does not keep its view alive, which
+/// is checked for a `CaiView` with memory. Such an array could be used after its memory was given back.
 fn check_made(made: &Bound<'_, PyAny>, view: &Bound<'_, View>, class: ViewClass) -> PyResult<()> {
     let got = if made.is_none() {
         "None"

@@ -113,7 +113,8 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Copies of arrays, as capsules. Capsules among the given arrays are returned for the caller to consume.
+    /// Copies of arrays, as capsules; or the arrays themselves, if no copy is wanted. The capsules among the given
+    /// arrays are returned for the caller to consume.
     fn copies<'py>(
         &self,
         py: Python<'py>,
@@ -157,7 +158,8 @@ impl Converter {
         Ok(batch)
     }
 
-    /// Returns a capsule with a copy of `x`, made on the consumer's stream, if a copy is wanted; else `x` itself.
+    /// Returns a capsule with a copy of `x`, made on the consumer's stream, if a copy is wanted; else `x` itself. For
+    /// NumPy, whose arrays are copies anyway, returns `x` itself, but refuses `copy=False`.
     pub(super) fn copied<'py>(
         &self,
         traits: &LibraryTraits,
@@ -212,7 +214,7 @@ pub(super) fn waited_for<'a, 'py>(
     stream.filter(|stream| !(copy == Some(true) && is_none(stream)))
 }
 
-/// Imports arrays as views with nothing pending.
+/// Imports arrays as views, with `stream=-1`: no stream waits, and the views name none.
 pub(super) fn taken<'py>(
     py: Python<'py>,
     arrays: &[Bound<'py, PyAny>],
@@ -233,7 +235,7 @@ struct OfViews {
 
 static OF_VIEWS: OfViews = OfViews { any: PyOnceLock::new(), dlpack: PyOnceLock::new() };
 
-/// Makes views of any element type, for the bridge itself.
+/// The converter that makes views of any element type, for the bridge itself.
 pub(super) fn any(py: Python<'_>) -> PyResult<&Bound<'_, Converter>> {
     views(py, &OF_VIEWS.any, "ANY")
 }
@@ -254,7 +256,7 @@ fn views<'py>(
     known.get_or_try_init(py, import).map(|converter| converter.bind(py))
 }
 
-/// The GPU of a view.
+/// The device number of a view: for GPU memory, its GPU.
 pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(view.cast::<View>()?.get().pair().1)
 }

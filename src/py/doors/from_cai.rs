@@ -98,7 +98,7 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
-/// Returns held memory for the array of `view`, without a consumer, with work pending on `stream`.
+/// Returns a new `CaiView` of the array of `view`, whose pending work is on `stream`.
 pub(super) fn ready_on<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

@@ -47,7 +47,8 @@ pub(super) struct LibraryTraits {
 /// How to find the library's current stream.
 #[derive(Debug)]
 pub(super) enum CurrentStream {
-    /// In Rust, for a known library, without calling Python. The library's arrays are made in Rust too.
+    /// In Rust, for a known library, without calling its `Library` object. The library's arrays may be made in Rust
+    /// too.
     Known(Py<libraries::CurrentStream>),
     /// Whatever the `Library` object's `current_stream` method returns.
     Own,
@@ -74,7 +75,7 @@ pub(super) enum ViewClass {
 }
 
 impl LibraryTraits {
-    /// Asks `library` for all this. The library is imported thereby.
+    /// Asks `library`, a `Library` object, for its traits. This imports the library itself.
     pub(super) fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = library.py();
         let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;

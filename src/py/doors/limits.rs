@@ -65,7 +65,8 @@ impl Limits {
         })
     }
 
-    /// Returns an error for an array that the library cannot take.
+    /// Sets the array's read-only flag for the library, and mends its strides. Returns an error if the library cannot
+    /// take the array.
     #[inline(always)]
     pub(super) fn admit(&self, array: &mut Descriptor, readonly: Option<bool>) -> Result<()> {
         array.set_readonly(self.flag(readonly));
@@ -80,8 +81,8 @@ impl Limits {
         if self.strides.have(array) { Ok(()) } else { self.mend_strides(array) }
     }
 
-    /// The read-only flag that the library gets, given the caller's `readonly`. A library that never writes and takes
-    /// only legacy capsules gets no flag, since these have none.
+    /// The read-only flag that the library gets, given the caller's `readonly`. Legacy capsules have no such flag, so
+    /// True becomes False for a library that takes only them and never writes, as its default of False says.
     #[inline(always)]
     const fn flag(&self, readonly: Option<bool>) -> Option<bool> {
         match (self.versioned, self.readonly, readonly) {
@@ -90,7 +91,8 @@ impl Limits {
         }
     }
 
-    /// Returns an error for an element type that the library does not have.
+    /// Returns an error for an element type that the library does not have, or for padded elements if the library takes
+    /// only legacy capsules.
     #[cold]
     fn admit_uncommon(&self, array: &Descriptor) -> Result<()> {
         let dtype = array.dtype();

@@ -24,7 +24,8 @@ use crate::py::views::View;
 const OWN: &str = "True for one of the library's own arrays";
 
 impl Converter {
-    /// Fails for options that would change the array, since `convert` returns the library's own arrays as they are.
+    /// Fails for `readonly=True` if the library may write to its arrays, for a released view, and for a capsule that
+    /// cannot be consumed.
     pub(super) fn admit_own(
         &self,
         own: &[Bound<'_, PyAny>],
@@ -48,7 +49,8 @@ impl Converter {
         })
     }
 
-    /// Makes the library's stream wait for `made_on`, the stream on which these arrays of its own were made.
+    /// Makes the library's stream wait for `made_on`, the stream on which these arrays of its own were made. Records
+    /// that work on the library's stream goes on with their memory.
     fn order_own<'py>(
         &self,
         py: Python<'py>,
@@ -129,7 +131,8 @@ impl Converter {
             let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;
-            // The library keeps its arrays, so nothing is given back now. For a call, this is done when the call ends.
+            // The caller goes on with the library's own arrays, so the end of these views makes no stream wait. For a
+            // call, the views are released when the call ends, and then the producer's stream waits.
             for view in views.made {
                 let release = intern!(py, "release");
                 if how.for_call {
@@ -145,7 +148,7 @@ impl Converter {
 }
 
 impl LibraryTraits {
-    /// Whether the library's arrays are views.
+    /// Whether the library's arrays are the bridge's views.
     const fn is_view(&self) -> bool {
         matches!(self.method, Method::View(_))
     }

@@ -204,7 +204,7 @@ const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arr
 /// A hint in the error for a sparse array: CuPy's and JAX's consist of several arrays.
 const PARTS: &str = " (x.todense() of a sparse array, or its parts, as x.data and x.indices)";
 
-/// Whether the object is a sparse array, by attributes that both libraries have.
+/// Whether the object is a sparse array, by attributes that CuPy's and JAX's sparse arrays have.
 #[cold]
 fn is_sparse(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let has = |name| Ok::<_, PyErr>(answered(x.py(), x.hasattr(name))? == Some(true));
@@ -218,7 +218,7 @@ fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
 }
 
-/// Imports `x`, one of the bridge's own views.
+/// Imports `view`, one of the bridge's own, and hands it over to the consumer.
 fn unwrap_view(
     door: &'static str,
     py: Python<'_>,

@@ -51,7 +51,8 @@ pub(super) struct ConvertOptions<'a, 'py> {
 }
 
 impl ConvertOptions<'_, '_> {
-    /// Whether importing each array is all that must be done: no copy, no detaching, no other stream.
+    /// Whether importing each array is all that must be done: `copy` is not given, and nothing is detached or made on
+    /// another stream.
     pub(super) fn is_plain(&self) -> bool {
         self.copy.is_none() && self.detach != Some(true) && self.made_on.is_none()
     }
@@ -122,7 +123,7 @@ pub(super) struct Converted<'py> {
 }
 
 impl<'py> Tree<'py> {
-    /// Whether all arrays belong to other libraries and are on GPUs.
+    /// Whether all arrays belong to other libraries and are on GPUs, as far as the walk has noticed.
     pub(super) fn is_foreign(&self) -> bool {
         self.hosts.is_empty() && self.own.is_empty()
     }

@@ -38,7 +38,7 @@ struct TreeWalk<'a, 'py> {
     /// object can get their addresses.
     met: HashMap<usize, Met, BuildHasherDefault<WordHasher>>,
     kept: Vec<Bound<'py, PyAny>>,
-    /// How many arrays were found so far, plus how often a container with arrays came up again.
+    /// How many arrays to convert were found so far, plus how often a container with such arrays came up again.
     wanted: usize,
 }
 
@@ -62,7 +62,7 @@ struct Open<'py> {
     next: usize,
     /// The container's index among the tree's parts.
     at: usize,
-    /// [`Walk::wanted`] when the container was entered.
+    /// [`TreeWalk::wanted`] when the container was entered.
     before: usize,
     /// Whether other objects refer to the container, so its own parts may contain it.
     is_shared: bool,
@@ -107,7 +107,8 @@ pub(super) fn apart<'py>(
 }
 
 impl<'py> TreeWalk<'_, 'py> {
-    /// Whether `x` is an array or one of the library's own objects, even if it looks like a container.
+    /// Whether `x` is not to be walked through: a plain object such as a number, an array, or one of the library's own
+    /// objects, even if it looks like a container.
     fn is_single(&self, x: &Bound<'py, PyAny>) -> PyResult<bool> {
         if is_container(x) {
             let types = self.traits.types.bind(x.py());
@@ -240,8 +241,8 @@ impl<'py> TreeWalk<'_, 'py> {
         }
     }
 
-    /// Enters another container. Other objects stay as they are, and so do containers without arrays that cannot be
-    /// rebuilt.
+    /// Enters a container of a kind that `_containers.py` knows. Refuses an object that has arrays and that the bridge
+    /// cannot take apart. Other objects stay as they are.
     #[cold]
     fn other(&mut self, x: Bound<'py, PyAny>) -> PyResult<()> {
         let py = x.py();
@@ -389,7 +390,8 @@ impl<'py> TreeWalk<'_, 'py> {
         Ok(true)
     }
 
-    /// Leaves the innermost container. A container without arrays stays as it is.
+    /// Leaves the innermost container. A container without arrays stays as it is; one with arrays that contains itself
+    /// is refused.
     fn close(&mut self) -> PyResult<()> {
         let outer = self.around.pop();
         let Some(open) = std::mem::replace(&mut self.inner, outer) else { return Ok(()) };
