@@ -40,7 +40,7 @@ pub(super) fn parts(
     library: Option<&'static dyn Library>,
 ) -> PyResult<Option<Parts>> {
     let py = x.py();
-    // A class derived from the library's class may have other attributes.
+    // A derived class that defines the protocol itself lacks these habits, and may have other attributes.
     let is_read = habits.has(Habit::NamesCurrentStream) || habits.has(Habit::KeepsStreamObject);
     let Some(library) = library.filter(|_| is_read) else { return Ok(None) };
     let found = answered(py, library.parts(x, kind))?.flatten();
@@ -58,8 +58,8 @@ pub(super) fn parts(
     Ok(None)
 }
 
-/// Whether the attributes of `x` say the same as the dict of `x`. Of a broadcast array the dict may leave out the
-/// strides. False for read-only memory, since no attribute tells of it.
+/// Whether the attributes of `x` say the same as the dict of `x`. If the library has that habit, the dict of a
+/// broadcast array may leave out the strides. False for read-only memory, since no attribute tells of it.
 fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);

@@ -43,9 +43,10 @@ pub(super) struct OfMemory<'a> {
 }
 
 impl ByDict {
-    /// Reads the CAI dict of `x` and checks `array`, which was imported by DLPack, against it. Says nothing if `x` has
-    /// no dict of this memory, if the library is known, or if `array` has no address. `known` holds the type facts of
-    /// the array that `x` delegates `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x` itself.
+    /// Reads the CAI dict of `x` and checks `array`, which was imported by DLPack, against it. The result is empty if
+    /// `x` has no dict of this memory, if the library is known to add nothing by it, or if `array` has no address.
+    /// `known` holds the type facts of the array that `x` delegates `__dlpack__` to
+    /// ([`stands_for`](types::stands_for)), or those of `x` itself.
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         facts: &TypeFacts,

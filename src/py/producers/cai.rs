@@ -39,7 +39,7 @@ use crate::stream::{Ready, Request, Stream};
 pub(crate) struct ImportOptions<'a, 'py> {
     /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
-    /// The stream with the array's pending work.
+    /// The stream that the caller declares to have the array's pending work.
     pub(crate) stream: &'a Argument<'a, 'py>,
     /// The consumer's stream. It waits even with `CAI_BRIDGE_SYNC=0`.
     pub(crate) consumer: &'a Argument<'a, 'py>,
@@ -258,8 +258,8 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Option<St
     library.map(|library| library.default_stream(x.py())).transpose()
 }
 
-/// Makes held memory that keeps `owner`. If `owner` is a view of the bridge, shares the memory that the view holds
-/// instead: the view may be released before the array is done.
+/// Makes held memory that keeps `owner`. If `owner` is a view of the bridge that was given as a dict's owner, shares
+/// the memory that the view holds instead: the view may be released before the array is done.
 #[inline]
 fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory>> {
     let py = owner.py();
@@ -281,8 +281,9 @@ fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a
     if is_dict { owner.cast::<View>().ok().map(Bound::get) } else { None }
 }
 
-/// Records in `source` the streams in `ready`: on which the memory is ready, and which must wait at the end. If the
-/// owner is a view of the bridge, the view's streams wait at the end, and so does a stream that the caller declared.
+/// Records in `source` the streams in `ready`: the stream on which the memory is ready, and the stream that must wait
+/// at the end. If a dict's owner is a view of the bridge, the view's streams wait at the end, and so does the stream in
+/// `ready` if `is_another` is true.
 #[inline]
 fn keep_streams(
     source: &mut HeldMemory,
@@ -335,8 +336,8 @@ fn owner<'a, 'py>(
     }
 }
 
-/// Whether an import makes streams wait. `CAI_BRIDGE_SYNC=0` turns the waits off, as Numba's and CuPy's
-/// variables do (CAI v3, "Interface Requirements").
+/// Whether importing a dict makes streams, or the host, wait even if the caller named no consumer's stream.
+/// `CAI_BRIDGE_SYNC=0` turns these waits off, as Numba's and CuPy's variables do (CAI v3, "Interface Requirements").
 pub(crate) fn ordering_wanted() -> bool {
     static WANTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *WANTED.get_or_init(|| std::env::var_os("CAI_BRIDGE_SYNC").is_none_or(|value| value != "0"))

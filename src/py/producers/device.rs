@@ -185,10 +185,10 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
 }
 
 /// Fails if an unknown producer states another device for memory that the driver finds on a GPU. This matters since the
-/// host reads memory that is stated to be pinned or managed. Checks nothing without a driver or an address.
+/// host reads memory that is stated to be pinned or managed. Fails for an address that CUDA does not know. Checks
+/// nothing without a driver or an address.
 pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let said = array.device();
-    // Without a driver there is nothing to check.
     if array.ptr() == 0 || driver.get().is_err() {
         return Ok(());
     }

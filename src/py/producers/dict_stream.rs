@@ -22,7 +22,8 @@ pub(super) struct DictStream<'a, 'py> {
     pub(super) driver: &'a Handle,
     pub(super) place: Place,
     pub(super) owner: &'a Bound<'py, PyAny>,
-    /// Whether the dict was read from the owner itself. If so, the owner keeps the dict's stream alive.
+    /// Whether the dict was read from the owner itself. If so, the specification requires the owner to keep the dict's
+    /// stream alive.
     pub(super) exports: bool,
     /// The address of the array.
     pub(super) ptr: u64,
@@ -34,7 +35,7 @@ pub(super) struct DictStream<'a, 'py> {
 }
 
 impl DictStream<'_, '_> {
-    /// The array's stream, if it is a default stream and the dict will not name another one later. `None` for an array
+    /// The array's stream, if it is a default stream and the array will not move to another one. `None` for an array
     /// without an address.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
@@ -45,8 +46,8 @@ impl DictStream<'_, '_> {
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
     }
 
-    /// A reference to the stream that the dict names, or to the default stream that stands in for it. There is no
-    /// reference if the dict was read from the owner and nothing keeps its stream.
+    /// The readiness of an array whose dict names `stream`. It has a reference to that stream, or to the default stream
+    /// that stands in for it; none if the dict was read from the owner and nothing keeps the stream.
     pub(super) fn exported(
         &self,
         py: Python<'_>,
@@ -66,7 +67,8 @@ impl DictStream<'_, '_> {
         self.of_owner.has(Habit::NamesCurrentStream)
     }
 
-    /// Whether the owner's dict may name another stream later. A Numba array keeps one stream object for good.
+    /// Whether the array may move to another stream, which the owner's dict then names. A Numba array keeps one stream
+    /// object for good. CuPy's dicts name the library's current stream, which says nothing of the array.
     const fn moves(&self) -> bool {
         !self.is_of_now() && !self.of_owner.has(Habit::KeepsStreamObject)
     }
@@ -176,7 +178,8 @@ impl DictStream<'_, '_> {
         StreamRef::exported(self.driver, named, by)
     }
 
-    /// The owner, if its dict names no stream now and may name one later. `None` for an array without an address.
+    /// For a dict that names no stream: the owner, if its own dict may name one later. `None` for an array without an
+    /// address.
     pub(super) fn unnamed(&self) -> PyResult<Option<Unnamed>> {
         if self.ptr == 0 || !self.moves() || !(self.exports || self.is_of_owner(Ready::Nothing)?) {
             return Ok(None);
@@ -186,7 +189,7 @@ impl DictStream<'_, '_> {
     }
 
     /// For a dict that was passed separately and says `ready`: whether the owner's own dict says the same for this
-    /// memory.
+    /// memory. False for a view of the bridge.
     fn is_of_owner(&self, ready: Ready) -> PyResult<bool> {
         Ok(!self.owner.is_instance_of::<View>() && ready_by(self.owner, self.ptr)? == Some(ready))
     }

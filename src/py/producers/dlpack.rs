@@ -208,9 +208,10 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// Imports a bare capsule. Its array counts as ready on the legacy default stream. If the bridge made the capsule, it
-/// counts as ready on the stream for which it was made, as long as that stream is alive. A capsule that is flagged as a
-/// copy is accepted, since the program asked for the copy. The capsule owns its tensor until [`consume`].
+/// Imports a bare capsule. Its array counts as ready on the legacy default stream. If the bridge made the capsule, the
+/// array counts as ready on the stream for which the capsule was made, as long as that stream is alive. A capsule that
+/// is flagged as a copy is accepted, since the program asked for the copy. The capsule owns its tensor until
+/// [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -310,9 +311,9 @@ pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
-/// Calls `ask` with the GPU of `device` current: some producers export only from the current GPU. Pinned and managed
-/// memory always states device 0, so the caller's GPU stays current for it; so it does without a device or a driver. If
-/// the call fails and the machine lacks that GPU, the error says so.
+/// Calls `ask` with the GPU of `device` current: some producers export only from the current GPU. The caller's GPU
+/// stays current for pinned and managed memory, which always states device 0, and if there is no device or no driver.
+/// If the call fails and the machine lacks that GPU, the error says so.
 fn on_device<R, E: From<Error>>(
     py: Python<'_>,
     driver: &Handle,

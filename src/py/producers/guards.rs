@@ -1,5 +1,5 @@
-//! Refuses tensors that DLPack's exchange API and CAI dicts would silently export wrong: gradients, lazy
-//! conjugation and negation, sparse layouts. Torch has all of them; Paddle has gradients.
+//! Refuses tensors that DLPack's exchange API and CAI dicts would silently export wrong: gradients, lazy conjugation
+//! and negation, sparse layouts; and masked arrays. Torch has all but masks; Paddle has gradients.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ use crate::py::native::Question;
 use crate::py::text::{an_object, printed, type_name};
 
 /// Fails for a tensor whose memory does not hold its values, or that autograd tracks. If the element type `dtype` is
-/// known, some attributes need not be read. Accepts every object of a type without such attributes.
+/// known, some attributes need not be read. Accepts every object without such attributes.
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &TypeFacts, dtype: Option<Dtype>) -> PyResult<()> {
     let bits = match &facts.lazy {
@@ -50,7 +50,8 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
 }
 
 /// Fails for a tensor of another library that autograd tracks, as an attribute of the type or of the object says. A
-/// value that is neither True nor False, such as a method, is ignored.
+/// value that is neither True nor False, such as a method, is ignored. Types without gradients, such as integers, are
+/// accepted unasked.
 #[inline(never)]
 fn followed(
     x: &Bound<'_, PyAny>,
@@ -131,7 +132,7 @@ pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> 
 }
 
 /// Explains a null pointer. A wrapper, such as PyTorch's distributed tensors, has no memory of its own; the error names
-/// its class. Returns any other error unchanged.
+/// its class. For any other error or object, returns `error` unchanged.
 #[cold]
 pub(super) fn explain_null(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: Error) -> Refused {
     if error.kind() != Kind::NullData {

@@ -38,7 +38,8 @@ pub(super) fn interface<'py>(
     }
 }
 
-/// The error for an object that has no CAI dict: it is on the CPU, or it does not have the protocol.
+/// The error for an object whose CAI dict raised `AttributeError`: it is on the CPU, its property raised that itself,
+/// or it does not have the protocol.
 #[cold]
 fn speechless(x: &Bound<'_, PyAny>, facts: &TypeFacts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();

@@ -13,8 +13,9 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// Fills in strides that `dict` leaves out. Returns a copy with the strides of `owner`, if `dict` describes the same
-/// array and one of those strides is 0 along an axis of several items; else `dict` unchanged.
+/// Fills in strides that `dict` leaves out, if the library has that habit. Returns a copy with the strides of `owner`,
+/// if `dict` describes the same array as the owner's dict and a stride is 0 along an axis of several items; else `dict`
+/// unchanged.
 pub(super) fn added<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,
@@ -34,8 +35,8 @@ pub(super) fn added<'py>(
     }
 }
 
-/// The strides of `owner`, if `dict` has none, describes the same array, and one of those strides is 0 along an axis of
-/// several items. `None` for an array without items.
+/// The strides of `owner`, if `dict` has none, describes the same array as the owner's dict, and a stride is 0 along an
+/// axis of several items. `None` for an array without items.
 fn left_out<'py>(
     dict: &Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

@@ -12,9 +12,10 @@ use crate::py::source::check_argument;
 use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
-/// Imports a view, with the caller's arguments. If the caller declares a stream other than the producer's, it counts as
-/// one more stream of the producer, and the consumer waits for it too. For -1, nothing counts as pending. A declared
-/// stream is ignored if the view has no address.
+/// Imports a view, with the caller's arguments. If the caller declares a stream other than the producer's, the declared
+/// stream waits for the array's pending work. Consumers then wait for the declared stream, and it waits for them at the
+/// end, as the producer's does. For -1, nothing counts as pending. A declared stream is ignored if the view has no
+/// address.
 pub(crate) fn adapt(
     py: Python<'_>,
     mut view: Box<HeldMemory>,

@@ -31,9 +31,10 @@ pub(super) fn work_stream(
     }
 }
 
-/// Finds what keeps the producer's stream. If nothing does and the array is `passed_on`, the legacy default stream at
-/// `producer_place` waits for the producer's now, and stands in for it. CUDA itself makes it wait for a blocking stream
-/// of its context. Consumers are told the legacy default stream: the producer's handle may be dead when they read it.
+/// Finds what keeps `work`, the producer's stream. If nothing does and the array is `passed_on`, consumers are told the
+/// legacy default stream: the producer's handle may be dead when they read it. The legacy default stream at
+/// `producer_place` then waits for `work` here, unless CUDA itself orders the two, as it does for a blocking stream of
+/// that GPU.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,

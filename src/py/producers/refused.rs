@@ -11,7 +11,7 @@ use crate::py::interpreter::is_interrupt;
 /// Why an array was not imported.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The bridge refuses the array.
+    /// The bridge refuses the array, or its own code failed.
     Here(PyErr),
     /// The producer's code raised this when it was asked for its memory.
     ByProducer(PyErr),

@@ -160,8 +160,8 @@ impl TypeFacts {
         self.parts.is_some() || self.habits.are_peculiar()
     }
 
-    /// Whether the type still has the exchange API `table`. For a known library this is not checked: its types keep
-    /// their tables.
+    /// Whether the type still has the exchange API `table`. For a library that is known to follow DLPack this is not
+    /// checked: its types keep their tables.
     #[inline(always)]
     pub(crate) fn has_still(&self, table: Table, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.has(Habit::KeepsToDlpack) || Table::of(&x.get_type())? == Some(table))

@@ -42,7 +42,8 @@ impl Wanted {
         if matches!(self, Self::Cai | Self::Numpy) { dtype.check_shared() } else { Ok(()) }
     }
 
-    /// Fails if the consumer cannot express the imported array, or if the array is misaligned for a GPU.
+    /// Fails if the consumer cannot express the imported array, or if the array is misaligned; NumPy may have a
+    /// misaligned one.
     #[inline(always)]
     pub(crate) fn check(self, py: Python<'_>, source: &HeldMemory) -> PyResult<()> {
         let (array, dtype) = (&source.array, source.array.dtype());
