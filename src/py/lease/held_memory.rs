@@ -34,7 +34,7 @@ pub(crate) struct HeldMemory {
     pub(crate) array: Descriptor,
     /// What consumers are told about pending work on the array.
     pub(crate) ready: Ready,
-    /// How the array was imported: for another holder of imported memory, and for a copy, from a view.
+    /// How the array was imported. A copy, and a further holder of the same memory, count as imported from a view.
     pub(crate) by: By,
     /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
@@ -195,13 +195,13 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    /// Returns another holder of the same memory. Its consumer is this holder's, if that one's stream is recorded,
-    /// until a call names another.
+    /// Returns another holder of the same memory, with this holder's consumer until a call names another. If this
+    /// holder's consumer named no stream, or declined the order (-1), the new holder's counts as one that has not read
+    /// the dict yet.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.sharing(py, self.consumer_side.consumer.clone_ref(py))?;
         shared.consumer_side.line.clone_from(&self.consumer_side.line);
-        // If this holder's consumer named no stream or declined the order (-1), that says nothing about the new
-        // holder's consumer. The new one counts as not having read the dict yet (`Unread`).
+        // What these consumers did says nothing about the new holder's consumer.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer_side.consumer {
             shared.replace_consumer(Consumer::Unread, None);
         }
@@ -286,7 +286,7 @@ impl HeldMemory {
     }
 
     /// Records that the array is ready on its consumer's stream, even if the producer moves to another stream. Records
-    /// nothing for a stream that is not kept, nor for a producer's stream that cannot change.
+    /// none if nothing keeps the consumer's stream, or if it is the producer's and cannot change.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.producer_side.ready_on = match &self.consumer_side.consumer {
             Consumer::On(KnownStream::Kept(kept)) => Some(kept.clone_ref(py)),

@@ -39,7 +39,8 @@ struct MemoryEntry {
 struct Rare {
     /// The producer, if its dict named no stream.
     unnamed: Option<Unnamed>,
-    /// The stream on which the memory was ready when the bridge handed it out; `None` for the legacy default stream.
+    /// The stream on which the memory was ready when the bridge handed it out; `None` for the legacy default stream,
+    /// and for a stream that nothing keeps.
     ready_on: Option<KnownStream>,
 }
 
@@ -250,7 +251,8 @@ fn give_back_room(entries: &mut Entries) {
 /// Where memory comes from that arrived in a managed tensor without a producer's stream.
 #[expect(clippy::large_enum_variant, reason = "it is moved into its place at once")]
 pub(super) enum From {
-    /// The bridge's own tensor: its producer's side, and the stream that it was handed out as ready on.
+    /// The bridge's own tensor: its producer's side, and the stream on which the memory was ready when it was handed
+    /// out, as [`Rare::ready_on`] has it.
     Ours(ProducerSide, Option<KnownStream>),
     /// Another library's tensor, with the streams of the leases at the same address; none if the bridge has handed out
     /// nothing there. The tensor may wrap one of the bridge's, or be separate.

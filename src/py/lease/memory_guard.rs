@@ -50,7 +50,7 @@ impl Drop for MemoryGuard {
     }
 }
 
-/// If `left` is a holder that could not give its memory back, and is leaked, reports it.
+/// Reports the holder that is `left`, if any: it could not give its memory back, and is leaked.
 #[inline]
 fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
     if let Some(held) = left {

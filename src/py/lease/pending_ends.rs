@@ -349,7 +349,7 @@ pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
 }
 
 impl Pending {
-    /// Checks pending ends, and returns whether any of them finished.
+    /// Checks pending ends, not more than `most`, and returns whether any of them finished.
     #[cold]
     fn look(&self, py: Python<'_>, most: Most) -> bool {
         let mut any = false;

@@ -155,7 +155,7 @@ impl ProducerSide {
         Ok(Some(stream))
     }
 
-    /// Whether the producer's dict may name another stream later, or a first one.
+    /// Whether the producer may move to another stream, which its dict then names, or may name a first one.
     pub(super) fn may_move(&self) -> bool {
         self.unnamed.is_some() || self.stream.as_ref().is_some_and(StreamRef::may_move)
     }
@@ -188,8 +188,8 @@ impl ProducerSide {
         self.keeper_of(kept.stream()).is_some_and(|own| own.is_same(kept))
     }
 
-    /// Whether the producer's stream may be closed, or the producer's dict may name another stream later. False if the
-    /// stream is unknown.
+    /// Whether the producer's stream may be closed, or the producer may move to another stream, which its dict then
+    /// names. False if the stream is unknown.
     pub(super) fn may_change(&self) -> bool {
         self.stream.as_ref().is_some_and(StreamRef::may_change)
     }

@@ -11,7 +11,7 @@ use crate::py::interpreter::program_line;
 /// A line of the program: file and number.
 pub(crate) type Line = (String, u32);
 
-/// After warnings for this many lines, the bridge gives no more.
+/// After warnings for this many lines, the bridge gives no further ones about ends.
 const MOST: usize = 1024;
 
 /// The line of the program from which this thread called the bridge.
@@ -21,7 +21,7 @@ pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
 
 /// Warns that an end cannot order the stream `handle` of a user: the stream is not known to be alive. The warning names
 /// `line`, where the program named the stream; if it is `None`, the line that calls the bridge now. Each line gets one
-/// warning.
+/// warning, and none while logging is off.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,

@@ -305,7 +305,8 @@ impl HeldMemory {
     }
 
     /// Frees a copy's memory in the order of the copy's stream. Fails, to be retried, while that stream is in or beside
-    /// a capture. If that stream is not known to be alive, the host first waits for all work in the consumer's context.
+    /// a capture. If that stream is not known to be alive, the host first waits for all work in the consumer's context,
+    /// and the legacy default stream stands in.
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;

@@ -20,7 +20,7 @@ use crate::stream::Alive;
 pub(super) struct Sides<'a> {
     pub(super) producer_side: &'a ProducerSide,
     pub(super) consumer_side: &'a ConsumerSide,
-    /// Whether the call names another user.
+    /// Whether a further user, who is not recorded on the consumer's side, is named for this end.
     pub(super) names_user: bool,
     pub(super) in_call: bool,
     /// Whether the garbage collector found the holder while only a Python object keeps the memory.

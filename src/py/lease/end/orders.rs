@@ -51,7 +51,8 @@ impl Orders {
         Some(orders)
     }
 
-    /// Makes the orders, as [`HeldMemory::settle_with`] does.
+    /// Makes the orders, for the consumer and, if given, for another user on the stream `user`. In a forked child makes
+    /// none.
     pub(crate) fn make(
         &mut self,
         py: Python<'_>,
