@@ -140,7 +140,6 @@ impl<'a, 'py> Argument<'a, 'py> {
         Self { request: self.request.or_legacy(), ..self }
     }
 
-    /// The request.
     pub(crate) const fn request(&self) -> Request {
         self.request
     }

@@ -26,7 +26,7 @@ pub(crate) enum DictPolicy {
     Ignores,
 }
 
-/// Keeps the stream objects that libraries returned to [`each`], since another thread may drop them.
+/// Keeps the stream objects that libraries' Python functions returned to [`each`], since another thread may drop them.
 #[derive(Debug, Default)]
 pub(crate) struct Objects<'py>(RefCell<Vec<(Stream, Bound<'py, PyAny>)>>);
 

@@ -1,4 +1,4 @@
-//! Whether imported libraries wait for the streams that dicts name.
+//! Whether the program has imported a library that does not wait for the streams that dicts name.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -8,7 +8,8 @@ use crate::py::habits::Habit;
 use crate::py::imported::imported;
 use crate::py::library;
 
-/// Whether an imported library works on a default stream and ignores the streams of dicts.
+/// Whether a library is imported that is known to ignore the streams of dicts, and to work on a default stream unless
+/// told otherwise.
 pub(crate) fn ignores_dicts(py: Python<'_>) -> PyResult<bool> {
     static NAMES: PyOnceLock<Vec<Py<PyString>>> = PyOnceLock::new();
     let names = NAMES.get_or_init(py, || {

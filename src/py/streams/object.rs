@@ -55,8 +55,8 @@ pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
 }
 
-/// Why a call of `object`'s `__cuda_stream__` failed: the method raised `error`, or it is not callable. `None` if the
-/// object lacks what its type has.
+/// The error of a failed call of `object`'s `__cuda_stream__`: `error`, which the call raised, or that the attribute is
+/// not callable. `Ok(None)` if the object lacks the method that its type has.
 #[cold]
 fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> {
     match object.getattr_opt(intern!(object.py(), "__cuda_stream__"))? {
@@ -155,7 +155,7 @@ enum Asking {
 enum Hint {
     /// Nowhere: objects of this type count as owners of their streams.
     Nowhere,
-    /// In an entry of the object's `__dict__`, such as `external`. An object without one owns its stream.
+    /// In an entry of the object's `__dict__`, such as `external`. An object without such an entry counts as the owner.
     InDict,
     /// In an attribute that must be looked up on the object.
     Attribute,

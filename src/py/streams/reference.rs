@@ -147,7 +147,8 @@ impl StreamRef {
         is_it && matches!(self.keeper, Keeper::Always) && self.place == place
     }
 
-    /// Whether the stream object can be closed, or the exporter's dict may name another stream later.
+    /// Whether the stream's keeper is an object that can be closed, or an exporter whose dict may name another stream
+    /// later.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
@@ -158,7 +159,7 @@ impl StreamRef {
         }
     }
 
-    /// Whether the stream's exporter may name another stream later.
+    /// Whether the stream's keeper is an exporter whose dict may name another stream later.
     pub(crate) fn may_move(&self) -> bool {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
