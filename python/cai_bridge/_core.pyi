@@ -153,9 +153,9 @@ class _View:
         """Gives the memory back to its producer; the view then refuses to export.
 
         The producer's stream waits for the consumer's, so the producer's next work on the memory runs
-        after the consumer's queued work. The host does not wait. The end of a ``with`` block and the last
-        reference to the view do the same. So does the end of a capsule that the view handed out, for the
-        stream that the consumer named.
+        after the consumer's queued work. The host waits only if nothing keeps one of these streams alive.
+        The end of a ``with`` block and the last reference to the view do the same. So does the end of a
+        capsule that the view handed out, for the stream that the consumer named.
 
         Such capsules keep the producer alive. A CAI dict does not: release a ``CaiView`` only after
         all work on every array that a consumer made from it is queued.

@@ -163,7 +163,7 @@ pub(crate) fn capsule_of_copy<'py>(
 }
 
 /// Holds the array while the copy reads it on the stream `on`, which `kept` keeps alive. When this is dropped, the
-/// producer's stream waits for `on`, unless that was already arranged.
+/// producer's stream waits for `on`, unless the caller has settled that before.
 fn reading(
     py: Python<'_>,
     view: &View,
@@ -195,7 +195,7 @@ fn read<T>(
 }
 
 /// Makes the holder of a copy that was made on the stream `on`. The copy's memory is freed on that stream if something
-/// keeps it alive; else on the legacy default stream, which is made to wait for the copy now.
+/// keeps the stream alive; else on the legacy default stream, which is made to wait for the copy now.
 pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,

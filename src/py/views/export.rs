@@ -40,7 +40,8 @@ pub(super) struct CapsuleRequest<'a, 'py> {
     pub(super) on_host: bool,
 }
 
-/// The place of the GPU `ordinal`: the array's own place if this is the array's GPU.
+/// The place of the GPU `ordinal`: the array's own place if this is the array's GPU. Fails for a GPU that the machine
+/// does not have.
 pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
     if ordinal == view.place.ordinal {
         return Ok(view.place);

@@ -24,7 +24,6 @@ pub(super) enum ExportRequest {
     Shared(Device),
     /// The same memory, described as host memory.
     OnHost,
-    /// A copy.
     Copy(Target),
 }
 

@@ -37,8 +37,8 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::Lease;
 use crate::stream::{Ready, Stream, Thread};
 
-/// A view of an array on a GPU: it owns only references to the producer. This is the base class of `CaiView` and
-/// `DLPackView`.
+/// A view of an array on a GPU: it owns only references to the producer. This is the base class of `CaiView`,
+/// `DLPackView` and `Array`.
 #[pyclass(frozen, subclass, weakref, module = "cai_bridge._core", name = "_View")]
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
 pub(crate) struct View {
@@ -101,8 +101,8 @@ impl View {
         Bound::new(py, PyClassInitializer::from((C::default(), Self::new(py, source))))
     }
 
-    /// Returns another holder of the same array, for a new view. The new view's dict names the same stream, unless that
-    /// view is for another consumer.
+    /// Returns another holder of the same array, for a new view. The new view's array is ready where this view's is
+    /// now, unless the new view is for another consumer.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut source = self.with_memory(|held| held.share_with_consumer(py))??;
         source.array = self.array.clone();

@@ -1,5 +1,5 @@
-//! Reads of a view's dict or address: makes the readers' streams wait where the dict does not, and records them for the
-//! end.
+//! Reads of a view's dict or address. Records the streams that the reader may work on, for the end. Makes them wait
+//! here if their library ignores the stream that a dict names.
 
 use pyo3::prelude::*;
 
@@ -23,7 +23,8 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 ///
 /// The bridge assumes that a reader that named no stream works on its library's current stream. So the view records the
 /// libraries' current streams for the end, even if nothing is pending; the end covers the legacy default stream anyway.
-/// If a library ignores the streams that dicts name, its current stream is made to wait here.
+/// If an imported library ignores the streams that dicts name, its current stream, or the legacy default stream, is
+/// made to wait here, unless that would draw the stream into a graph capture.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {

@@ -19,7 +19,7 @@ const DOOR: &str = "wait";
 
 impl View {
     /// Makes the host wait for only the array's pending work, with the interpreter's lock released. If nothing keeps
-    /// the array's stream alive, the host waits for all work at that place.
+    /// the array's stream alive, the host waits for all work on that stream's GPU.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {
         let (held, span) = (self.share_for_hand_over(py)?, CallSpan::begin());
         look(py);
