@@ -43,8 +43,9 @@ pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Records that work on `stream` goes on using the memory of `view`, which is ready there. Each lease of that memory
-/// waits for `stream` too when it ends. This is needed since the library's own arrays over the memory have no lease.
+/// Records that work on `stream` goes on using the memory of `view`, which is ready there. At the end of each lease of
+/// that memory, the producer's stream waits for `stream` too. This is needed since the library's own arrays over the
+/// memory have no lease.
 pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,

@@ -201,8 +201,8 @@ impl<'py> ArrayBatch<'py> {
     }
 }
 
-/// The consumer's stream, for making a copy. With -1 the caller says that nothing is pending, but the copy is; so -1 is
-/// left out.
+/// Returns `stream`, the consumer's, but leaves -1 out if a copy is made: -1 says that nothing is pending, but the copy
+/// is.
 pub(super) fn waited_for<'a, 'py>(
     stream: Optional<'a, 'py>,
     copy: Option<bool>,

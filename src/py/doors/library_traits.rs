@@ -40,7 +40,6 @@ pub(super) struct LibraryTraits {
     pub(super) from_host: Option<String>,
     /// The protocol that must be able to express the library's arrays.
     pub(super) wanted: Wanted,
-    /// The limits of the library's arrays.
     pub(super) limits: Limits,
 }
 
@@ -67,7 +66,7 @@ pub(super) enum Method {
     View(ViewClass),
 }
 
-/// The view's class.
+/// The class of view: `CaiView` or `DLPackView`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ViewClass {
     Cai,

@@ -156,7 +156,7 @@ impl Strides {
         }
     }
 
-    /// Whether an array's strides fit.
+    /// Whether the library can take the strides of `array`.
     #[inline]
     fn have(self, array: &Descriptor) -> bool {
         match self {

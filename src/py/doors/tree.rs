@@ -81,7 +81,7 @@ pub(super) struct Tree<'py> {
 /// A part of a tree.
 #[derive(Debug)]
 pub(super) enum Part<'py> {
-    /// The next array.
+    /// The next of the tree's `arrays`.
     Array,
     /// An object that stays as it is.
     Same(Bound<'py, PyAny>),
@@ -206,7 +206,6 @@ struct Passed<'a, 'py> {
 }
 
 impl<'a, 'py> Cursor<'a, 'py> {
-    /// Enters a container.
     fn enter(&mut self, kind: &'a ContainerKind<'py>, parts: usize, number: Option<usize>) {
         if let Some(outer) = self.inner.replace(Passed { kind, parts, number, behind: 0 }) {
             self.around.push(outer);
@@ -232,7 +231,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
 }
 
 impl<'py> ContainerKind<'py> {
-    /// The step from the container to a part.
+    /// The step from the container to its part with the index `at`.
     pub(super) fn step(&self, py: Python<'py>, at: usize) -> PyResult<PathStep<'py>> {
         let number = || PyResult::Ok(at.into_pyobject(py)?.into_any());
         Ok(match self {

@@ -146,7 +146,7 @@ impl<'py> TreeWalk<'_, 'py> {
         self.tree.parts.push(Part::Same(x));
     }
 
-    /// Adds an array, if `convert` must convert it.
+    /// Adds an array, if `convert` must convert it; else records it as a part that stays as it is.
     fn leaf(&mut self, x: Bound<'py, PyAny>, is_foreign: bool) -> PyResult<()> {
         let item = self.tree.arrays.len();
         let is_wanted = (|| {
