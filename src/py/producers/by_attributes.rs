@@ -58,8 +58,8 @@ pub(super) fn parts(
     Ok(None)
 }
 
-/// Whether the attributes of `x` say the same as the dict of `x`. If the library has that habit, the dict of a
-/// broadcast array may leave out the strides. False for read-only memory, since no attribute tells of it.
+/// Whether the attributes of `x` say the same as the dict of `x`. The dict of a broadcast array may leave out the
+/// strides, if the library is known for that. False for read-only memory, since no attribute tells of it.
 fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);

@@ -53,7 +53,7 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// Imports `x`.
+/// Imports `x` by its CAI dict, or by the attributes that say the same. The array is not handed over yet.
 pub(crate) fn import<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,
@@ -165,7 +165,7 @@ pub(crate) fn import<'py>(
 /// What the dict and the caller say about an array's pending work.
 #[derive(Clone, Copy)]
 struct Said {
-    /// What the dict says.
+    /// What the dict, or the attributes in its place, say about pending work.
     claim: Claim,
     /// Whether the array was read by attributes, and its own stream attribute names no stream. False if the library's
     /// current stream stands for it.

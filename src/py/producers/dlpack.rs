@@ -34,7 +34,8 @@ use crate::py::streams::{Argument, StreamRef, current};
 use crate::py::text::{an_object, refused};
 use crate::stream::{Alive, Ready, Request, Stream};
 
-/// Imports by the exchange API. The tensor is ready on the library's current work stream.
+/// Imports `x` by the exchange API, and hands it over to the consumer. The tensor is ready on the library's current
+/// work stream.
 #[inline(always)]
 pub(crate) fn exchange(
     door: &'static str,
@@ -81,8 +82,8 @@ pub(crate) fn exchange(
     Ok(source)
 }
 
-/// Imports `x` by `__dlpack__`. `known` holds the type facts of the array that `x` delegates `__dlpack__` to
-/// ([`stands_for`](types::stands_for)), or those of `x` itself.
+/// Imports `x` by `__dlpack__`, and hands it over to the consumer. `known` holds the type facts of the array that `x`
+/// delegates `__dlpack__` to ([`stands_for`](types::stands_for)), or those of `x` itself.
 pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -152,7 +153,7 @@ pub(crate) fn protocol(
     });
     let told = ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream()));
     let mut readiness = of_work.unwrap_or(Readiness::told(told));
-    // Take the dict's stream as the producer's, now and at the end.
+    // If the library names no stream, take the dict's stream as the producer's, now and at the end.
     let of = OfMemory { driver: &driver, place, ptr: array.ptr() };
     let mut unnamed = None;
     if readiness.producer.is_none() {
@@ -208,10 +209,10 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
-/// Imports a bare capsule. Its array counts as ready on the legacy default stream. If the bridge made the capsule, the
-/// array counts as ready on the stream for which the capsule was made, as long as that stream is alive. A capsule that
-/// is flagged as a copy is accepted, since the program asked for the copy. The capsule owns its tensor until
-/// [`consume`].
+/// Imports a bare capsule, and hands its array over to the consumer. The array counts as ready on the legacy default
+/// stream. If the bridge made the capsule, the array counts as ready on the stream for which the capsule was made, as
+/// long as that stream is alive. A capsule that is flagged as a copy is accepted, since the program asked for the copy.
+/// The capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,

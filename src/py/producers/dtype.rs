@@ -15,8 +15,8 @@ use crate::py::interpreter::answered;
 use crate::py::numpy;
 use crate::py::text::{attribute, beginning, shown};
 
-/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or its printed form
-/// (`torch.bfloat16`).
+/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or its printed form; of a dotted name
+/// the last part, as `bfloat16` of `torch.bfloat16`.
 pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = dtype.py();
     let text = if let Ok(text) = dtype.cast::<PyString>() {

@@ -124,8 +124,8 @@ fn bits<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     x.call_method1(intern!(py, "view"), (format!("u{}", dtype.itemsize()),)).map(Some)
 }
 
-/// Whether other libraries may have the element type. Only NumPy has text, dates, objects, long doubles and
-/// the other byte order.
+/// Whether other libraries may have the element type of `x`. Only NumPy has text, dates, objects, long doubles and the
+/// other byte order.
 pub(crate) fn may_be_shared(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let Some(dtype) = x.getattr_opt(intern!(py, "dtype"))? else { return Ok(true) };

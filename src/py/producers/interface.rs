@@ -14,7 +14,7 @@ use crate::py::streams::argument::pair;
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::this_thread::asking;
 
-/// The CAI dict of `x`, or `x` itself if it is a dict.
+/// The CAI dict of `x`, or `x` itself if it is a dict. Refuses tensors that [`guards`] refuses.
 pub(super) fn interface<'py>(
     x: &Bound<'py, PyAny>,
     facts: &TypeFacts,

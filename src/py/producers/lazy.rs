@@ -55,7 +55,7 @@ impl Lazy {
     }
 }
 
-/// Where an object of an unknown type may have attributes that its type lacks.
+/// Where an object of an unknown library's type may have attributes that the type lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OwnAttributes {
     Nothing,

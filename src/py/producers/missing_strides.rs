@@ -13,9 +13,9 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native;
 
-/// Fills in strides that `dict` leaves out, if the library has that habit. Returns a copy with the strides of `owner`,
-/// if `dict` describes the same array as the owner's dict and a stride is 0 along an axis of several items; else `dict`
-/// unchanged.
+/// Fills in strides that `dict` leaves out, for a library that is known for that. Returns a copy with the strides of
+/// `owner`, if `dict` describes the same array as the owner's dict and a stride is 0 along an axis of several items;
+/// else `dict` unchanged.
 pub(super) fn added<'py>(
     dict: Bound<'py, PyDict>,
     owner: &Bound<'py, PyAny>,

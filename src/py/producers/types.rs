@@ -250,7 +250,8 @@ pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResu
 }
 
 /// The array to which the `__dlpack__` of `x` is bound, if this is another object than `x`, as with flax's variables.
-/// The type of that array tells what the type of `x` cannot. `None` if the method is not bound, or not to an array.
+/// The type of that array tells what the type of `x` cannot. `None` if the method is not bound, or not to another
+/// array.
 pub(crate) fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;
