@@ -270,7 +270,8 @@ pub(super) fn containers(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     CONTAINERS.get_or_try_init(py, import).map(|module| module.bind(py))
 }
 
-/// Puts the place `way` in front of the error's message. If the place cannot be shown, returns the error unchanged.
+/// Puts the place `way` in front of the error's message. If Python code fails to show the place, or `error` is an
+/// interrupt, returns the error unchanged.
 #[cold]
 pub(super) fn said_at<'py>(
     error: PyErr,

@@ -162,8 +162,8 @@ pub(crate) fn capsule_of_copy<'py>(
     capsule_of(py, array, false, versioned, Keep(copied))
 }
 
-/// Holds the array while the copy reads it on the stream `on`, which `kept` keeps alive. When this is dropped, the
-/// producer's stream waits for `on`, unless the caller has settled that before.
+/// Holds the array while the copy reads it on the stream `on`. `kept` is the caller's record of that stream, if there
+/// is one. When this is dropped, the producer's stream waits for `on`, unless the caller has settled that before.
 fn reading(
     py: Python<'_>,
     view: &View,

@@ -192,8 +192,8 @@ fn pair<'a>(
     Ok(consumer.confirm(py, &end.driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector is clearing the memory's owner as well. If the producer's stream is known, the object
-/// that keeps the stream tells. Else it is enough that the collector found the holder.
+/// Whether the garbage collector is clearing the memory's owner as well. The object that keeps the producer's stream
+/// tells, or the producer whose dict named no stream. Without either it is enough that the collector found the holder.
 fn is_of_garbage(py: Python<'_>, end: &EndContext, producer_side: &ProducerSide) -> bool {
     match (&producer_side.stream, &producer_side.unnamed) {
         (Some(producer), _) => producer.is_of_garbage(py),
