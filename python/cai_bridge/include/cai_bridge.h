@@ -71,7 +71,7 @@ typedef struct CaiBridgeDescription {
    */
   int32_t ndim;
   /*
-   DLPack's type code: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 7 and more 8-bit floats.
+   DLPack's type code: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 7 to 14 8-bit floats.
    */
   uint8_t dtype_code;
   /*
@@ -164,9 +164,9 @@ typedef struct CaiBridgeExport {
   /*
    Called once, when the memory has no user left and `stream` waits for the last work on it. The last work may
    still run, so free the memory in the order of `stream`, as `cudaFreeAsync` does. The call may come on any
-   thread, without the interpreter's lock. It may take the lock while the interpreter runs (`PyGILState_Ensure`).
-   It must not throw. NULL if there is nothing to do. If the memory is in use when the interpreter ends, `deleter`
-   is not called, and the memory lives until the process ends.
+   thread, without the interpreter's lock. The deleter may take the lock while the interpreter runs
+   (`PyGILState_Ensure`), and must not throw. NULL means that there is nothing to do. If the memory is in use when
+   the interpreter ends, `deleter` is not called, and the memory lives until the process ends.
    */
   void (*deleter)(void*);
 } CaiBridgeExport;
@@ -188,7 +188,8 @@ typedef struct CaiBridgeExport {
  */
 typedef struct CaiBridgeApi {
   /*
-   `CAI_BRIDGE_VERSION`, or more.
+   The version of this table, which is the installed package's. It may be below or above the header's
+   `CAI_BRIDGE_VERSION`.
    */
   uint32_t version;
   /*
@@ -197,7 +198,7 @@ typedef struct CaiBridgeApi {
    */
   int (*import_object)(struct _object *object, struct CaiBridgeArray **out);
   /*
-   Describes an array. For NULL every field is 0.
+   Describes an array. If `array` is NULL, every field is 0.
    */
   void (*describe)(const struct CaiBridgeArray *array, struct CaiBridgeDescription *out);
   /*

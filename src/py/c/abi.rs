@@ -54,9 +54,9 @@ pub struct CaiBridgeExport {
     pub owner: *mut c_void,
     /// Called once, when the memory has no user left and `stream` waits for the last work on it. The last work may
     /// still run, so free the memory in the order of `stream`, as `cudaFreeAsync` does. The call may come on any
-    /// thread, without the interpreter's lock. It may take the lock while the interpreter runs (`PyGILState_Ensure`).
-    /// It must not throw. NULL if there is nothing to do. If the memory is in use when the interpreter ends, `deleter`
-    /// is not called, and the memory lives until the process ends.
+    /// thread, without the interpreter's lock. The deleter may take the lock while the interpreter runs
+    /// (`PyGILState_Ensure`), and must not throw. NULL means that there is nothing to do. If the memory is in use when
+    /// the interpreter ends, `deleter` is not called, and the memory lives until the process ends.
     pub deleter: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
@@ -82,7 +82,7 @@ pub struct CaiBridgeDescription {
     pub strides: *const i64,
     /// The number of dimensions.
     pub ndim: i32,
-    /// DLPack's type code: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 7 and more 8-bit floats.
+    /// DLPack's type code: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 7 to 14 8-bit floats.
     pub dtype_code: u8,
     /// The bits of a lane.
     pub dtype_bits: u8,
@@ -115,13 +115,14 @@ pub struct CaiBridgeDescription {
 #[repr(C)]
 #[derive(Debug)]
 pub struct CaiBridgeApi {
-    /// `CAI_BRIDGE_VERSION`, or more.
+    /// The version of this table, which is the installed package's. It may be below or above the header's
+    /// `CAI_BRIDGE_VERSION`.
     pub version: u32,
     /// Imports an object that speaks DLPack or the CUDA Array Interface, or a capsule. The caller holds the
     /// interpreter's lock, and must release the array. If the object is NULL, a pending exception is kept.
     pub import_object:
         unsafe extern "C" fn(object: *mut PyObject, out: *mut *mut CaiBridgeArray) -> c_int,
-    /// Describes an array. For NULL every field is 0.
+    /// Describes an array. If `array` is NULL, every field is 0.
     pub describe:
         unsafe extern "C" fn(array: *const CaiBridgeArray, out: *mut CaiBridgeDescription),
     /// Makes a stream wait for the work that the array's producer has queued. Call it with or without the interpreter's

@@ -11,7 +11,8 @@ use super::abi::CaiBridgeArray;
 use crate::error::caught;
 use crate::py::interpreter::attached;
 
-/// Runs `call` with the interpreter's lock held. An error becomes this thread's pending exception.
+/// Runs `call` with the interpreter's lock held, and returns 0. Returns -1 if `call` fails or panics, with an exception
+/// pending; also if this thread may not enter the interpreter any more.
 pub(super) fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let done = attached(|py| {
         match caught(|| call(py))
@@ -45,8 +46,7 @@ pub(super) fn check_out<T>(out: *mut T) -> PyResult<()> {
     check(out.cast_const(), "out", "the address of a place for the answer")
 }
 
-/// Like [`answer`], for a call that returns a pointer through `out`. `out` is NULL unless the call
-/// succeeds.
+/// Like [`answer`], for a call that returns a pointer through `out`. `*out` is NULL unless the call succeeds.
 ///
 /// # Safety
 ///
@@ -69,7 +69,7 @@ pub(super) unsafe fn answer_at<T>(
     })
 }
 
-/// Fails for a structure that is smaller than its first version.
+/// Fails if `size` is below `least`, the size of the first version of the structure `name`.
 pub(super) fn check_size(size: usize, least: usize, name: &str) -> PyResult<()> {
     if size < least {
         let text = format!("size: got {size}; allowed: sizeof({name}), {least} or more");

@@ -37,7 +37,7 @@ pub(super) unsafe extern "C" fn import_object(
     unsafe { answer_at(out, import) }
 }
 
-/// The size of the structure's first version.
+/// The size of the first version of `CaiBridgeDescription`.
 const FIRST: usize = offset_of!(CaiBridgeDescription, contiguous) + size_of::<i32>();
 
 pub(super) unsafe extern "C" fn describe(
@@ -50,7 +50,7 @@ pub(super) unsafe extern "C" fn describe(
     }
 }
 
-/// Fills `size` bytes of `out`. Unknown fields are 0; without an array, all fields.
+/// Fills `size` bytes of `out`. Fields that this version does not know are 0; without an array, all fields are 0.
 ///
 /// # Safety
 ///
@@ -93,7 +93,8 @@ pub(super) unsafe extern "C" fn describe_sized(
         check_array(array)?;
         check_out(out)?;
         check_size(size, FIRST, "CaiBridgeDescription")?;
-        // SAFETY: `array` comes from an import and is not released. `out` has `size` bytes. `CaiBridgeApi` requires both.
+        // SAFETY: `array` comes from an import and is not released, and `out` has `size` bytes, by the contract of
+        // `CaiBridgeApi`.
         unsafe { fill(array.as_ref(), out, size) };
         Ok(())
     })
@@ -123,7 +124,8 @@ pub(super) unsafe extern "C" fn ready_on(array: *const CaiBridgeArray, out: *mut
     })
 }
 
-/// Calls `make` with the array and `stream`, checked to be on the array's GPU. An empty array needs no order.
+/// Calls `make` with the array and `stream`. Fails if the stream is on another GPU than an array in device memory. For
+/// an empty array, which needs no order, only returns 0.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Exports memory of a C extension as a Python object.
+//! Exports memory of a C extension as a Python object, and imports a C extension's managed tensor.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -32,7 +32,7 @@ use crate::py::source::check_stream;
 use crate::py::streams::StreamRef;
 use crate::stream::{Alive, Ready, Stream, Thread};
 
-/// The stream and GPU of an export.
+/// The stream of an export, or of a tensor's import, and the stream's GPU.
 #[derive(Clone)]
 struct Exporters(u64, i32);
 
@@ -58,7 +58,8 @@ struct Exported {
     device: Device,
     readonly: bool,
     owner: *mut c_void,
-    /// Set once the Python object exists. If the export fails, the exporter still owns the memory.
+    /// Set once the Python object exists, so that a failed export does not call it: the exporter still owns the memory
+    /// then.
     deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
 }
 
@@ -120,7 +121,7 @@ impl Drop for Exported {
 }
 
 impl Exported {
-    /// Checks the fields of an export and copies its shape and strides.
+    /// Reads the fields of an export, and copies its shape and strides. Fails for a field that describes no array.
     ///
     /// # Safety
     ///
@@ -155,8 +156,8 @@ impl Exported {
 }
 
 impl Exporters {
-    /// Fails for a GPU that is missing and, if the driver can tell, for a stream or memory of another GPU. For managed
-    /// and pinned memory, the place becomes that of the stream.
+    /// Fails for a GPU that is missing and, if the driver can tell, for a stream or device memory of another GPU. For
+    /// managed and pinned memory, the GPU in `self` becomes that of the stream. Without a driver, checks nothing.
     fn check(&mut self, py: Python<'_>, array: &Descriptor, driver: &Handle) -> Result<()> {
         let Self(stream, ordinal) = *self;
         if driver.get().is_err() {
@@ -172,7 +173,7 @@ impl Exporters {
     }
 }
 
-/// The size of the structure's first version.
+/// The size of the first version of `CaiBridgeExport`.
 const FIRST: usize = offset_of!(CaiBridgeExport, deleter) + size_of::<usize>();
 
 /// Reads an export of `size` bytes. Fields beyond `size` are 0. Bytes beyond the known fields must be 0.
@@ -250,7 +251,8 @@ pub(super) unsafe extern "C" fn import_tensor(
         let driver = stream.driver()?;
         stream.check(py, &array, &driver)?;
         let producer = StreamRef::held(&driver, RustStream::of(&stream))?;
-        // SAFETY: as above. From here on this array owns the tensor.
+        // SAFETY: `tensor` points to a managed tensor, as above, which the caller hands over: from here on `taken` owns
+        // it.
         let taken = unsafe { Managed::from_raw(tensor) };
         let taken =
             taken.map_err(|error| Error::at(Kind::NullData, "tensor", error.to_string()))?;

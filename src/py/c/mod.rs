@@ -33,7 +33,7 @@ static API: CaiBridgeApi = CaiBridgeApi {
     tensor,
 };
 
-/// The capsule's name.
+/// The name of the capsule with the table of functions.
 const CAPSULE: &std::ffi::CStr = c"cai_bridge._core._c_api";
 
 /// Adds the capsule to the module.
