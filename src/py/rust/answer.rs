@@ -91,12 +91,12 @@ impl Array {
 }
 
 /// Prepares the memory for a new Python view, for which no consumer has named a stream yet. Makes the producer's stream
-/// wait for what open scopes have queued on the memory so far, unless they and the view only read. The view is ready on
-/// that stream.
+/// wait for what open scopes have queued on the memory so far, unless the scopes and the view only read. The view is
+/// ready on the producer's stream.
 fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
-        // If this is called inside a scope, the array is ready after the work that the scope has queued so far.
+        // Inside a scope, this makes the array ready after the work that the scope has queued so far.
         origin::give_back(&*array.origin, &array.descriptor)?;
     }
     let mut source = source(py, array)?;
@@ -114,7 +114,8 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
-    // The managed tensor holds the origin, and so the memory's owner, until its deleter has run, on whatever thread.
+    // The managed tensor holds the origin, and so the memory's owner, until the tensor's deleter has run, on whatever
+    // thread.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
     let producer = StreamRef::held(driver, held.producer().clone())?;

@@ -15,7 +15,7 @@ impl DeviceStream {
     ///
     /// # Errors
     ///
-    /// The errors of [`DeviceStream::new`].
+    /// The errors of [`DeviceStream::new`], or an exception that Python raises meanwhile.
     ///
     /// # Examples
     ///
@@ -41,8 +41,8 @@ impl DeviceStream {
 /// The door's name in events.
 const DOOR: &str = "Array";
 
-/// Accepts the same objects as `to_dlpack` of the Python package. These have DLPack's exchange API, `__dlpack__` or
-/// `__cuda_array_interface__`, or are capsules.
+/// Accepts objects with DLPack's exchange API, `__dlpack__` or `__cuda_array_interface__`, and capsules, as `to_dlpack`
+/// of the Python package does.
 impl FromPyObject<'_, '_> for Array {
     type Error = PyErr;
 
@@ -55,7 +55,7 @@ impl FromPyObject<'_, '_> for Array {
     }
 }
 
-/// Accepts arrays that may be written.
+/// Accepts the same objects as [`Array`], but refuses read-only arrays.
 impl FromPyObject<'_, '_> for ArrayMut {
     type Error = PyErr;
 

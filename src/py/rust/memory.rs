@@ -1,4 +1,4 @@
-//! The memory of an array imported from Python, for Rust code.
+//! The memory of an array imported from Python, or by the C interface, for code in Rust and C.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -40,14 +40,15 @@ impl PythonMemory {
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
-    /// Shares the memory with a new view for Python.
+    /// Returns another holder of the same memory, for a new Python view of `array`.
     pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> PyResult<Box<HeldMemory>> {
         let mut source = self.share_for_hand_over(py)?;
         source.array = array.clone();
         Ok(source)
     }
 
-    /// Returns the place of `stream`, or an error if `stream` is on another GPU than `array`.
+    /// Returns the place of `stream`. Fails if `stream` is a handle on another GPU than its place says, unless `array`
+    /// is empty or in managed or pinned memory.
     pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<Place> {
         check_stream(array, &self.driver, Some(stream), stream.place())
     }
@@ -95,8 +96,7 @@ impl PythonMemory {
         shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
     }
 
-    /// Returns another holder of the same memory, for a hand-over. The holder names the stream that the array is
-    /// ready on now.
+    /// Returns another holder of the same memory, for a hand-over. Its `ready` says where the array is ready now.
     fn share_for_hand_over(&self, py: Python<'_>) -> PyResult<Box<HeldMemory>> {
         let mut shared = self.share(py)?;
         shared.ready_by_now(py, self.ready())?;
@@ -107,8 +107,8 @@ impl PythonMemory {
         look(py);
         let (held, span) = (self.share(py)?, CallSpan::begin());
         let settled = held.settle_for(py, user)?;
-        // From now on the consumer's writes are pending on the producer's stream, or on the default stream that stands
-        // in for it.
+        // From now on the user's writes are pending on the producer's stream, or on the default stream that stands in
+        // for that.
         let producer = held.producer(py)?.stream();
         {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,8 @@ impl PythonMemory {
     }
 }
 
-/// Runs `call` with the interpreter's lock held. A Python exception becomes the source of the returned error.
+/// Runs `call` with the interpreter's lock held. A Python exception becomes the source of the returned error. Fails if
+/// the interpreter has ended.
 fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {

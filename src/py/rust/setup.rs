@@ -1,5 +1,5 @@
 //! Prepares this crate inside an extension that links it. Such an extension has its own copy of the crate's state,
-//! beside the Python package's. It borrows the package's simulated device.
+//! beside the Python package's. It borrows the package's simulated device while that is active.
 #![allow(unsafe_code)]
 
 use pyo3::intern;
@@ -17,19 +17,20 @@ use crate::py::lease::{_end, _settle};
 use crate::py::libraries;
 use crate::py::views::{ArrayView, DLPackView, View};
 
-/// What this copy of the library has done once.
+/// What this copy of the crate has done, or found, once.
 struct Prepared {
     once: PyOnceLock<()>,
     /// `sys.modules`.
     modules: PyOnceLock<Py<PyDict>>,
-    /// Set once this library's `_settle` is registered with the package's simulated device.
+    /// Set once this copy's `_settle` is registered with the package's simulated device.
     told: PyOnceLock<()>,
 }
 
 static PREPARED: Prepared =
     Prepared { once: PyOnceLock::new(), modules: PyOnceLock::new(), told: PyOnceLock::new() };
 
-/// Prepares this library for a call. In the wheel there is nothing to do: importing the module has prepared it.
+/// Prepares this copy of the crate for a call. In the wheel there is nothing to do: importing the module has prepared
+/// it.
 pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
     if cfg!(feature = "wheel") {
         return Ok(());
@@ -48,7 +49,7 @@ fn once(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Uses the Python package's simulated device, if the package is imported and the device is active.
+/// Uses the Python package's simulated device from now on, if the package is imported and the device is active.
 fn borrow(py: Python<'_>) -> PyResult<()> {
     let modules = PREPARED.modules.get_or_try_init(py, || -> PyResult<_> {
         Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
@@ -65,8 +66,8 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
     // SAFETY: the capsule of this name holds the package's static table, and extension modules stay loaded.
     let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
     driver::borrow(borrowed);
-    // Let the simulated device call this library's `_settle` after it has run work, since no thread checks the pending
-    // ends there.
+    // Let the package call this copy's `_settle` after the simulated device has run work: no thread checks this copy's
+    // pending ends on that device.
     let tell = || match package.getattr_opt(intern!(py, "_settling"))? {
         Some(all) => all.call_method1("append", (wrap_pyfunction!(_settle, py)?,)).map(drop),
         None => Ok(()),
