@@ -1,7 +1,7 @@
 //! `_Import`: a managed tensor that a stand-in consumer imported, as real consumers do.
 //!
-//! dlpark reads the tensor, not the bridge's decoder, so an error in one of them does not hide in
-//! the other.
+//! To import a tensor, dlpark reads it, and not the bridge's decoder. So an error in how the bridge writes tensors is
+//! not hidden by the same error in how it reads them.
 
 use dlpark::DlpackFlags;
 use dlpark::python::ImportedDlpack;
@@ -52,7 +52,7 @@ fn adopt(managed: ImportedDlpack) -> PyResult<Import> {
     Ok(Import { managed: Some(managed), array })
 }
 
-/// Consumes a capsule.
+/// Imports the managed tensor of a capsule, and marks the capsule as used.
 #[pyfunction]
 pub(super) fn _simulated_import_capsule<'py>(capsule: &Bound<'py, PyCapsule>) -> Answer<'py> {
     entry(capsule.py(), || {
@@ -60,7 +60,7 @@ pub(super) fn _simulated_import_capsule<'py>(capsule: &Bound<'py, PyCapsule>) ->
     })
 }
 
-/// Imports by the exchange API. Returns the tensor and the producer's current stream.
+/// Imports `x` by its exchange API. Returns an `_Import` and the producer's current stream.
 #[pyfunction]
 pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || {
@@ -70,7 +70,7 @@ pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'
     })
 }
 
-/// Borrows by the exchange API. Returns the region and the producer's current stream.
+/// Borrows `x` by its exchange API. Returns the array's region and the producer's current stream.
 #[pyfunction]
 pub(super) fn _simulated_borrow_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || {

@@ -24,11 +24,11 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     )
 }
 
-/// A function of each borrowing extension, which finishes the extension's pending ends.
+/// For each borrowing extension, a function that finishes the extension's pending ends.
 static BORROWERS: PyOnceLock<Py<PyList>> = PyOnceLock::new();
 
-/// Finishes every pending end that can be finished, here and in the extensions. It looks here twice: an end here may
-/// wait for an end in an extension.
+/// Finishes every pending end that can be finished, in this library and in the borrowing extensions. If there are
+/// extensions, looks in this library twice, since an end in it may wait for an end in an extension.
 pub(super) fn settle(py: Python<'_>) {
     look_at_all(py);
     let Some(borrowers) = BORROWERS.get(py).map(|all| all.bind(py)) else { return };

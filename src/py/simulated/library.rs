@@ -41,7 +41,7 @@ pub(super) struct Library {
     raised: Mutex<Vec<PyErr>>,
 }
 
-/// The library whose machine is installed as the driver.
+/// The library whose machine is installed as the driver. In a forked child it may be the parent's.
 static OPEN: Mutex<Option<Arc<Library>>> = Mutex::new(None);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,7 +58,7 @@ impl Library {
         })
     }
 
-    /// The library whose machine is this process's driver now.
+    /// The library whose machine is installed as this process's driver.
     pub(super) fn open() -> Option<Arc<Self>> {
         locked(&OPEN).clone().filter(|library| library.is_ours())
     }
@@ -87,8 +87,8 @@ impl Library {
         true
     }
 
-    /// Installs the real driver again. The caller must hold the interpreter's lock, so that no fork
-    /// happens halfway through.
+    /// Installs the real driver again, if this library's machine is installed. The caller must hold the interpreter's
+    /// lock, so that no fork happens halfway through.
     pub(super) fn close(self: &Arc<Self>) {
         let mut open = locked(&OPEN);
         if self.is_ours() && open.as_ref().is_some_and(|open| Arc::ptr_eq(open, self)) {
@@ -97,7 +97,7 @@ impl Library {
         }
     }
 
-    /// Drops all queued work and all captured graphs.
+    /// Drops all queued work and all captured graphs; in a forked child does nothing.
     pub(super) fn abandon(&self) {
         if let Ok(machine) = self.machine() {
             machine.abandon();
@@ -109,7 +109,7 @@ impl Library {
         self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
-    /// Fails if the simulated device is closed, with the same message as the Python code.
+    /// Fails if this library's machine is not installed as the driver. The message is that of the Python code.
     pub(super) fn check_lives(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
         self.machine()?;
         if self.is_open() {
@@ -120,14 +120,14 @@ impl Library {
         Err(PyErr::from_value(testing.getattr("SimulatedError")?.call1((words,))?))
     }
 
-    /// The calling thread's current stream of a device. 0, a handle of the legacy default stream,
-    /// if none was set.
+    /// The calling thread's current stream of a device, as the driver's handle. 0, the legacy default stream, if none
+    /// was set.
     pub(super) fn current_stream(&self, ordinal: i32) -> Result<u64> {
         self.machine()?;
         Ok(locked(&self.current).get(&(Thread::current(), ordinal)).copied().unwrap_or(0))
     }
 
-    /// Sets the calling thread's current stream. Returns the previous one.
+    /// Sets the calling thread's current stream of a device. Returns the previous stream's handle, or 0.
     pub(super) fn set_current_stream(&self, ordinal: i32, handle: u64) -> Result<u64> {
         self.machine()?;
         Ok(locked(&self.current).insert((Thread::current(), ordinal), handle).unwrap_or(0))

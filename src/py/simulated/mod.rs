@@ -1,8 +1,8 @@
 //! The Rust side of the simulated device: private classes under `cai_bridge.testing`.
 //!
-//! The Python side wraps them: [`session::Session`] (the machine with its streams and work),
-//! [`tensor::Tensor`] (memory with an array in it) and [`import::Import`] (an imported managed
-//! tensor). The Python side checks all arguments; nothing here does.
+//! The Python side wraps them: [`session::Session`] (the machine with its streams and work), [`tensor::Tensor`] (memory
+//! with an array in it) and [`import::Import`] (an imported managed tensor). The Python side checks the arguments
+//! before it calls these classes.
 
 mod import;
 mod lend;

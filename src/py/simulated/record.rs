@@ -1,4 +1,4 @@
-//! Converts race reports and the log of driver calls to plain tuples.
+//! Converts race reports and the log of driver calls to plain tuples, and names of errors to their codes.
 
 use pyo3::prelude::*;
 
@@ -56,7 +56,7 @@ pub(super) fn call(record: &CallRecord) -> CallTuple {
     )
 }
 
-/// The code for CUDA's name of an error, or for a number.
+/// The code of a CUDA error that is given by its name or as a number.
 pub(super) fn code(error: &Bound<'_, PyAny>) -> PyResult<u32> {
     if let Ok(name) = error.extract::<String>() {
         return codes::code(&name).ok_or_else(|| {

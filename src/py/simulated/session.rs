@@ -45,7 +45,7 @@ fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
 }
 
 impl Session {
-    /// Makes the stream's device current and calls the machine.
+    /// Calls the machine with the stream, while the stream's device is current.
     fn on<R>(
         &self,
         device: i32,
@@ -72,8 +72,8 @@ impl Session {
         act(py, || {
             self.0.close();
             detach(py, || self.0.abandon());
-            // Drop the exceptions here, where this thread holds the lock. Nothing is queued any
-            // more, so every end can finish.
+            // Drop the kept exceptions here, where this thread holds the lock. Nothing is queued any more, so every
+            // pending end can finish.
             drop(self.0.take_raised());
             settle(py);
             Ok(())
@@ -105,7 +105,7 @@ impl Session {
         Ok(self.0.machine()?.set_device(device)?)
     }
 
-    /// Leaves the calling thread without a context, as before its first CUDA call.
+    /// Takes the calling thread's current context away, as before its first CUDA call.
     fn unset_device(&self) -> PyResult<()> {
         self.0.machine()?.unset_device();
         Ok(())
@@ -123,7 +123,7 @@ impl Session {
         entry(py, || Ok(self.0.current_stream(device)?))
     }
 
-    /// Creates a stream. `handle`, if given, reuses the handle of a destroyed stream.
+    /// Creates a stream. If `handle` is given, the new stream gets that handle, which must be a destroyed stream's.
     #[pyo3(signature = (device, blocking, name=None, handle=None))]
     fn create_stream(
         &self,
@@ -222,8 +222,7 @@ impl Session {
         Ok(launch(&self.0, queue, name, &spans(&reads), &spans(&writes), run)?)
     }
 
-    /// Checks an access by the host. Queued work may also call it; its launch has declared the
-    /// access already.
+    /// Checks an access by the host. Does nothing inside queued work, whose launch has declared the access.
     #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
     fn touch(&self, name: &str, reads: Vec<(u64, u64)>, writes: Vec<(u64, u64)>) -> PyResult<()> {
         let machine = self.0.machine()?;
@@ -233,7 +232,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes later allocations accessible to other processes.
+    /// Makes later allocations of device memory, except from pools, accessible to other processes.
     fn share_memory(&self) -> PyResult<()> {
         Ok(self.0.machine()?.share_memory()?)
     }
@@ -246,7 +245,7 @@ impl Session {
         })
     }
 
-    /// How many allocated bytes have not been freed.
+    /// How many bytes are allocated and not freed.
     #[getter]
     fn bytes_in_use(&self) -> PyResult<u64> {
         Ok(self.0.machine()?.bytes_in_use())

@@ -1,7 +1,7 @@
 //! `_Tensor`: an allocation of the machine with one array in it, and its exports.
 //!
-//! The allocation is freed with its last holder, Python's array or a managed tensor. Exports follow the specifications:
-//! they are ordered before they are handed out, and name the right stream.
+//! The allocation is freed with its last holder, Python's array or a managed tensor. The Python side orders an export
+//! before it hands the export out, as the specifications require, and names its stream.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,11 +33,11 @@ struct Memory {
     /// The allocation's address; 0 if there is none.
     start: u64,
     array: Descriptor,
-    /// The distance in bytes from DLPack's data pointer to the first element.
+    /// The distance in bytes from DLPack's data pointer to the first element (DLPack's `byte_offset`).
     byte_offset: u64,
     /// The GPU of the memory. DLPack does not show it for pinned and managed memory.
     ordinal: i32,
-    /// The stream with pending work on the array.
+    /// The stream with pending work on the array, if any.
     pending: Mutex<Option<Queue>>,
     exports: AtomicUsize,
 }
@@ -93,7 +93,7 @@ pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound
     (array.ptr(), shape, strides, name, itemsize, array.readonly(), pair).into_pyobject(py)
 }
 
-/// The region of a view of the bridge; None for another object. Fails if the view was released.
+/// The region (see [`region`]) of a view of the bridge; None for another object. Fails if the view was released.
 #[pyfunction]
 pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();
@@ -115,10 +115,10 @@ pub(super) fn _simulated_values<'py>(data: &Bound<'py, PyAny>) -> Answer<'py> {
 #[derive(Debug)]
 pub(crate) struct Tensor(Arc<Memory>);
 
-/// A checked request for an allocation.
+/// A request for an allocation.
 struct TensorRequest {
     kind: MemoryKind,
-    /// The stream whose memory pool to allocate from.
+    /// The stream whose memory pool to allocate from; `None` to allocate outside pools.
     pool: Option<Queue>,
     label: String,
     reach: Reach,
@@ -214,7 +214,7 @@ impl Tensor {
         entry(py, || Ok(self.0.exports.load(Ordering::Acquire)))
     }
 
-    /// The handle of the stream with pending work, by this thread's name for it.
+    /// The handle of the stream with pending work, as this thread names that stream; None if there is none.
     #[getter]
     fn pending<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.0.pending().map(|queue| queue.seen_from_here().stream.handle())))
@@ -225,7 +225,7 @@ impl Tensor {
         *pending = Some(Queue::new(device, handle));
     }
 
-    /// Makes a stream wait for the pending work.
+    /// Makes a stream wait for the pending work on the array.
     fn order_before(&self, device: i32, handle: u64) -> PyResult<()> {
         Ok(self.0.order_before(Queue::new(device, handle))?)
     }
@@ -246,7 +246,7 @@ impl Tensor {
     }
 }
 
-/// The base class of arrays with the exchange API. The table is on this type.
+/// The base class of simulated arrays with the exchange API. The API's table is on this type.
 #[pyclass(frozen, subclass, module = "cai_bridge._core", name = "_ExchangeTensor")]
 #[derive(Debug)]
 pub(crate) struct ExchangeTensor(Arc<Memory>);

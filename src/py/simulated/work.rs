@@ -15,8 +15,8 @@ pub(super) fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
     pairs.iter().map(|&(ptr, len)| Span { ptr, len }).collect()
 }
 
-/// Queues `run` on a stream. An exception of `run` is kept until the next synchronisation. Without `run` the work only
-/// touches its memory.
+/// Queues work on a stream, which reads and writes these spans and calls `run`. An exception of `run` is kept until the
+/// next synchronisation.
 pub(super) fn launch(
     library: &Arc<Library>,
     queue: Queue,
