@@ -1,10 +1,11 @@
 //! The end of the interpreter. From then on, CPython stops each other thread that takes the lock. Up to 3.13 it does so
-//! by unwinding the stack, which Rust code does not survive.
+//! by unwinding that thread's stack, which Rust code does not survive.
 //!
-//! So [`end`] waits, for a limited time, for the calls that are inside the bridge, and lets no new call in. A thread
-//! that returns from a driver call after that never takes the lock again.
+//! So [`end`] waits, for a limited time, for the calls that are inside the bridge, and then lets no other thread in. A
+//! thread that returns from a driver call after that blocks for ever, and does not take the lock again.
 //!
-//! CPython without the GIL puts such a thread to sleep where it is (from 3.14), so these builds do not count calls.
+//! CPython without the GIL puts a stopped thread to sleep where it is (from 3.14), so these builds do not count the
+//! calls inside.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,10 +20,11 @@ struct EndState {
     /// The number of the thread that ends the interpreter, or 0. While it is set, Python calls of other threads into
     /// the bridge are refused. [`EntryGuard::now`] still admits other threads until `over` is set.
     ended_by: AtomicU64,
-    /// Whether [`end`] has stopped waiting for other threads.
+    /// Whether other threads may not enter any more, not even from foreign code. [`end`] sets this when no call is left
+    /// inside, or when its time is up.
     over: AtomicBool,
-    /// How many calls are inside the bridge, for each process by the number of forks before it. A forked child starts
-    /// at zero: its parent's other threads do not exist there.
+    /// How many calls are inside the bridge, for each process by the number of forks before it; from 63 forks on,
+    /// processes share the last place. A forked child starts at zero: its parent's other threads do not exist there.
     calls: [Calls; 64],
 }
 
@@ -32,11 +34,11 @@ static STATE: EndState = EndState {
     calls: [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64],
 };
 
-/// How long [`end`] waits in all.
+/// How long [`end`] waits at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct Calls {
-    /// Calls inside the bridge. Changed only with the lock held.
+    /// Calls inside the bridge, except while they are in [`super::detach`]. Changed only with the lock held.
     inside: AtomicUsize,
     coming: AtomicUsize,
 }
@@ -53,9 +55,10 @@ pub(super) fn is_ending() -> bool {
 }
 
 /// Prepares for the interpreter's end, which this thread is about to start. Waits up to [`PATIENCE`] for the bridge's
-/// watcher thread and for calls inside the bridge, and lets no other thread in after that.
+/// watcher thread and for calls inside the bridge. After that, no other thread can enter.
 ///
-/// `is_done` tells whether the watcher thread has finished. It may still enter during the first half of the wait.
+/// `is_done` tells whether the watcher thread has finished. Only the watcher is waited for at first, for half the time
+/// at most. Then Python calls of other threads are refused, while all are waited for.
 pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     let (began, calls) = (Instant::now(), calls());
     let pause = || py.detach(|| std::thread::sleep(Duration::from_micros(100)));
@@ -79,8 +82,7 @@ pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     STATE.over.store(true, Ordering::SeqCst);
 }
 
-/// Whether [`end`] has stopped waiting: from then on, only the thread that ends the interpreter may enter it through
-/// the bridge.
+/// Whether only the thread that ends the interpreter may enter it through the bridge.
 pub(crate) fn is_over() -> bool {
     STATE.over.load(Ordering::Relaxed)
 }
@@ -104,7 +106,8 @@ impl Drop for CallGuard {
     }
 }
 
-/// Adds `by` to a counter that is changed only with the lock held. Does nothing in builds without a GIL.
+/// Adds `by`, with wrap-around, to a counter that is changed only with the lock held. Does nothing in builds without a
+/// GIL.
 #[inline]
 fn count(number: &AtomicUsize, by: usize) {
     if cfg!(not(Py_GIL_DISABLED)) {
@@ -129,11 +132,11 @@ impl Drop for DetachGuard {
     }
 }
 
-/// Counts a thread that is about to take the lock. [`end`] waits for it.
+/// Counts a thread that is about to take the lock, until dropped. [`end`] waits for such threads.
 pub(super) struct EntryGuard(&'static Calls);
 
 impl EntryGuard {
-    /// `None` if [`end`] has stopped waiting and another thread ends the interpreter.
+    /// `None` if another thread is ending the interpreter, and only that thread may enter now ([`is_over`]).
     pub(super) fn now() -> Option<Self> {
         let calls = calls();
         calls.coming.fetch_add(1, Ordering::SeqCst);

@@ -1,8 +1,8 @@
 //! Tells whether this thread holds the interpreter's lock, without taking it.
 //!
 //! `PyGILState_Check` is not in the stable ABI, and is always true once a subinterpreter has existed. So this module
-//! compares the same two pointers: this thread's state and the running state. The function that returns the running
-//! state has one of two names, depending on the version.
+//! compares the two pointers that `PyGILState_Check` compares: this thread's state and the running state. CPython's
+//! function that returns the running state has one of two names, depending on the version.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -12,7 +12,8 @@ use pyo3::ffi;
 
 type Running = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
 
-/// CPython's function that returns the running thread state. Up to CPython 3.11 that may be another thread's state.
+/// CPython's function that returns the running thread state; `None` if there is none. Up to CPython 3.11 the running
+/// state may be another thread's.
 fn running() -> Option<Running> {
     static FOUND: OnceLock<Option<Running>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -25,7 +26,8 @@ fn running() -> Option<Running> {
     })
 }
 
-/// Whether this thread holds the lock. False if CPython has neither function.
+/// Whether this thread holds the lock. False if there is no interpreter, or if CPython has no function for the running
+/// state.
 pub(super) fn is_held() -> bool {
     // SAFETY: `Py_IsInitialized` may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 {

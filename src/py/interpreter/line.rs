@@ -7,21 +7,22 @@ use pyo3::sync::PyOnceLock;
 use super::answered;
 use crate::py::library;
 
-/// Frames to skip between the program and the bridge, besides frames of libraries.
+/// Frames of files with this text in their paths may lie between the program and the bridge, and are skipped.
 const BETWEEN: [&str; 2] = ["/contextlib.py", "/asyncio/"];
 
 #[derive(Debug)]
 pub(crate) struct ProgramLine {
-    /// Its file.
+    /// The path of the file that the line is in.
     pub(crate) file: String,
-    /// Its number.
+    /// The line's number in its file; 0 if the frame has none.
     pub(crate) number: u32,
-    /// Its distance up the stack, starting at 1, as for the `stacklevel` of `warnings.warn`.
+    /// How far up the stack the line's frame is, starting at 1, as for the `stacklevel` of `warnings.warn`.
     pub(crate) level: i32,
 }
 
-/// The line of the program from which this thread called the bridge: the line of the innermost frame outside this
-/// package and the known libraries. `None` if no Python code is running.
+/// The line of the program from which this thread called the bridge: the line of the innermost frame that is not
+/// skipped, or of the innermost frame if all are. Frames of the bridge's package, of [`BETWEEN`] and of
+/// [`Library::frames`](library::Library::frames) are skipped. `None` if no Python code is running.
 pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
     let line = answered(py, outside(py))?;
     Ok(line.flatten())
@@ -48,7 +49,7 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
         frame = frame.getattr(intern!(py, "f_back"))?;
         level += 1;
     }
-    // No frame belongs to the program: a library started this thread, as PyTorch does for gradients.
+    // All frames are skipped: a library started this thread, as PyTorch does for gradients.
     Ok(innermost)
 }
 

@@ -8,9 +8,9 @@
 //!
 //! Even if the lock was taken further up the stack, it may not be held: PyTorch releases the lock inside a tensor's
 //! destructor. Hence one rule: *code that foreign code calls takes the lock by CPython's own functions*, never by
-//! PyO3's count of attachments. No panic leaves the bridge either way.
+//! PyO3's count of attachments. No panic leaves such code.
 //!
-//! *At the interpreter's end* ([`end`]) no other thread can enter.
+//! *At the interpreter's end*, once [`end`] has returned, no other thread can enter.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -39,8 +39,8 @@ pub(crate) use line::program_line;
 /// The result of an entry from Python.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// Runs `call` for a caller in Python, and makes its result an object. If another thread is ending the interpreter,
-/// raises `SystemExit`, so that this thread can release what it holds.
+/// Runs `call` for a caller in Python, and makes the result of `call` an object. If another thread is ending the
+/// interpreter, raises `SystemExit` instead, so that this thread can release what it holds.
 #[inline]
 pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
 where
@@ -58,11 +58,11 @@ where
     })
 }
 
-/// The ends that were put off until later.
+/// Counts the ends that were put off until later, and knows what runs them.
 struct PutOff {
     /// How many ends have been put off so far.
     left: AtomicUsize,
-    /// The function that runs these ends.
+    /// The function that runs the ends that were put off.
     finish: OnceLock<fn(Python<'_>)>,
 }
 
@@ -93,7 +93,8 @@ pub(crate) fn raised(py: Python<'_>, error: PyErr) -> PyErr {
     PyErr::fetch(py)
 }
 
-/// Like [`entry`], for a result that stays in Rust.
+/// Runs `call` for a caller that holds the lock, and counts it as inside. If another thread is ending the interpreter,
+/// returns `SystemExit` instead.
 #[inline]
 pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     if is_ending() {
@@ -103,7 +104,8 @@ pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     or_no_memory(call)
 }
 
-/// Runs `call`. If PyO3 panics because CPython could not allocate an object, returns `MemoryError` instead.
+/// Runs `call`. If PyO3 panics because CPython could not allocate an object, returns `MemoryError` instead. Other
+/// panics go on.
 #[inline]
 pub(crate) fn or_no_memory<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     // Keep the error in a variable, so that the closure's result is small, usually one pointer: `catch_unwind` moves
@@ -154,8 +156,8 @@ pub(crate) fn act(py: Python<'_>, call: impl FnOnce() -> PyResult<()>) -> Answer
     entry(py, || call().map(|()| py.None()))
 }
 
-/// Runs `call` with the interpreter's lock, whatever this thread's state. `None` if there is no interpreter, or this
-/// thread may not enter it; `call` then does not run.
+/// Runs `call` with the interpreter's lock, whatever this thread's state. Returns `None`, without running `call`, if
+/// there is no interpreter or this thread may not enter it. Also returns `None` if `call` panics.
 ///
 /// Saves a pending exception and restores it afterwards. An exception that `call` leaves behind is reported as
 /// unraisable.
@@ -163,7 +165,7 @@ pub(crate) fn enter<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| undisturbed(py, || caught(|| call(py)).ok()))
 }
 
-/// Like [`enter`], for the drop of a Python object of ours, where the lock is already held.
+/// Like [`enter`], for the drop of a value inside a Python object of ours, where the lock is already held.
 ///
 /// CPython calls `tp_dealloc` with the lock held, since it has just changed the reference count. PyO3's frame around
 /// the call relies on that, too.
@@ -211,7 +213,7 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Blocks the calling thread for ever, which came too late to take the lock. The thread sleeps, since a thread that is
+/// Blocks the calling thread for ever, since it came too late to take the lock. It sleeps, since a thread that is
 /// ending cannot be parked.
 fn stay_outside() -> ! {
     loop {
@@ -219,7 +221,8 @@ fn stay_outside() -> ! {
     }
 }
 
-/// Runs `call`, which may block, without the lock.
+/// Runs `call`, which may block, without the lock. If another thread ends the interpreter meanwhile, this never
+/// returns.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
@@ -230,8 +233,8 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
     answer
 }
 
-/// Runs `call`, which may block. Releases the lock meanwhile if this thread holds it, by CPython's own state. Arrays
-/// from Rust are used and dropped with and without the lock.
+/// Runs `call`, which may block, without the lock. Asks CPython whether this thread holds the lock, since arrays from
+/// Rust are used and dropped with and without it.
 pub(crate) fn unlocked(call: Call<'_>) {
     if !held::is_held() {
         return call();
@@ -244,8 +247,9 @@ pub(crate) fn unlocked(call: Call<'_>) {
     });
 }
 
-/// Runs `call` without the lock, as foreign code does: releases the lock by CPython's own function, so that PyO3's
-/// count of attachments does not change. The simulated device uses this where a real library would release the lock.
+/// Runs `call` without the lock, unless the thread may not enter the interpreter any more. Releases the lock as foreign
+/// code does, by CPython's own function, so that PyO3's count of attachments does not change. The simulated device uses
+/// this where a real library would release the lock.
 pub(super) fn without_lock(call: impl FnOnce()) {
     attached(|_| {
         // SAFETY: `attached` took the lock. The thread's state is restored below, before `attached` releases the lock.
@@ -257,7 +261,7 @@ pub(super) fn without_lock(call: impl FnOnce()) {
 }
 
 /// Makes this thread raise `error` when it next runs Python code. Use this for an error in a call that cannot raise. A
-/// thread other than the main one raises only the error's class.
+/// thread other than the main one raises a new exception of the error's class.
 pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     extern "C" fn raise(error: *mut c_void) -> c_int {
         // SAFETY: CPython calls this with the interpreter's lock held.
@@ -290,7 +294,8 @@ pub(crate) fn raise_later(py: Python<'_>, error: PyErr) {
     }
 }
 
-/// Runs `call` with any pending exception saved and restored: a deleter may run while an exception propagates.
+/// Runs `call` with any pending exception saved and restored: a deleter may run while an exception propagates. Reports
+/// an exception that `call` leaves behind as unraisable.
 fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
     let answer = call();
@@ -307,8 +312,8 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
 /// The message with which PyO3 panics when CPython fails to allocate an object.
 const NO_OBJECT: &str = "PyObject pointer is null";
 
-/// Silences the panics that [`or_no_memory`] turns into exceptions. A panic hook belongs to the whole program, so only
-/// the wheel sets one. In another crate it would not be ours to set.
+/// Keeps the panic hook from printing the panics that [`or_no_memory`] turns into exceptions. A panic hook belongs to
+/// the whole program, so only the wheel sets one. In another crate the hook would not be ours to set.
 #[cfg(feature = "wheel")]
 pub(super) fn quiet() {
     use std::panic::{PanicHookInfo, set_hook, take_hook};
@@ -320,8 +325,8 @@ pub(super) fn quiet() {
     }));
 }
 
-/// What foreign code returned when it was asked; `None` if it raised an exception. An interrupt is returned as an
-/// error.
+/// What foreign code returned when it was asked; `None` if it raised an exception. An interrupt, by [`is_interrupt`],
+/// is returned as an error.
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -332,8 +337,8 @@ pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Optio
     }
 }
 
-/// Whether the exception says nothing about the object that was asked: it is not an `Exception`, as an interrupt or
-/// exit, or memory or stack ran out.
+/// Whether the exception says nothing about the object that was asked. It is a `MemoryError` or `RecursionError`, or no
+/// `Exception`, such as `KeyboardInterrupt` or `SystemExit`.
 pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py)
         || error.is_instance_of::<PyMemoryError>(py)
