@@ -1,4 +1,4 @@
-//! Reads the `descr` entry of a CAI dict, and makes the typestr and `descr` of element types that DLPack cannot
+//! Reads the `descr` entry of a CAI dict, and makes the CAI entries of arrays whose element types DLPack cannot
 //! express.
 //!
 //! NumPy's array interface gives `descr` a default, `[("", typestr)]`. Any other value is a list of fields whose bytes
@@ -14,11 +14,11 @@ use crate::error::{Error, Kind, SHOWN};
 use crate::py::native;
 use crate::py::text::an_object;
 
-/// How many levels of nested fields are read. No real type has more.
+/// How many levels of nested fields are read. A `descr` with more is refused.
 const DEEPEST: usize = 16;
 
-/// Copies the fields in `descr` to a new list. `None` if `descr` only repeats the typestr. Fails if `descr` contradicts
-/// the typestr.
+/// Copies the fields in `descr` to a new list. `None` if `descr` is empty or only repeats the typestr. Fails if `descr`
+/// is no list of fields or contradicts the typestr.
 pub(super) fn fields<'py>(
     descr: &Bound<'py, PyAny>,
     typestr: &str,
@@ -47,7 +47,7 @@ pub(super) fn fields<'py>(
     Err(refused(format!("fields of {bytes} bytes beside the typestr {typestr:?}")).into())
 }
 
-/// The typestr in a `descr` of the form `[("", typestr)]`.
+/// The typestr in a `descr` of the form `[("", typestr)]`; `None` for another list.
 fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     if list.len() != 1 {
         return None;
@@ -60,7 +60,8 @@ fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     field.get_item(1).ok()?.cast_into().ok()
 }
 
-/// The size in bytes of a list of fields, and a copy of the list. `None` if it is not a list of fields.
+/// The size in bytes of a list of fields, and a copy of the list. `None` if it is not a list of fields, or if they nest
+/// more than `depth` deep.
 fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'py, PyList>)> {
     let depth = depth.checked_sub(1)?;
     let (mut bytes, copy) = (0_i64, PyList::empty(list.py()));
@@ -106,7 +107,8 @@ fn count(shape: &Bound<'_, PyAny>) -> Option<i64> {
     extents.as_slice().iter().try_fold(1, product)
 }
 
-/// Makes the CAI entries for an element type that DLPack cannot express. Shape, data and strides stay `None` for later.
+/// Makes the CAI entries for an element type that DLPack cannot express. Shape, data, strides and stream are None, to
+/// be filled in later.
 pub(super) fn words(
     py: Python<'_>,
     typestr: &str,

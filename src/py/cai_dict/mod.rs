@@ -1,7 +1,8 @@
 //! Reads and writes the CUDA Array Interface dict.
 //!
 //! [`decode`] follows the specification, with exceptions that real producers need. `shape` and `strides` may be lists.
-//! The read-only flag may be NumPy's `bool_`, or the integer 0 or 1. The caller can allow stream 0 ([`Reading`]).
+//! The read-only flag may be NumPy's `bool_`, or the integer 0 or 1. The caller can allow the streams 0 and -1
+//! ([`Reading`]).
 
 mod descr;
 mod recent;
@@ -22,7 +23,8 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native, numpy};
 use crate::stream::{Ready, Stream, Thread};
 
-/// The CAI entries (typestr and `descr`) of an array whose element type DLPack cannot express. `None` for other arrays.
+/// A CAI dict with the typestr and `descr` of an array whose element type DLPack cannot express; `None` for other
+/// arrays.
 pub(crate) type Words = Option<Py<PyDict>>;
 
 /// What the caller of [`decode`] knows about a dict.
@@ -33,17 +35,18 @@ pub(crate) struct Reading {
     pub(crate) unnamed: Option<Stream>,
     /// Whether the caller has named the stream. If so, the dict may have 0 or -1, which name no stream.
     pub(crate) declared: bool,
-    /// The element type, if the caller knows it. It replaces the one in the typestr.
+    /// The element type, if the caller knows it. It replaces a typestr's element type of the same size.
     pub(crate) said: Option<Dtype>,
 }
 
-/// An object's element type, and the type's name.
+/// An object's element type, and the type's name, each if known.
 pub(crate) type OwnType = (Option<Dtype>, Option<String>);
 
 /// Reads and checks `dict`, and writes its layout to `layout`.
 ///
-/// `own` asks the object for its element type if the typestr does not name one. `own(true)` returns the type's name,
-/// for a typestr without a type letter; `own(false)` returns a type of the same size.
+/// `own` asks the object for its element type, if the typestr says no more than the size. `own(true)` returns the
+/// type's name, if DLPack has types of this size that NumPy has no letter for. `own(false)` returns the type, which is
+/// used if it has the same size.
 ///
 /// `words`, if given, receives the entries that only CAI can express. Pass it if the consumer speaks CAI.
 pub(crate) fn decode(
@@ -57,7 +60,7 @@ pub(crate) fn decode(
     let mut dialect = Dialect { here, unnamed, declared, goes_on: false, dtype: said };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
-        // The typestr names no type that DLPack has. Go on below: if it names raw bytes alone, the object is asked.
+        // The typestr names no type that DLPack has. Go on below: the object is asked if the typestr names raw bytes.
         Some(Err(error)) if matches!(error.kind(), Kind::DtypeAmbiguous | Kind::Dtype) => {}
         Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
@@ -110,13 +113,13 @@ pub(crate) fn decode(
     Ok(decoded)
 }
 
-/// The alignment of the items in bytes, by the typestr in `words`.
+/// The alignment in bytes that a GPU needs to read the items, by the typestr in `words`.
 pub(crate) fn alignment(words: &Bound<'_, PyDict>) -> PyResult<u64> {
     let typestr = words.as_any().get_item(intern!(words.py(), "typestr"))?;
     Ok(Typestr::alignment(typestr.extract()?))
 }
 
-/// The error for an `array` that DLPack cannot express.
+/// The error for `array`, whose element type DLPack cannot express.
 #[cold]
 pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
     let py = words.py();
@@ -141,13 +144,13 @@ pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
     refused().unwrap_or_else(|error| error)
 }
 
-/// Reads the `stream` entry, which must be an integer.
+/// Reads the `stream` entry, which must be an integer but no `bool`.
 fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     if stream.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamInDict, format!("the bool {stream}")).into());
     }
     index(stream)?.ok_or_else(|| {
-        // The integer is outside the range of handles.
+        // The integer needs more than 64 bits.
         if stream.is_instance_of::<PyInt>() {
             refused(Kind::StreamNoOrder, shown(stream))
         } else {
@@ -156,7 +159,7 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     })
 }
 
-/// The keys that the specification defines.
+/// The keys that the specification defines, in the order of [`native::Names`].
 fn names(py: Python<'_>) -> native::Names<'_, '_> {
     [
         intern!(py, "shape"),
@@ -189,7 +192,7 @@ fn present(entry: Option<Bound<'_, PyAny>>) -> Option<Bound<'_, PyAny>> {
     entry.filter(|value| !value.is_none())
 }
 
-/// Reads an integer that is not a `bool`. Otherwise returns a description of the value.
+/// Reads an integer that is not a `bool` and fits an `i64`. Otherwise returns a description of the value.
 fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
     native::small(value).map_or_else(|| uncommon_int(value), |small| Ok(Ok(small)))
 }
@@ -263,8 +266,8 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
     Ok((pointer, readonly))
 }
 
-/// Makes the dict of `array`, with exactly the types that the specification gives. `ready` sets its stream. `words`
-/// holds the entries of an element type that only CAI can express.
+/// Makes the dict of `array`, with exactly the types that the specification gives. `ready` determines the dict's
+/// stream. `words`, if given, has the typestr and `descr` of an element type that only CAI can express.
 pub(crate) fn encode<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -295,7 +298,8 @@ pub(crate) fn encode<'py>(
     Ok(dict)
 }
 
-/// Copies `template` and fills it in. The copy already has every key: six insertions would grow the dict twice.
+/// Copies `template` and fills in all but `data`. The copy already has every key: six insertions would grow the dict
+/// twice.
 fn filled<'py>(
     template: &Bound<'py, PyDict>,
     entries: &cai::Entries<'_>,
@@ -312,11 +316,11 @@ fn filled<'py>(
     Ok(dict)
 }
 
-/// The stream that most arrays are ready on.
+/// The handle of the stream that most arrays are ready on, the legacy default stream.
 const LEGACY: u64 = Stream::Legacy.handle();
 
-/// Two dict templates per element type: one without a stream, one with the legacy default stream. Indexed like the
-/// table of types.
+/// Two dict templates for each element type: one without a stream, one with the legacy default stream. They are in the
+/// order of the table of types.
 #[cold]
 fn templates(py: Python<'_>) -> PyResult<Vec<[Py<PyDict>; 2]>> {
     let template = |dtype: Dtype, stream: Option<u64>| -> PyResult<_> {

@@ -1,6 +1,6 @@
-//! Direct calls to Python's C API: reading CAI dicts fast, and asking what PyO3 has no safe call for.
+//! Direct calls to Python's C API: to read CAI dicts fast, and for what PyO3 has no safe call.
 //!
-//! Every import from CAI reads a dict. Most dicts have the specification's keys, interned, with values of its exact
+//! Most imports from CAI read a dict. Most dicts have the specification's keys, interned, with values of its exact
 //! types. [`plain`] reads these without taking a reference or calling Python, in 700 instructions. PyO3's safe calls
 //! take about 1,600 of an import's 4,000 (callgrind, CPython 3.11, 2026-11). This module decides nothing: any other
 //! dict is left to `cai_dict`.
@@ -26,14 +26,15 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
     unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) }
 }
 
-/// Whether the garbage collector has finalized the object. The collector does so before it drops the garbage that holds
-/// the object.
+/// Whether the object's finalizer (`__del__`) has run. The garbage collector runs the finalizers of all garbage before
+/// it clears any of it.
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
 }
 
-/// The object's reference count, the caller's reference included. Higher for an immortal object.
+/// The object's reference count, the caller's reference included. For an immortal object it is a large number that says
+/// nothing.
 pub(super) fn references(object: &Bound<'_, PyAny>) -> usize {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }.cast_unsigned()
@@ -73,8 +74,9 @@ pub(super) fn beginning<'py>(
 /// The keys of a CAI dict, in the order that [`plain`] expects.
 pub(super) type Names<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 
-/// Calls `read` with the entries of `dict`. `None` if an entry is not plain: an unknown key, or a value of another
-/// type.
+/// Calls `read` with the entries of `dict`. `None` if the dict is not plain. Each key of a plain dict is an object in
+/// `names`, and each value is of the exact type that the specification gives. A plain dict has all required entries, no
+/// `mask`, and a `descr` only if it repeats the typestr.
 ///
 /// `names` are `shape`, `typestr`, `data`, `version`, `strides`, `stream`, `mask` and `descr`. `read` must not run
 /// Python code: it gets borrowed entries of the dict.
@@ -103,7 +105,7 @@ pub(super) fn plain<R>(
     })
 }
 
-/// The entries, if the required ones are present and all are plain.
+/// The entries, for [`plain`]; `None` if they are not plain. `found` is in the order of [`Names`].
 ///
 /// # Safety
 ///
@@ -119,23 +121,22 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     if !absent(mask) {
         return None;
     }
-    // SAFETY: the arguments were checked for NULL above, and the caller promises that each object is alive. The same
-    // holds for the calls below, where `absent` checks the optional ones.
+    // SAFETY: both were checked for NULL above, and the caller promises that they are alive.
     let (typestr, shape) = unsafe { (text(typestr)?, dims(shape)?) };
-    // SAFETY: as above.
+    // SAFETY: `descr` is present, so the caller promises that it is alive.
     if !absent(descr) && unsafe { unnamed(descr) }? != typestr {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: both were checked for NULL above, and the caller promises that they are alive.
     let (data, version) = unsafe { (pair(data)?, int(version)?) };
-    // SAFETY: as above.
+    // SAFETY: `strides` is read only if it is present; the caller promises that it is alive.
     let strides = if absent(strides) { None } else { Some(unsafe { dims(strides) }?) };
-    // SAFETY: as above.
+    // SAFETY: `stream` is read only if it is present; the caller promises that it is alive.
     let stream = if absent(stream) { None } else { Some(i128::from(unsafe { int(stream) }?)) };
     Some(Fields { shape, typestr, data, strides, version, stream, structured: false })
 }
 
-/// Longer than any typestr. Longer texts are left to `cai_dict`.
+/// The most characters of a text that is read here, longer than real typestrs. Longer texts are left to `cai_dict`.
 const LONGEST: ffi::Py_ssize_t = 64;
 
 /// The characters of an exact `str` of at most [`LONGEST`] characters. `None` for any other object, and for a `str`
@@ -166,7 +167,7 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     Some(unsafe { std::str::from_utf8_unchecked(bytes) })
 }
 
-/// The typestr in a `descr` of the form `[("", typestr)]`, if all objects in it have exactly these types.
+/// The typestr in a `descr` of the form `[("", typestr)]`, if it is an exact list of an exact tuple of exact strs.
 ///
 /// # Safety
 ///
@@ -184,7 +185,7 @@ unsafe fn unnamed<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     }
     // SAFETY: `field` is a tuple of two items.
     let name = unsafe { text(ffi::PyTuple_GetItem(field, 0)) }?;
-    // SAFETY: as above.
+    // SAFETY: `field` is a tuple of two items.
     if name.is_empty() { unsafe { text(ffi::PyTuple_GetItem(field, 1)) } } else { None }
 }
 
@@ -211,7 +212,7 @@ unsafe fn dims(value: *mut ffi::PyObject) -> Option<Dims> {
     Some(dims)
 }
 
-/// The pointer and read-only flag of an exact `tuple`.
+/// The pointer and read-only flag in an exact `tuple` of an exact int and a bool; `None` for any other object.
 ///
 /// # Safety
 ///
@@ -223,17 +224,17 @@ unsafe fn pair(value: *mut ffi::PyObject) -> Option<(u64, bool)> {
     }
     // SAFETY: `value` is a tuple of two items.
     let pointer = u64::try_from(unsafe { int(ffi::PyTuple_GetItem(value, 0)) }?).ok()?;
-    // SAFETY: as above.
+    // SAFETY: `value` is a tuple of two items.
     let flag = unsafe { ffi::PyTuple_GetItem(value, 1) };
-    // SAFETY: `True` and `False` live as long as the interpreter.
+    // SAFETY: `False` lives as long as the interpreter.
     if flag == unsafe { ffi::Py_False() } {
         return Some((pointer, false));
     }
-    // SAFETY: as above.
+    // SAFETY: `True` lives as long as the interpreter.
     (flag == unsafe { ffi::Py_True() }).then_some((pointer, true))
 }
 
-/// The value of an exact `int` that fits an `i64`.
+/// The value of an exact `int` that fits an `i64`; `None` for any other object.
 ///
 /// # Safety
 ///

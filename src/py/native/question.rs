@@ -1,4 +1,4 @@
-//! Reads attributes and calls methods of a type's objects, without a name lookup where the type cannot change.
+//! Reads attributes and calls methods of a type's objects, without a name lookup if C code defines them.
 
 use std::ptr;
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyString, PyType};
 /// How to read one attribute, or call one method without arguments, on the objects of a type.
 #[derive(Debug)]
 pub(in crate::py) enum Question {
-    /// An attribute of an extension type: its descriptor, and the descriptor type's `tp_descr_get`.
+    /// An attribute that C code defines (or `__slots__`): its descriptor, and the descriptor type's `tp_descr_get`.
     Attribute(Py<PyAny>, ffi::descrgetfunc),
     /// A method of an extension type: its C function. Pass it an object of the type, or of a derived type, and NULL.
     Method(ffi::PyCFunction),
@@ -32,14 +32,14 @@ impl Question {
         Ok(Some(function.map_or_else(|| Self::NamedMethod(name.clone().unbind()), Self::Method)))
     }
 
-    /// The attribute `name` of `kind`; `None` if there is none. An extension type's attribute cannot change, so it is
-    /// called without a name lookup.
+    /// The attribute `name` of `kind`; `None` if there is none. A getset or member descriptor, by which C code defines
+    /// an attribute, is called without a name lookup.
     pub(in crate::py) fn attribute(
         kind: &Bound<'_, PyType>,
         name: &Bound<'_, PyString>,
     ) -> PyResult<Option<Self>> {
         let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
-        // Descriptors of these two types come before attributes of the object itself.
+        // Descriptors of these two types are data descriptors, which come before attributes of the object itself.
         let known = [&raw mut ffi::PyGetSetDescr_Type, &raw mut ffi::PyMemberDescr_Type];
         let slot = if known.contains(&found.get_type_ptr()) { descr_get(&found) } else { None };
         Ok(Some(match slot {
@@ -48,12 +48,12 @@ impl Question {
         }))
     }
 
-    /// The attribute `name`, of the object or its type.
+    /// The attribute `name`, looked up by name on the object.
     pub(in crate::py) fn named(name: &Bound<'_, PyString>) -> Self {
         Self::NamedAttribute(name.clone().unbind())
     }
 
-    /// Whether the attribute or method belongs to an extension type, and so cannot be replaced.
+    /// Whether the attribute is read, or the method called, without a name lookup.
     pub(in crate::py) const fn is_native(&self) -> bool {
         matches!(self, Self::Attribute(..) | Self::Method(_))
     }
@@ -99,7 +99,7 @@ impl Question {
     }
 }
 
-/// The `tp_descr_get` slot of the descriptor's type.
+/// The `tp_descr_get` slot of the descriptor's type; `None` if it is empty.
 fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
     // SAFETY: the descriptor is alive, and so is its type. `PyType_GetSlot` returns NULL or a pointer to a function
     // with this slot's signature, `descrgetfunc`.
@@ -109,10 +109,10 @@ fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
     }
 }
 
-/// The C function behind `found`, the attribute of `kind` under a name. `kind` is the type of `x`.
+/// The C function behind `found`, which is an attribute of `kind`, the type of `x`.
 ///
 /// `None` unless `found` is a method without arguments, of an extension type that `kind` is or derives from. Other
-/// callables, and attributes of `x` itself, must be called by name.
+/// callables must be called by name.
 fn c_function(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,
