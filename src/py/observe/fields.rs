@@ -51,10 +51,10 @@ pub(super) fn dict(
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Ignore the result: writing to a string cannot fail.
         if field.name() != "message" {
             self.values.push((field.name(), Value::Text(format!("{value:?}").into())));
         } else if self.with_text {
+            // Ignore the result: a string takes all that is written to it.
             let _ = write!(self.text, "{value:?}");
         }
     }

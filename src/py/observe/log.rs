@@ -1,9 +1,10 @@
 //! Forwards the crate's `tracing` events to Python's `logging`, under `cai_bridge`, and to an open trace.
 //!
-//! With logging off no event is made. This module keeps the level of Python's logger, and `tracing` checks it with one
-//! load. `cai_bridge._events` reports each change of the level.
+//! With logging off and no trace open, no event is made: `tracing` finds that out by one load. `cai_bridge._events`
+//! sets the level of Python's logger at each change ([`_set_event_level`]).
 //!
-//! A trace gets every event. Events of level `TRACE`, and fields whose names begin with `trace.`, go to the trace only.
+//! An open trace gets every event. Events of level `TRACE`, and fields whose names begin with `trace.`, go to the trace
+//! only.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -20,17 +21,17 @@ use super::trace;
 use crate::py::interpreter::{enter, is_over, raise_later};
 use crate::py::this_thread::Once;
 
-/// The wanted level of Python's `logging`; 0 if logging is off.
+/// The lowest level that Python's logger accepts; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 struct ToPython;
 
-/// Whether this thread is forwarding an event.
+/// Whether this thread is forwarding an event to `logging`, or is inside [`quietly`]. Its events are not logged then.
 pub(crate) fn is_telling() -> bool {
     Once::Telling.is_on()
 }
 
-/// Runs `call`; if `quiet`, without logging any event in it.
+/// Runs `call`. If `quiet`, this thread's events are not logged meanwhile; a trace still gets them.
 pub(crate) fn quietly<R>(quiet: bool, call: impl FnOnce() -> R) -> R {
     let _telling = quiet.then(|| Once::Telling.begin()).flatten();
     call()
@@ -83,15 +84,15 @@ impl Subscriber for ToPython {
 
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
-        // Do not log calls that a log handler makes: that would never end. Log nothing after the interpreter has ended,
-        // since `logging` ended with it.
+        // Do not log the events of a log handler's own calls: that would never end. Log nothing after the interpreter
+        // has ended, since `logging` ended with it.
         let Some(_telling) = Once::Telling.begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }
         enter(|py| {
-            // `logging` itself reports a handler that fails. The hand-over must not fail because of it. An interrupt is
-            // raised after the hand-over.
+            // The call that made the event must not fail because logging does. Report an exception as unraisable, and
+            // raise an interrupt later, in Python code.
             match forward(py, event) {
                 Err(error) if !error.is_instance_of::<PyException>(py) => raise_later(py, error),
                 Err(error) => error.write_unraisable(py, None),
@@ -114,14 +115,14 @@ fn forward(py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Sets the wanted level of Python's `logging`; 0 turns logging off.
+/// Sets the lowest level that Python's logger accepts; 0 turns logging off.
 #[pyfunction]
 pub(crate) fn _set_event_level(level: u8) {
     WANTED.store(level, Ordering::Relaxed);
     rebuild_interest_cache();
 }
 
-/// Installs [`ToPython`] as this module's subscriber. A second import finds it installed.
+/// Makes [`ToPython`] the subscriber of all events of this library. A second call changes nothing.
 pub(crate) fn install() {
     let _ = tracing::subscriber::set_global_default(ToPython);
 }

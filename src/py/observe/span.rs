@@ -1,7 +1,7 @@
-//! Events that only a trace shows: each exchange, release and copy, and how long the host took.
+//! Events about exchanges, releases, copies and waits of the host, each with the time that it took the host.
 //!
-//! Their level is `TRACE`, so `logging` never gets them. With no trace open each costs one load, in
-//! [`CallSpan::begin`]. Nothing is formatted and no clock is read.
+//! All but the host's waits have level `TRACE`: `logging` never gets them. With no trace open such an event costs one
+//! load, in [`CallSpan::begin`]. Nothing is formatted and no clock is read.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Alive, Stream, Thread};
 
-/// The start time of a call, if a trace is open. Its methods emit the call's events.
+/// The start time of a call, if a trace was open then. The methods emit the call's events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSpan(Option<Instant>);
 
@@ -26,7 +26,7 @@ pub(crate) struct PassedArray<'a> {
     /// The protocol, or the kind of object, by which the array passes.
     pub(crate) by: &'static str,
     pub(crate) array: &'a Descriptor,
-    /// The stream on which it is ready then.
+    /// The stream on which the array is ready as it passes, if any.
     pub(crate) stream: Option<Stream>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum By {
     Cai(i64),
     /// One of the bridge's own views.
     View,
-    /// Memory from Rust.
+    /// Memory from Rust, or a managed tensor from C.
     Rust,
 }
 
@@ -64,16 +64,16 @@ impl By {
     }
 }
 
-/// The cause of the end of a view, a capsule or a loan.
+/// What ended a holder of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndedBy {
-    /// The call that borrowed the memory returned.
+    /// The call that held the memory returned, or an array in Rust or C was dropped.
     Call,
     /// The last reference to a view was dropped.
     LastReference,
     /// The garbage collector collected a view.
     Collected,
-    /// The consumer called the deleter of a capsule or managed tensor.
+    /// The consumer called the deleter of a managed tensor, or dropped a capsule.
     Deleter,
     /// The consumer called the deleter of a copy.
     Copy,
@@ -83,7 +83,8 @@ pub(crate) enum EndedBy {
     With,
 }
 
-/// The cause of the end that the trace names, unless another cause comes first; and the address of its array.
+/// What the trace says about the end of a holder: what ended it, and the address of its array. `by` is set before the
+/// end and may be replaced until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndTag {
     pub(crate) by: EndedBy,
@@ -103,20 +104,20 @@ impl EndedBy {
     }
 }
 
-/// The result of an end.
+/// The outcome of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The memory went back.
     Done,
     /// The memory could not go back yet, and is kept.
     PutOff,
-    /// An end that was put off is done.
+    /// The memory went back, by an end that had been put off.
     DoneLater,
-    /// The memory was dropped, since no order is possible any more.
+    /// The memory was dropped without an order: the memory's context is destroyed or broken.
     LetGo,
-    /// The end failed, and nothing has changed.
+    /// `release()`, or the end of a `with` block, failed. The view keeps its memory.
     Failed,
-    /// The interpreter had ended, so the memory leaks.
+    /// The memory leaks: the interpreter has ended, or the end panicked.
     Lost,
 }
 
@@ -134,7 +135,7 @@ impl Outcome {
 }
 
 impl CallSpan {
-    /// Starts the clock if the call is traced.
+    /// Reads the start time if a trace is open.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         if LevelFilter::current() >= LevelFilter::TRACE { Self::observed() } else { Self(None) }
@@ -145,7 +146,7 @@ impl CallSpan {
         Self(tracing::enabled!(target: "cai_bridge", Level::TRACE).then(Instant::now))
     }
 
-    /// Whether the call is traced.
+    /// Whether a trace was open when the call began.
     #[inline]
     pub(crate) const fn is_observed(self) -> bool {
         self.0.is_some()
@@ -164,7 +165,8 @@ impl CallSpan {
         }
     }
 
-    /// Reports the hand-over, or the error if it was refused.
+    /// Reports that an array passed through a door or, if `answer` is an error, that the call was refused. Returns
+    /// `answer`.
     #[inline]
     pub(crate) fn told<R>(self, array: PassedArray<'_>, answer: PyResult<R>) -> PyResult<R> {
         let answer = answer.map_err(|error| self.refused(array.door, error))?;
@@ -207,7 +209,7 @@ impl CallSpan {
         );
     }
 
-    /// Reports that a holder ended.
+    /// Reports the outcome of a holder's end.
     #[inline]
     pub(crate) fn released(self, tag: EndTag, outcome: Outcome) {
         if self.0.is_some() {
@@ -225,7 +227,7 @@ impl CallSpan {
         );
     }
 
-    /// Reports that the host waited for all work on a device. `warned` makes it a warning for the user.
+    /// Reports that the host waited for all work on a device. The event has level `WARN` if `warned`, else `DEBUG`.
     pub(crate) fn waited(self, door: &'static str, device: i32, what: &'static str, warned: bool) {
         let (began, ended) = (self.at(), now());
         if warned {
@@ -241,8 +243,8 @@ impl CallSpan {
         }
     }
 
-    /// Reports a copy of `array` to the address `to`, on the stream `on`. `to_host` says that the host
-    /// waited for the copy. Address 0 means an empty array, which needs no copy.
+    /// Reports a copy of `array` to the address `to`, on the stream `on`. `to_host` says that the host waited for the
+    /// copy. If `to` is 0, the array is empty, and there is nothing to report.
     #[inline]
     pub(crate) fn copied(self, array: &Descriptor, to: u64, on: Alive<'_>, to_host: bool) {
         if self.0.is_some() && to != 0 {
@@ -256,7 +258,8 @@ impl CallSpan {
     }
 }
 
-/// The time now. Read it before making an event, so that the event's cost does not count as the call's.
+/// The time now, on the traces' clock. Read it before making an event, so that the event's cost does not count as the
+/// call's.
 pub(crate) fn now() -> u64 {
     clock(Instant::now())
 }

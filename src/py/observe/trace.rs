@@ -1,8 +1,8 @@
 //! Records events for `cai_bridge.trace`, which writes them to a file.
 //!
-//! Events come from any thread, with or without the interpreter lock. So they are recorded without
-//! Python objects, and `cai_bridge._trace_format` interprets them after the trace. Only one trace
-//! can be open at a time. A fork records nothing, since the lock may stay held there forever.
+//! Events come from any thread, with or without the interpreter lock. So they are recorded without Python objects, and
+//! `cai_bridge._trace_format` interprets them after the trace. Only one trace can be open at a time. A process that was
+//! forked while a trace was open records nothing, since the trace's lock may stay held there for ever.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,8 +27,8 @@ struct Traces {
     /// is open. Each event reads this without the lock.
     open: AtomicU64,
     session: Mutex<Option<Session>>,
-    /// How many traces have been opened. A thread compares it with its own to introduce itself once
-    /// per trace.
+    /// How many traces have been opened. A thread keeps the number of the trace to which it has told its name, so that
+    /// it does so once per trace.
     number: AtomicU64,
     /// When the traces' clock began.
     began: OnceLock<Instant>,
@@ -41,7 +41,7 @@ static TRACES: Traces = Traces {
     began: OnceLock::new(),
 };
 
-/// The recorded events of a trace.
+/// An open trace, or a closed one, with its recorded events.
 struct Session {
     began: u64,
     ended: u64,
@@ -72,12 +72,12 @@ pub(crate) fn clock(at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(began).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether a trace is open.
+/// Whether this process has a trace open.
 pub(crate) fn is_open() -> bool {
     TRACES.open.load(Ordering::Relaxed) == this_process()
 }
 
-/// Records `event`, if a trace is open.
+/// Records `event`, if this process has a trace open. Beyond the trace's limit, only counts it.
 pub(crate) fn keep(event: &Event<'_>) {
     if !is_open() {
         return;
@@ -86,7 +86,7 @@ pub(crate) fn keep(event: &Event<'_>) {
     let at = clock(Instant::now());
     introduce();
     let metadata = event.metadata();
-    // For events below a warning, the name says the same as the message.
+    // For an event below a warning, the name says the same as the message.
     let with_text = *metadata.level() <= Level::WARN;
     let Fields { values: mut fields, text, .. } = Fields::of(event, with_text);
     if with_text {
@@ -153,7 +153,7 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// Closes the trace and returns its recording. `None` in a fork, or if no trace is open.
+/// Closes the trace and returns its recording. `None` if this process has no trace open.
 #[pyfunction]
 pub(crate) fn _stop_trace() -> Option<Recording> {
     if !is_open() {
@@ -194,19 +194,19 @@ impl Recording {
         (session.began, session.ended)
     }
 
-    /// How many events came after the limit.
+    /// How many events were left out, since the trace had reached its limit.
     #[getter]
     fn left_out(&self) -> u64 {
         self.session().left_out
     }
 
-    /// The numbers and names of the threads.
+    /// The numbers and names of the threads that made events, and of the thread that opened the trace.
     #[getter]
     fn threads(&self) -> Vec<(u64, String)> {
         self.session().threads.clone()
     }
 
-    /// Removes and returns the first events, at most `most`.
+    /// Removes and returns the oldest events, at most `most`.
     fn take<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Vec<EventFields<'py>>> {
         let some: Vec<EventRecord> = {
             let mut session = self.session();
