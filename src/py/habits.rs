@@ -1,5 +1,5 @@
-//! What known libraries do that the protocols do not say. The bridge looks this up once per type. The rows of a library
-//! are in its own file in `libraries`.
+//! What known libraries do that the bridge does not expect of an unknown library. It looks a type's habits up when it
+//! first meets the type, and caches them. The rows are in `libraries`: in the library's own file, or in `peculiar.rs`.
 //!
 //! Each row names the version on which the habit was seen and a test that shows it, so that it can be checked again on
 //! newer versions.
@@ -9,13 +9,14 @@
 pub(crate) enum Habit {
     /// The library's arrays never change. A legacy capsule cannot say so.
     Immutable,
-    /// `__dlpack__` ignores the requested stream. Arrays are ready on the stream that the library's environment sets.
+    /// `__dlpack__` ignores the requested stream. Arrays are ready on the library's current stream, which it calls the
+    /// environment's (tvm-ffi).
     IgnoresStream,
-    /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for that stream,
-    /// but does not name it. Where there is no exchange API, a function of the library does.
+    /// Arrays are ready on the library's current stream. `__dlpack__` makes the requested stream wait for the current
+    /// stream, but does not name that. The library's exchange API, or a function of the library, does.
     ReadyOnCurrent,
-    /// The dict is cheaper to read than `__dlpack__`. It names the library's current stream, which `__dlpack__` would
-    /// wait for. Only the library's stream object keeps that stream alive.
+    /// Reading the dict is cheaper than calling `__dlpack__`. The dict names the library's current stream, and only the
+    /// library's stream object keeps that stream alive.
     NamesCurrentStream,
     /// The dict leaves out the strides of an array that is contiguous but for strides of 0, such as a broadcast array.
     LeavesOutStrides,
@@ -25,9 +26,9 @@ pub(crate) enum Habit {
     /// The dict has version 2 and no stream, and is slower to read than the exchange API.
     SilentDict,
     /// Some tensor subclasses (wrappers such as `ReadOnlyTensorWrapper`) raise from `__torch_function__` for every
-    /// operation except the export, even for `requires_grad`.
+    /// operation except the export. Even reading `requires_grad` raises.
     WrapsTensors,
-    /// A stream object cannot be closed: it keeps its stream alive as long as it is held.
+    /// The library's stream objects cannot be closed: each keeps its stream alive as long as the object is held.
     NeverClosesStreams,
     /// The dict names no stream, or stream 0, for an array on the library's default stream.
     DefaultStreamUnnamed,
@@ -104,11 +105,11 @@ pub(crate) struct HabitRow {
     pub(crate) habit: Habit,
     /// The version on which the habit was seen.
     pub(crate) version: &'static str,
-    /// The test that shows the habit, as a path below `tests`.
+    /// The test file that shows the habit, as a path below `tests`.
     pub(crate) test: &'static str,
 }
 
-/// Makes a row.
+/// Makes a row of the table of habits.
 pub(crate) const fn known(
     library: &'static str,
     habit: Habit,
@@ -123,7 +124,7 @@ pub(crate) fn is_of(module: &str, library: &str) -> bool {
     module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// A set of habits, as bits, since each import looks several of them up.
+/// A set of habits, as bits, since each import looks for several of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Habits(u32);
 
@@ -144,7 +145,8 @@ impl Habits {
         self.0 == 0
     }
 
-    /// Whether the set has a habit that goes beyond the protocols.
+    /// Whether the set has a habit that the protocols do not say: any but [`Habit::KeepsToDlpack`] and
+    /// [`Habit::NoneIsNothing`].
     pub(crate) const fn are_peculiar(self) -> bool {
         self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0
     }

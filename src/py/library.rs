@@ -31,7 +31,7 @@ pub(super) trait Library: Sync + fmt::Debug {
         None
     }
 
-    /// Python functions that give the library's current streams, if Python has them.
+    /// Python functions that return the library's current streams; `None` if there are none.
     fn functions(&self) -> Option<&dyn Functions> {
         None
     }
@@ -46,17 +46,18 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// The driver handle of the stream on which the library's arrays are ready now, if the arrays name none themselves.
+    /// The driver handle of the stream on which the library's arrays are ready now; `None` if the arrays name their
+    /// streams, or the library does not say.
     fn ready_on(&self, _py: Python<'_>, _ordinal: i32) -> PyResult<Option<u64>> {
         Ok(None)
     }
 
-    /// The streams that the library never destroys.
+    /// The library's pool of streams; `None` if it has none.
     fn pool(&self) -> Option<&dyn Pool> {
         None
     }
 
-    /// The name of the attribute in which the library's stream objects have their handle. Newer releases also have
+    /// The name of the attribute in which the library's stream objects have their handle, also in releases before
     /// `__cuda_stream__`.
     fn handle_attribute(&self) -> Option<&'static str> {
         None
@@ -96,13 +97,14 @@ pub(super) trait Library: Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Text in the paths of those library files whose code may run between the program and the bridge. Warnings skip
-    /// such frames.
+    /// Part of the path of those library files whose code may run between the program and the bridge. The search for
+    /// the program's line skips their frames.
     fn frames(&self) -> Option<&'static str> {
         None
     }
 
-    /// How to make the library's arrays without Python, if `make` is the library's function in `convert`.
+    /// A quicker way to make the library's arrays than calling `make`, the library's function in `convert`. `None` if
+    /// there is none for this `make`.
     fn makes(&self, _make: &Bound<'_, PyAny>) -> Option<Box<dyn Makes>> {
         None
     }
@@ -124,8 +126,7 @@ pub(super) trait Current: Sync + fmt::Debug {
     }
 }
 
-/// Python functions that return a library's current stream. The bridge calls them if nobody named the stream on which
-/// the memory is used. Calling one costs more than asking a [`Current`].
+/// Python functions that return a library's current stream. Calling one costs more than asking a [`Current`].
 pub(super) trait Functions: Sync + fmt::Debug {
     /// The module that a program imports to use the library; `None` for libraries that [`set_registered`]
     /// reports.
@@ -134,7 +135,7 @@ pub(super) trait Functions: Sync + fmt::Debug {
     /// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
     fn all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>>;
 
-    /// Whether the functions' libraries ignore the streams that dicts name.
+    /// Whether the libraries of these functions ignore the streams that dicts name.
     fn ignore_dicts(&self) -> bool {
         false
     }
@@ -146,8 +147,8 @@ pub(super) trait Pool: Sync + fmt::Debug {
     /// its GPU side yet: asking would initialise it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
 
-    /// Whether the library computes on a stream outside this pool, as JAX does. The library makes the outside stream
-    /// wait for the pool's stream on which it requested the array.
+    /// Whether the library computes on a stream outside this pool, as JAX does. Then the library makes the outside
+    /// stream wait for the pool's stream on which it requested the array.
     fn is_apart(&self) -> bool {
         false
     }
@@ -161,16 +162,16 @@ pub(super) trait Pool: Sync + fmt::Debug {
 
 /// Gets capsules of arrays whose `__dlpack__` does not accept -1 ("no order").
 pub(super) trait Capsules: Sync + fmt::Debug {
-    /// Gets the capsule of `x` for a stream by the quick way; `None` if that way has not yet been compared with
-    /// `__dlpack__`, or cannot export `x`.
+    /// Gets the capsule of `x` for a stream by the quick way. `None` if that way cannot export `x`, or if no comparison
+    /// has shown yet that it agrees with `__dlpack__`.
     fn quickly<'py>(
         &self,
         x: &Bound<'py, PyAny>,
         stream: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 
-    /// Gets the capsule of `x` from `public`, which calls `__dlpack__`. The first time, also compares it with the
-    /// capsule that the quick way returns.
+    /// Gets the capsule of `x` from `public`, which calls `__dlpack__`. Until one comparison has decided on the quick
+    /// way, also compares the two ways' capsules.
     fn compared<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -215,7 +216,7 @@ pub(super) struct Parts {
     pub(super) address: Box<dyn Address>,
 }
 
-/// How to read an array's address, and how to find the stream on which it is ready.
+/// How to read an array's address, and how to find the stream on which the array is ready.
 pub(super) trait Address: Send + Sync + fmt::Debug {
     /// The address; `None` if the array's dict must be read.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
@@ -247,7 +248,7 @@ struct Libraries {
     known: OnceLock<LibraryLists>,
     /// Whether the program has registered libraries.
     are_registered: AtomicBool,
-    /// Whether the bridge acts as if it knew no library.
+    /// Whether [`habits_of`] returns no habits, for any class.
     forgotten: AtomicBool,
 }
 
@@ -276,7 +277,7 @@ pub(super) fn all() -> &'static [&'static dyn Library] {
     LIBRARIES.known.get().map_or(&[], |known| known.all)
 }
 
-/// The library that has a module of this name.
+/// The first library to which a module of this name belongs.
 pub(super) fn of_module(module: &str) -> Option<&'static dyn Library> {
     all().iter().copied().find(|library| is_of(module, library.name()))
 }
@@ -292,7 +293,7 @@ pub(super) fn capsules(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static dyn
     Ok(None)
 }
 
-/// What [`Library::current`] returns, of the libraries that have it.
+/// The [`Current`] of each library that has one.
 #[inline]
 pub(super) fn current() -> &'static [&'static dyn Current] {
     LIBRARIES.known.get().map_or(&[], |known| &known.current)
@@ -320,13 +321,13 @@ pub(super) fn pools() -> &'static [&'static dyn Pool] {
     LIBRARIES.known.get().map_or(&[], |known| &known.pools)
 }
 
-/// All habits of all libraries.
+/// The rows of all libraries' habits.
 pub(super) fn rows() -> impl Iterator<Item = &'static HabitRow> {
     all().iter().flat_map(|library| library.habits())
 }
 
-/// Makes the bridge treat every library as unknown. Tests use it to show that the guarantees do not depend on
-/// habits. Types that were examined before stay known.
+/// Makes the bridge find no habits of any type that it examines from now on. Tests use it to show that the guarantees
+/// do not depend on habits. Types that were examined before keep theirs.
 #[pyfunction]
 pub(super) fn _forget_habits() {
     LIBRARIES.forgotten.store(true, Ordering::Relaxed);
@@ -350,7 +351,8 @@ pub(super) fn habits_of(
         return (Habits::NONE, None);
     }
     let has = |row: &HabitRow| are_of(row.habit.about(), row.library);
-    // A row for a package inside another, such as the buffers of a callback in JAX, replaces the rows of the outer one.
+    // The rows of a package inside another, such as the buffers of a callback in JAX, replace the rows of the outer
+    // package.
     let is_inner =
         |row: &HabitRow, outer: &str| row.library != outer && is_of(row.library, outer) && has(row);
     let known = rows().filter(|row| has(row) && !rows().any(|other| is_inner(other, row.library)));

@@ -1,4 +1,4 @@
-//! CuPy: each GPU has a current stream object, which arrays do not keep. The bridge reads arrays by their
+//! CuPy: each GPU has a current stream object, and arrays do not keep a stream. The bridge reads arrays by their
 //! attributes, and makes arrays from CuPy's own parts.
 #![allow(unsafe_code)]
 
@@ -55,7 +55,7 @@ impl Library for Cupy {
         let of = |kind, name| {
             Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))
         };
-        // A derived type that exports another dict overrides this property.
+        // If a derived type overrides this property, in Python, its arrays are read by their dicts.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
         if own.is_none() || self.native(py, 0)?.is_none() {
             return Ok(None);
@@ -86,7 +86,7 @@ impl Library for Cupy {
 enum StreamRoute {
     /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
     Native(unsafe extern "C" fn(c_int) -> isize),
-    /// CuPy before 14: by [`object`].
+    /// The module `cupy`, which [`object`] asks: CuPy before 14 has no such C function.
     Python(Py<PyAny>),
 }
 
@@ -147,8 +147,8 @@ fn object<'py>(cupy: &Bound<'py, PyAny>, ordinal: i32) -> PyResult<Bound<'py, Py
     }
 }
 
-/// CuPy's C function `get_stream_ptr`, which returns the current stream of a GPU; `None` if CuPy is not imported.
-/// Cython keeps the function in a capsule whose name is the function's type.
+/// CuPy's C function `get_stream_ptr`, which returns the current stream of a GPU; `None` if the function's module is
+/// not imported. Cython keeps the function in a capsule whose name is the function's type.
 fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";
     let name = intern!(py, "cupy_backends.cuda.stream");
@@ -163,8 +163,8 @@ fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) ->
     }))
 }
 
-/// Reads an array's address: `data`, an object of this type, and its `ptr`. The array's stream is the current
-/// one.
+/// Reads an array's address, `x.data.ptr`. `data` must be exactly of the type `kind`. An array is ready on CuPy's
+/// current stream.
 #[derive(Debug)]
 struct Pointer {
     memory: Question,
@@ -187,16 +187,17 @@ impl Address for Pointer {
     }
 }
 
-/// Makes an `ndarray` of a view, as `cupy.asarray` does of a dict, but without the dict and its wait. The
-/// array's memory keeps the view. `cai_bridge._libraries._cupy` gives the parts, and compares the first array
-/// with that of the public way.
+/// Makes an `ndarray` of a view, as `cupy.asarray` does of a dict, but reads no dict and makes no stream wait. The
+/// array's memory keeps the view. `cai_bridge._libraries._cupy` passes CuPy's classes, and compares the first array
+/// with that of `cupy.asarray`.
 #[pyclass(frozen, module = "cai_bridge", name = "_Ndarrays")]
 #[derive(Debug)]
 pub(super) struct Ndarrays {
     /// `cupy.ndarray`.
     ndarray: Py<PyAny>,
-    /// The base's `__new__` and `_init`, which CuPy's `__new__` calls. Calling the type also calls an
-    /// `__init__` that does nothing, and takes twice as long.
+    /// The two functions that `cupy.ndarray.__new__` calls: `__new__` and `_init` of the base class; `None` if there is
+    /// no such base class. Calling the type instead also calls an `__init__` that does nothing, and takes twice as
+    /// long.
     halves: Option<(Py<PyAny>, Py<PyAny>)>,
     /// `cupy.cuda.MemoryPointer`.
     pointer: Py<PyAny>,
@@ -217,7 +218,7 @@ impl Ndarrays {
         Self { ndarray, halves, pointer, memory }
     }
 
-    /// The array of `view`, which is ready on CuPy's stream.
+    /// The array of `view`, which the caller has made ready on CuPy's current stream.
     fn __call__<'py>(
         &self,
         view: &Bound<'py, View>,

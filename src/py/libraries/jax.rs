@@ -1,6 +1,6 @@
-//! JAX: its arrays never change. It requests arrays on streams of a pool. It computes on a stream of its own, which
-//! waits for the pool's stream. JAX does not name its own stream, but XLA passes it to each function of the foreign
-//! function interface.
+//! JAX: its arrays never change. It requests arrays on the streams of a pool, and computes on another stream, which it
+//! makes wait for the pool's stream. JAX does not name the other stream, but XLA passes it to each function of the
+//! foreign function interface.
 //!
 //! Source: `xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`.
 #![allow(unsafe_code)]
@@ -63,7 +63,7 @@ impl Library for Jax {
     }
 }
 
-/// Four streams for each device (0.11.2, one H200, 2026-11).
+/// JAX hands out four streams for each device in turn (0.11.2, one H200, 2026-11).
 impl Pool for Jax {
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
         let Some(jax) = imported(py, intern!(py, "jax"))? else { return Ok(None) };
@@ -103,15 +103,15 @@ impl Pool for Jax {
     }
 }
 
-/// Facts about JAX, each found once.
+/// What the bridge has found out about JAX.
 struct Jaxs {
-    /// The streams on which JAX computes, by the GPUs' ordinals.
+    /// The streams on which JAX computes, by the GPUs' ordinals; `None` for a GPU whose stream could not be found.
     streams: Mutex<Vec<(i32, Option<u64>)>>,
-    /// jaxlib's entry; `None` if its capsules differed from those of `__dlpack__`.
+    /// jaxlib's entry, once it was compared with `__dlpack__`; `None` if it failed or its capsule differed.
     entry: PyOnceLock<Option<Py<PyAny>>>,
     /// The type of shardings over one device.
     of_one_device: PyOnceLock<Py<PyType>>,
-    /// The stream of XLA's last call; 0 if there was none.
+    /// The stream of XLA's last call of [`note`]; 0 if there was none since [`_xla_said`] read it.
     said: AtomicU64,
 }
 
@@ -127,10 +127,10 @@ static JAX: Jaxs = Jaxs {
 ///
 /// The entry checks less: it exports one device's part of an array on several devices. So the bridge uses it only for
 /// arrays on one device. Other arrays, and arrays that the entry refuses, go through `__dlpack__`, which says what is
-/// wrong. At first use the bridge asks both, and drops the entry if the capsules differ.
+/// wrong. At first use the bridge asks both, and never uses the entry if it fails or the capsules differ.
 ///
 /// The entry's capsules refer to the array itself, and the capsules of `__dlpack__` to another object over the array's
-/// buffer. When a capsule's deleter was called, JAX drops the reference at its next call.
+/// buffer. After a capsule's deleter was called, JAX drops the capsule's reference at the next call into JAX.
 impl Capsules for Jax {
     fn quickly<'py>(
         &self,
@@ -167,13 +167,13 @@ impl Capsules for Jax {
     }
 }
 
-/// The entry and its capsule; `None` if the array is not on one device.
+/// jaxlib's entry and the capsule that it makes of `x`; `None` if the array is not on one device.
 fn quick<'py>(
     x: &Bound<'py, PyAny>,
     stream: u64,
 ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let py = x.py();
-    // The value behind `sharding`, a property in Python: reading it is twice as fast.
+    // Read the value behind `sharding`, which is a property in Python: this is twice as fast.
     let sharding = x.getattr(intern!(py, "_sharding"))?;
     if JAX.entry.get(py).is_none() && !x.getattr(intern!(py, "sharding"))?.is(&sharding) {
         return Err(PyTypeError::new_err("_sharding: another than sharding"));
@@ -191,7 +191,7 @@ fn quick<'py>(
     Ok(Some((entry, capsule)))
 }
 
-/// Whether `kind` is the type of a sharding over one device.
+/// Whether `kind` is JAX's `SingleDeviceSharding`.
 fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     if let Some(known) = JAX.of_one_device.get(kind.py()) {
         return Ok(kind.is(known));
@@ -203,8 +203,8 @@ fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(found)
 }
 
-/// Decides, by comparing its capsule with `public`, whether to use the entry from now on. Empty arrays are
-/// too alike to decide.
+/// Decides whether to use the entry from now on: only if its capsule in `quick` describes the same array as `public`.
+/// For an empty array, decides nothing: empty arrays are too alike.
 #[cold]
 fn choose<'py>(public: &Bound<'py, PyAny>, quick: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>) {
     let read = |capsule: &Bound<'py, PyAny>| {
@@ -266,8 +266,8 @@ struct CallFrame {
     stage: c_int,
 }
 
-/// An extension of a call frame. When a handler is registered, XLA calls it with one of the kind `METADATA`, and the
-/// handler fills in `metadata`.
+/// An extension of a call frame. When a handler is registered, XLA calls it with an extension of the kind `METADATA`,
+/// and the handler fills in `metadata`.
 #[repr(C)]
 struct Extension {
     size: usize,
@@ -286,7 +286,7 @@ struct Metadata {
 const METADATA: c_int = 1;
 const EXECUTE: c_int = 3;
 
-/// The function that XLA calls. It stores the stream that XLA runs on.
+/// The function that XLA calls. At the execute stage, stores the stream that XLA runs on.
 unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
     // SAFETY: XLA passes a call frame, which begins with these fields. All that they point to lives during
     // the call ("FFI handler"). `extension` is NULL, or begins with its kind.
@@ -296,7 +296,7 @@ unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
         if let Some(extension) = frame.extension.as_ref()
             && extension.kind == METADATA
         {
-            // Reports the caller's own version: every version so far has the fields above.
+            // Report the caller's own version: every version so far has the fields that are read here.
             let metadata = &mut *extension.metadata;
             let (major, minor) = api.map_or((0, 1), |api| (api.version.major, api.version.minor));
             (metadata.version.major, metadata.version.minor) = (major, minor);
@@ -322,7 +322,7 @@ unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// The function that XLA calls, as `jax.ffi.register_ffi_target` takes it.
+/// A capsule of the function that XLA calls, [`note`], as `jax.ffi.register_ffi_target` takes it.
 #[pyfunction]
 pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
     entry(py, || {
@@ -334,7 +334,8 @@ pub(crate) fn _xla_handler(py: Python<'_>) -> Answer<'_> {
     })
 }
 
-/// The stream that XLA passed to the last call, as the driver names it; 0 without one. Reading it resets it.
+/// The driver handle of the stream that XLA passed to the last call of [`note`]; 0 if there was no call since the last
+/// reading.
 #[pyfunction]
 pub(crate) fn _xla_said() -> u64 {
     JAX.said.swap(0, Ordering::AcqRel)

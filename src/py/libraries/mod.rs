@@ -1,7 +1,8 @@
-//! The libraries that the bridge knows, one file each. Nothing else in `src` names a library.
+//! The libraries that the bridge knows: a file for each, and `peculiar.rs` for libraries with habits only. Elsewhere in
+//! `src`, libraries of GPU arrays are named only in comments and messages.
 //!
-//! The Python half of each is `python/cai_bridge/_libraries`, under the same name. Begin a new one with `warp.rs`; the
-//! manual's page `docs/adding.md` has the steps.
+//! A library's Python half, if any, is in `python/cai_bridge/_libraries`, under the same name. To add a library, begin
+//! with a copy of `warp.rs`; the manual's page `docs/adding.md` has the steps.
 
 mod cuda_core;
 mod cupy;
@@ -51,8 +52,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(registered::_ask_for_streams, module)?)
 }
 
-/// Gives a library's current stream, as `to_cai` takes it; the legacy default stream if the library does not
-/// say. `convert` recognises it, and asks the library without Python.
+/// A callable that returns a library's current stream, as `to_cai` takes it; the legacy default stream if the library
+/// does not say. `convert` recognises objects of this class, and asks the library without calling them.
 #[pyclass(frozen, module = "cai_bridge", name = "_CurrentStream")]
 #[derive(Debug)]
 pub(crate) struct CurrentStream {
@@ -62,7 +63,7 @@ pub(crate) struct CurrentStream {
 
 #[pymethods]
 impl CurrentStream {
-    /// The function for the library `name`.
+    /// The callable for the library `name`. `KeyError` if no known library of this name has a current stream.
     #[new]
     fn new(name: &str) -> PyResult<Self> {
         let library = ALL.iter().copied().find(|library| library.name() == name);
@@ -79,7 +80,7 @@ impl CurrentStream {
 }
 
 impl CurrentStream {
-    /// The library's current stream, as the driver names it.
+    /// The driver handle of the library's current stream; 0, the legacy default stream, if the library does not say.
     pub(crate) fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<u64> {
         Ok(self.current.native(py, ordinal)?.unwrap_or_default())
     }

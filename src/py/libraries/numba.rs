@@ -1,5 +1,5 @@
-//! Numba and numba-cuda-mlir: each array has its stream object, or none for the default stream, which a
-//! setting chooses. The bridge reads arrays by their attributes.
+//! Numba and numba-cuda-mlir: each array has its stream object, or 0 for the default stream, which a setting chooses.
+//! The bridge reads arrays by their attributes.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -73,7 +73,8 @@ impl Library for Numba {
         stream.call_method0(intern!(stream.py(), "__int__"))?.extract().map(Some)
     }
 
-    /// Arrays keep the attributes in their own dict. The library's property makes the CAI dict from them.
+    /// Arrays have these attributes in their `__dict__`, and the library's `__cuda_array_interface__` makes the CAI
+    /// dict from them. If a class overrides that property, the dict is read.
     fn parts(
         &'static self,
         _x: &Bound<'_, PyAny>,
@@ -96,7 +97,7 @@ impl Library for Numba {
     }
 }
 
-/// Reads an array's address: `gpu_data.device_ctypes_pointer.value`.
+/// Reads an array's address, `x.gpu_data.device_ctypes_pointer`, and its stream, `x.stream`.
 #[derive(Debug)]
 struct Ctypes(&'static Numba);
 
@@ -110,7 +111,7 @@ impl Address for Ctypes {
         let pointer = memory.getattr(intern!(py, "device_ctypes_pointer"))?;
         let address = match pointer.getattr_opt(intern!(py, "value"))? {
             Some(address) => address,
-            // NVIDIA's binding, in Numba's own CUDA target (0.61).
+            // With NVIDIA's binding, Numba's own CUDA target (0.61) has a pointer object without `value`.
             None => pointer.call_method0(intern!(py, "__int__"))?,
         };
         Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))

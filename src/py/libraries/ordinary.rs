@@ -22,14 +22,14 @@ impl Ordinary {
         Self { name, habits, handle_attribute, is_asked, ignores_dicts }
     }
 
-    /// Reads a stream's handle from `attribute`, in releases before `__cuda_stream__`.
+    /// The library's stream objects have their handle in `attribute`, also in releases before `__cuda_stream__`.
     pub(super) const fn with_handles_in(mut self, attribute: &'static str) -> Self {
         self.handle_attribute = Some(attribute);
         self
     }
 
-    /// The library works on a current stream. If no caller named the memory's user, `_stream_in_use` of its class in
-    /// `cai_bridge._libraries` gives that stream.
+    /// The library works on a current stream, which the method `_stream_in_use` of its object in
+    /// `cai_bridge._libraries` returns.
     pub(super) const fn with_current_stream(mut self) -> Self {
         self.is_asked = true;
         self

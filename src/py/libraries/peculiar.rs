@@ -1,4 +1,4 @@
-//! Libraries with habits only: `convert` makes no arrays of theirs.
+//! Libraries with habits only: the bridge does not make their arrays.
 
 use super::ordinary::Ordinary;
 use crate::py::habits::{Habit, HabitRow, known};

@@ -1,4 +1,4 @@
-//! Libraries that programs register. Each gives its current stream by its `current_stream`.
+//! Libraries that programs register. Each gives its current stream by a Python function, its `current_stream`.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ fn functions() -> MutexGuard<'static, Vec<Py<PyAny>>> {
     FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Replaces the registered functions.
+/// Replaces the functions that give the registered libraries' current streams.
 #[pyfunction]
 pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> Answer<'_> {
     act(py, || {
@@ -26,7 +26,7 @@ pub(super) fn _ask_for_streams(py: Python<'_>, registered: Vec<Py<PyAny>>) -> An
             set_registered(!registered.is_empty());
             mem::replace(&mut *functions, registered)
         };
-        // Release the mutex first: dropping a function may run arbitrary code.
+        // The mutex is released by now: dropping a function may run arbitrary code.
         drop(before);
         Ok(())
     })

@@ -68,7 +68,7 @@ enum StreamRoute {
 }
 
 impl StreamRoute {
-    /// `None` if PyTorch was built without CUDA.
+    /// How to ask this PyTorch; `None` if there is no way, as without CUDA.
     fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = torch.py();
         if let Some(table) = answered(py, Table::of(tensor))?.flatten() {
@@ -107,7 +107,7 @@ impl Current for Torch {
         }
     }
 
-    // Seen on PyTorch 2.11 (`tests/gpu/test_races.py`).
+    // PyTorch 2.11 ignores the streams that dicts name (`tests/gpu/test_races.py`).
     fn ignores_dicts(&self) -> bool {
         true
     }
