@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 
 use super::interpreter::attached;
 
-/// An object. Its drop takes the interpreter's lock. If the interpreter has ended, the object leaks.
+/// An object, or none. Its drop takes the interpreter's lock. If the thread may not take the lock any more, the object
+/// leaks.
 #[derive(Debug)]
 pub(crate) struct Anywhere(Option<Py<PyAny>>);
 

@@ -16,7 +16,8 @@ use crate::local::Local;
 /// When the cache is full, a new type replaces the oldest one.
 pub(crate) const KEPT: usize = 1024;
 
-/// How many entries are searched one by one. A program has only a few types of arrays and of streams.
+/// How many of the first entries are searched one by one. A map finds the others. A program has only a few types of
+/// arrays and of streams.
 const FEW: usize = 8;
 
 /// The cache of one thread.
@@ -30,7 +31,7 @@ pub(crate) struct ByType<T> {
 #[derive(Debug)]
 struct Types<T> {
     entries: Vec<Entry<T>>,
-    /// The index of each later entry, by its type's address. The first [`FEW`] are searched instead.
+    /// The index of each entry after the first [`FEW`], by its type's address.
     places: HashMap<usize, usize, BuildHasherDefault<WordHasher>>,
     /// The entry to replace next.
     oldest: usize,
@@ -111,8 +112,8 @@ impl<T> ByType<T> {
 }
 
 impl<T> Local<ByType<T>> {
-    /// The facts about the type of `x`. If nothing is stored about the type, `examine` finds the facts. A thread that
-    /// is ending stores nothing.
+    /// The facts about the type of `x`. If nothing is stored about the type, `examine` finds the facts, and they are
+    /// stored unless this thread's cache is dropped already.
     #[inline(always)]
     pub(crate) fn known(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         match self.with(|table| table.find(x.get_type_ptr() as usize)).flatten() {
@@ -121,7 +122,8 @@ impl<T> Local<ByType<T>> {
         }
     }
 
-    /// Examines the type of `x` again, for a type that has changed.
+    /// Examines the type of `x` and stores the facts, also if facts about the type are stored already: the type may
+    /// have changed.
     #[cold]
     pub(crate) fn reexamine(&self, x: &Bound<'_, PyAny>, examine: Examine<T>) -> PyResult<Rc<T>> {
         let kind = x.get_type();

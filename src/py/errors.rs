@@ -29,7 +29,7 @@ create_exception!(
      Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait."
 );
 
-/// Wraps the exception `raised` in an [`Error`], for another thread to raise again.
+/// Wraps the exception `raised` in an [`Error`]. Converting that error to a `PyErr` gives the exception back.
 #[cold]
 pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
     let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
@@ -60,12 +60,13 @@ fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
     class.ok().and_then(|class| class.cast_into().ok()).unwrap_or_else(own)
 }
 
-/// Whether `error` is a driver error.
+/// Whether `error` is an instance of `DriverError`.
 pub(crate) fn is_driver_error(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance(py, &driver_error(py))
 }
 
-/// Makes the exception object now. PyO3 would make it later, where a lack of memory may go unreported.
+/// Makes the Python exception for `error` at once. PyO3 would make the object later, where a lack of memory may go
+/// unreported.
 #[cold]
 fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let class = match error.kind().class() {

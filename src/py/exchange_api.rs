@@ -1,8 +1,8 @@
-//! The exchange API of the bridge's classes. Each function wraps one of dlpark's, and takes the interpreter's lock as
-//! [`super::interpreter`] describes.
+//! The exchange API of the bridge's classes. Its functions call dlpark's with the interpreter's lock, and take that
+//! lock as [`super::interpreter`] describes. The allocator is dlpark's own.
 //!
-//! dlpark takes the interpreter's lock by PyO3's count of attachments. The count is wrong if foreign code has released
-//! the lock in between.
+//! dlpark takes the interpreter's lock by PyO3's count of attachments. The count is wrong if foreign code further up
+//! the stack has released the lock.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -15,7 +15,7 @@ use pyo3::types::PyCapsule;
 
 use super::interpreter::attached;
 
-/// The capsule's name (`dlpack.h`, "DLPackExchangeAPI").
+/// The name of the capsule that holds a table (`dlpack.h`, "DLPackExchangeAPI").
 pub(super) const NAME: &CStr = c"dlpack_exchange_api";
 
 /// dlpark's table for a class. It lives as long as the process.
@@ -24,7 +24,7 @@ pub(super) struct DlparkTable(pub(super) &'static DLPackExchangeAPI);
 
 // SAFETY: nothing writes to the table any more, and its functions take the lock that they need.
 unsafe impl Send for DlparkTable {}
-// SAFETY: as above.
+// SAFETY: nothing writes to the table any more, and its functions take the lock that they need.
 unsafe impl Sync for DlparkTable {}
 
 /// Makes dlpark install its table on the class, takes it off, and returns it.
@@ -38,7 +38,7 @@ pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<Dlp
     Ok(DlparkTable(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
 }
 
-/// Leaks `table` and puts it on a class.
+/// Leaks `table` and puts it on the class `T`.
 pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> PyResult<()> {
     let table = Box::leak(Box::new(table));
     // SAFETY: the table lives as long as the process, so the capsule needs no destructor.
@@ -49,8 +49,8 @@ pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> Py
     py.get_type::<T>().setattr("__dlpack_c_exchange_api__", capsule)
 }
 
-/// Runs a function of the table with the interpreter's lock. Returns -1 if the interpreter has ended. Keeps an
-/// exception that was pending, unless the function sets another.
+/// Runs `call`, which calls a function of the table, with the interpreter's lock. Returns -1 if this thread may not
+/// take the lock any more, or if `call` panics. Keeps a pending exception, unless `call` sets another.
 pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     let answer = attached(|py| {
         let pending = PyErr::take(py);
@@ -65,7 +65,7 @@ pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     answer.unwrap_or(-1)
 }
 
-/// Puts the exchange API of a class on the class itself, or on a subclass.
+/// Puts the exchange API of `$class` on `$on`, which is the same class or a subclass.
 macro_rules! install_table {
     ($class:ty => $on:ty, $py:expr) => {{
         use std::ffi::{c_int, c_void};
@@ -75,7 +75,7 @@ macro_rules! install_table {
 
         static INNER: std::sync::OnceLock<DlparkTable> = std::sync::OnceLock::new();
 
-        /// Calls a function of dlpark's table.
+        /// Calls a function of dlpark's table with the interpreter's lock. Returns -1 if the table lacks the function.
         fn call<F>(
             field: impl FnOnce(&DLPackExchangeAPI) -> Option<F>,
             call: impl FnOnce(F) -> c_int,
@@ -89,7 +89,7 @@ macro_rules! install_table {
             object: *mut c_void,
             out: *mut *mut DLManagedTensorVersioned,
         ) -> c_int {
-            // SAFETY: the arguments are the caller's own, passed on unchanged. The same holds for the functions below.
+            // SAFETY: the arguments are the caller's own, passed on unchanged.
             call(|t| t.managed_tensor_from_py_object_no_sync, |f| unsafe { f(object, out) })
         }
 
@@ -98,19 +98,19 @@ macro_rules! install_table {
             tensor: *mut DLManagedTensorVersioned,
             out: *mut *mut c_void,
         ) -> c_int {
-            // SAFETY: as above.
+            // SAFETY: the arguments are the caller's own, passed on unchanged.
             call(|t| t.managed_tensor_to_py_object_no_sync, |f| unsafe { f(tensor, out) })
         }
 
         #[allow(unsafe_code)]
         unsafe extern "C" fn borrow(object: *mut c_void, out: *mut DLTensor) -> c_int {
-            // SAFETY: as above.
+            // SAFETY: the arguments are the caller's own, passed on unchanged.
             call(|t| t.dltensor_from_py_object_no_sync, |f| unsafe { f(object, out) })
         }
 
         #[allow(unsafe_code)]
         unsafe extern "C" fn stream(kind: DLDeviceType, id: i32, out: *mut *mut c_void) -> c_int {
-            // SAFETY: as above.
+            // SAFETY: the arguments are the caller's own, passed on unchanged.
             call(|t| t.current_work_stream, |f| unsafe { f(kind, id, out) })
         }
 

@@ -6,7 +6,8 @@
 //! otherwise            the consumer's stream waits for the stream that the array is ready on
 //! ```
 //!
-//! A hand-over records the consumer. [`order_for`] orders work without a hand-over.
+//! Nothing waits either if nothing is pending, or if the consumer asks for no order. A hand-over records the consumer,
+//! except for an empty array. [`order_for`] orders work without a hand-over.
 
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -26,14 +27,14 @@ use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 /// The consumer of an array.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipient<'a, 'py> {
-    /// The stream that the consumer named, if any.
+    /// The consumer's `stream=`.
     pub(crate) argument: &'a Argument<'a, 'py>,
     /// The array as the consumer gets it, if it differs from the imported array.
     pub(crate) array: Option<&'a Descriptor>,
     /// The stream that the array is ready on, if the producer has just named it.
     pub(crate) ready_on: Option<Alive<'a>>,
-    /// A second stream with pending work on the array: the one that its CAI dict names. The consumer's stream waits for
-    /// it too.
+    /// A second stream with pending work on the array, which the array's CAI dict names. The consumer's stream, or else
+    /// the stream that the consumer is told, waits for it too.
     pub(crate) dict_stream: Option<Alive<'a>>,
 }
 
@@ -45,7 +46,7 @@ impl<'a, 'py> Recipient<'a, 'py> {
     }
 }
 
-/// Makes an array usable on its consumer's stream.
+/// Makes an array usable on its consumer's stream, and records the consumer.
 #[inline]
 pub(crate) fn hand_over<'a, 'py: 'a>(
     door: &'static str,
@@ -72,8 +73,9 @@ fn hand_over_by_order<'a, 'py: 'a>(
     finish(py, source, to, at)
 }
 
-/// Makes several arrays usable, each on its consumer's stream. All arrays that are ready on one stream share one event.
-/// The bridge asks every producer before it records the first event, since a producer may queue work when it is asked.
+/// Makes several arrays usable, each on its consumer's stream, which must be the same for all consumers on one GPU.
+/// Arrays that are ready on the same stream share an event. Every producer is asked before the first event is recorded,
+/// since a producer may queue work when it is asked.
 pub(crate) fn hand_over_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -97,8 +99,8 @@ pub(crate) fn hand_over_all<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Makes the consumers' streams wait for the arrays with the indices `moved`. Returns for each of these arrays where
-/// its consumer works.
+/// Makes the consumers' streams wait for the arrays with the indices `moved`. Returns each of these indices, with the
+/// place where the array's consumer works.
 fn order_all<'a, 'py: 'a>(
     door: &'static str,
     py: Python<'py>,
@@ -107,8 +109,8 @@ fn order_all<'a, 'py: 'a>(
     consumer: &impl Fn(usize) -> Recipient<'a, 'py>,
 ) -> Result<SmallVec<[(usize, Place); 4]>, ItemError> {
     let mut steps: SmallVec<[_; 4]> = moved.iter().map(|_| None).collect();
-    // Ask about arrays whose stream may be closed last, so that no other Python code runs between that question and the
-    // wait.
+    // Ask last about the arrays whose stream object may be closed, so that no other Python code runs between that
+    // question and the wait.
     for closes in [false, true] {
         for (step, &item) in steps.iter_mut().zip(moved) {
             let source = &*sources[item];
@@ -135,7 +137,7 @@ fn order_all<'a, 'py: 'a>(
     Ok(steps.iter().map(|(item, step)| (*item, step.at)).collect())
 }
 
-/// Makes `to` wait for the stream that an array is ready on. The array is not handed over.
+/// Makes `to` wait for the streams that an array is ready on. The array is not handed over.
 pub(crate) fn order_for(
     door: &'static str,
     py: Python<'_>,
@@ -150,14 +152,14 @@ pub(crate) fn order_for(
             let on = || Some(to.stream());
             order::elided(purpose, source.producer_side.place, Elided::NothingPending, on);
         }
-        // The host has waited already, or nothing is pending.
+        // The host has waited in `ready_streams`, or the producer has just said that nothing is pending.
         None => {}
     }
     Ok(())
 }
 
-/// Hands over an array without a wait if its consumer named no stream, or works on the default stream on which the
-/// producer works. Returns whether it handed the array over.
+/// Hands over an array if the consumer's stream need not wait: the consumer named no stream, or the default stream on
+/// which the producer works and the array is ready. Returns whether it handed the array over.
 #[inline(always)]
 fn stays(
     door: &'static str,
@@ -189,7 +191,8 @@ fn stays(
     Ok(stays)
 }
 
-/// Makes the stream that a consumer is told wait for `dict_stream` as well as for `ready_on`.
+/// Makes the stream that the consumer is told wait for `dict_stream` too. The consumer is told `ready_on` if the array
+/// is recorded as ready there, else the legacy default stream.
 #[cold]
 fn follow(
     door: &'static str,
@@ -210,7 +213,7 @@ fn follow(
     order::connect(purpose, &source.driver, dict_stream, told, |call| detach(py, call))
 }
 
-/// Records that the consumer, which works at `at`, has the array now.
+/// Records that the consumer, which works at `at`, has the array now. An empty array's consumer is not recorded.
 #[inline(always)]
 fn finish(
     py: Python<'_>,
@@ -221,7 +224,8 @@ fn finish(
     if to.array.unwrap_or(&source.array).ptr() != 0 {
         source.set_consumer(py, to.argument, at)?;
     }
-    // If the consumer gets the imported array unchanged, record the stream on which that array is ready now.
+    // If the consumer gets the imported array unchanged, record where that array is ready now: on the consumer's
+    // stream, or anywhere if the consumer asked for no order.
     if to.array.is_none() {
         source.ready = Ready::Nothing;
         if let Request::On(stream) = to.argument.request() {
@@ -232,11 +236,11 @@ fn finish(
     Ok(())
 }
 
-/// What must be waited for to hand one array over.
+/// What one array's hand-over waits for.
 struct Step<'h> {
     /// Where the consumer works.
     at: Place,
-    /// The stream that the consumer names.
+    /// The stream that the consumer named, if any.
     named: Option<Stream>,
     order: Order<'h>,
 }
@@ -249,12 +253,14 @@ enum Order<'h> {
     Over,
 }
 
-/// Arrays with the same value share an event. The value has the streams on which the event is recorded, each with
-/// whether it stands in for another; the consumer's place; and whether the producer named a stream.
+/// A key: arrays with the same key share one wait. It has the two streams that [`Both`] has, the consumer's place, and
+/// whether the producer said what is pending.
 type Pair = (Source, Option<Source>, Place, bool);
+/// A stream, whether it stands in for another, and its place.
 type Source = (Stream, bool, Place);
 
-/// Finds the stream that `source` is ready on, and decides for which streams the consumer waits.
+/// Checks the consumer's stream, finds the streams that `source` is ready on, and decides for which of these the
+/// consumer's stream waits.
 #[inline(always)]
 fn decide<'h, 'py: 'h>(
     door: &'static str,
@@ -304,8 +310,8 @@ fn check(
 }
 
 impl Step<'_> {
-    /// The key by which arrays share an event. It has the stream on which the event is recorded. This may be the legacy
-    /// default stream, standing in for the stream that was named.
+    /// The key by which arrays share a wait; `None` if this array waits for no stream. It has the streams on which
+    /// events are recorded, which may stand in for the streams that were named.
     fn pair(&self, ready: Ready) -> Option<Pair> {
         let source_of = |from: Alive<'_>| (from.stream(), from.stands_in(), from.place());
         match self.order {

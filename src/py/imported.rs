@@ -1,5 +1,5 @@
-//! Finds modules that the program has imported. The bridge does not import them itself, and ignores a module that
-//! another thread is still importing.
+//! Finds modules that the program has imported, without importing any. A module whose import has not finished does not
+//! count.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,9 +15,9 @@ use super::interpreter::{Answer, answered, entry};
 struct Modules {
     /// `sys.modules`.
     all: PyOnceLock<Py<PyDict>>,
-    /// The addresses of modules whose import has finished.
+    /// The addresses of the first 16 modules whose imports were seen to have finished; 0 in free places.
     whole: [AtomicUsize; 16],
-    /// Keeps these modules, so that no address is reused.
+    /// Keeps the modules in `whole`, so that no other object gets their addresses.
     held: Mutex<Vec<Py<PyAny>>>,
 }
 
@@ -27,7 +27,7 @@ static MODULES: Modules = Modules {
     held: Mutex::new(Vec::new()),
 };
 
-/// The module `name`, if its import has finished.
+/// The module `name` in `sys.modules`, if its import has finished.
 #[inline]
 pub(super) fn imported<'py>(
     py: Python<'py>,
@@ -45,7 +45,7 @@ pub(super) fn imported<'py>(
     Ok((is_known || is_whole(&module)?).then_some(module))
 }
 
-/// Whether the module's import has finished. Until then CPython marks its `__spec__`.
+/// Whether the module's import has finished. Until then CPython sets `_initializing` on the module's `__spec__`.
 #[cold]
 fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();
@@ -58,7 +58,7 @@ fn is_whole(module: &Bound<'_, PyAny>) -> PyResult<bool> {
         let says = spec.getattr_opt(intern!(py, "_initializing"))?;
         says.map_or(Ok(false), |says| says.is_truthy())
     };
-    // An object that CPython did not make as a module has no such mark, and counts as imported.
+    // A module without that mark, or whose mark cannot be read, counts as imported.
     if answered(py, says())? == Some(true) {
         return Ok(false);
     }

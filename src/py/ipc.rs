@@ -1,7 +1,7 @@
-//! The driver calls of `cai_bridge.share`. Its classes stand for a GPU, the bridge's own stream on that GPU, and an
-//! event that two processes share.
+//! The driver calls of `cai_bridge.share`. The classes here stand for a GPU, a stream of the bridge's own on that GPU,
+//! and an event that two processes share.
 //!
-//! This module does not decide how long memory and events live; `cai_bridge._share` does. Each method makes one driver
+//! This module does not decide how long memory and events live; `cai_bridge._share` does. Most methods make one driver
 //! call, in the GPU's primary context and without the interpreter's lock.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct IpcDevice {
     place: Place,
 }
 
-/// The bridge's own stream on a GPU.
+/// A stream of the bridge's own on a GPU.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_IpcStream")]
 #[derive(Debug)]
 pub(super) struct IpcStream {
@@ -49,7 +49,7 @@ pub(super) struct IpcEvent {
     event: Event,
 }
 
-/// Adds the private classes, which `__all__` must not list.
+/// Adds the private classes to the module. `__all__` must not list them.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.setattr("_IpcDevice", py.get_type::<IpcDevice>())?;
@@ -114,7 +114,7 @@ impl IpcDevice {
         })
     }
 
-    /// Fails for an array whose stream is being captured.
+    /// Fails if a graph capture keeps the host from waiting for a stream that the array is ready on.
     #[staticmethod]
     fn refuse_capture<'py>(view: &Bound<'py, View>) -> Answer<'py> {
         let py = view.py();
@@ -165,7 +165,7 @@ impl IpcDevice {
         entry(py, || Ok(self.call(py, |driver, _| driver.create_pool(ordinal))?))
     }
 
-    /// Returns a file descriptor. The caller must close it.
+    /// Exports the pool as a file descriptor, which the caller must close.
     fn export_pool<'py>(&self, py: Python<'py>, pool: u64) -> Answer<'py> {
         entry(py, || Ok(self.call(py, |driver, _| driver.export_pool(pool))?))
     }
@@ -252,7 +252,7 @@ impl IpcStream {
         act(py, || Ok(self.call(py, |driver, stream| driver.free_on(ptr, stream))?))
     }
 
-    /// Copies an array to `target` on the GPU, without gaps.
+    /// Queues a copy of an array, without gaps, to the address `target` on the GPU.
     fn copy<'py>(&self, view: &Bound<'py, View>, target: u64) -> Answer<'py> {
         let (py, view) = (view.py(), view.get());
         act(py, || {
@@ -273,13 +273,13 @@ impl IpcEvent {
         })
     }
 
-    /// Makes the host wait for the event's last recording.
+    /// Makes the host wait until the event's last recording is reached.
     fn wait<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let made = |driver: &dyn Driver, _: Context| driver.wait_until(self.event);
         act(py, || Ok(call(py, &self.driver, self.place, made)?))
     }
 
-    /// Destroys an opened event. The caller must not use it again.
+    /// Destroys an event that `open_event` returned. The caller must not use it again.
     fn close<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let made = |driver: &dyn Driver, _: Context| driver.close_event(self.event);
         act(py, || Ok(call(py, &self.driver, self.place, made)?))

@@ -12,18 +12,19 @@ pub(crate) struct ItemError {
     pub(crate) error: PyErr,
 }
 
-/// Says that an error is about the array with the number `item`.
+/// Returns a function that turns an exception into an [`ItemError`] about the array `item`.
 pub(crate) const fn about(item: usize) -> impl Fn(PyErr) -> ItemError {
     move |error| ItemError { item: Some(item), error }
 }
 
 impl ItemError {
-    /// Replaces the exception.
+    /// Passes the exception through `change`.
     pub(crate) fn map(self, change: impl FnOnce(PyErr) -> PyErr) -> Self {
         Self { item: self.item, error: change(self.error) }
     }
 
-    /// Renumbers the array for a longer list of arrays. `among` has the place of each array in that list.
+    /// Renumbers the array for a longer list: `among` has, for each array of the shorter list, its number in the longer
+    /// one.
     pub(crate) fn among(self, among: &[usize]) -> Self {
         Self { item: self.item.map(|item| among[item]), error: self.error }
     }

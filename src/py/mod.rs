@@ -3,7 +3,7 @@
 //! Nothing here decides on streams or layouts; the core does. A file or folder uses only files and folders above it in
 //! the list. The picture in `docs/contributing.md` shows the list upside down. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
-// An extension that links this crate has only Rust's arrays.
+// In an extension that links this crate, much of this layer is unused.
 #![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]
 
 mod errors;
@@ -98,8 +98,8 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
-        // This comes first: a class is made once per process, and would belong to a subinterpreter that imports the
-        // module first. CPython itself refuses subinterpreters with a lock of their own.
+        // Check this first: a class is made once per process, and would belong to a subinterpreter that imports the
+        // module first. CPython itself refuses subinterpreters that have a lock of their own.
         if super::native::interpreter(py) != 0 {
             return Err(PyImportError::new_err(
                 "cai_bridge: got a subinterpreter; allowed: the main interpreter",

@@ -1,7 +1,7 @@
 //! NumPy through its C API: element types as `numpy.dtype` objects, new arrays, and the values of given arrays.
 //!
-//! NumPy is imported when first needed. The `numpy` crate panics if NumPy is missing or too new, so everything here
-//! calls [`reach`] first.
+//! NumPy is imported when first needed. The `numpy` crate panics if NumPy is missing or too new, so nothing here uses
+//! the C API before [`reach`] has succeeded.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -50,7 +50,7 @@ struct Kept {
     reached: PyOnceLock<()>,
     /// The cached `numpy.dtype` objects.
     dtypes: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT],
-    /// The element type found last. A program uses few.
+    /// The index of the element type that [`known`] found last.
     last: AtomicUsize,
 }
 
@@ -81,13 +81,13 @@ pub(crate) fn _dtypes() -> Vec<(&'static str, u8, u8, &'static str)> {
     Dtype::all().map(row).collect()
 }
 
-/// Caches NumPy's own dtypes for [`known`].
+/// Makes and caches NumPy's own dtypes, so that [`known`] finds them.
 pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
     Dtype::all().filter(|known| !known.is_opaque()).try_for_each(|known| dtype(py, known).map(drop))
 }
 
-/// The `numpy.dtype` of an element type. NumPy's own are cached. A dtype of `ml_dtypes` is not, since another package
-/// may provide it next time.
+/// The `numpy.dtype` of an element type. NumPy's own are cached. A type that NumPy lacks comes from `ml_dtypes`, or is
+/// raw bytes without that package; it is not cached, since `ml_dtypes` may be installed later.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
     dtype.check_shared()?;
     let known = &NUMPY.dtypes[dtype.index()];
@@ -176,8 +176,8 @@ fn of_fields<'py>(fields: &Bound<'py, PyList>) -> PyResult<(Bound<'py, PyArrayDe
     Ok((PyArrayDescr::new(py, made)?, offset))
 }
 
-/// Allocates a C-contiguous NumPy array without initializing it. Returns the array and its memory. `dtype` is the
-/// element type of `array`.
+/// Allocates a C-contiguous NumPy array of the shape of `array`, without initializing it. Returns the new array and its
+/// memory. `dtype` is the element type of `array`.
 pub(crate) fn empty<'py>(
     py: Python<'py>,
     array: &Descriptor,
@@ -194,8 +194,9 @@ pub(crate) fn empty<'py>(
             "dtype: got a {name} of {itemsize} bytes from ml_dtypes; allowed: {wanted}"
         )));
     }
-    // SAFETY: `reach` loaded the C API, and `dtype` is a NumPy dtype. `shape` has `ndim` extents, outlives the call and
-    // is not kept. The call takes the reference to the dtype, and returns an array, or NULL with an exception set.
+    // SAFETY: `dtype` is a NumPy dtype. It comes from a function of this module, which called `reach`, so the C API is
+    // loaded. `shape` has `ndim` extents, outlives the call and is not kept. The call takes the reference to the dtype,
+    // and returns an array, or NULL with an exception set.
     let made = unsafe {
         let (extents, dtype) = (shape.as_mut_ptr(), dtype.into_dtype_ptr());
         let made = PY_ARRAY_API.PyArray_Empty(py, ndim, extents, dtype, 0);
@@ -214,8 +215,8 @@ pub(crate) fn empty<'py>(
     Ok((made, memory))
 }
 
-/// The name of the element type, the shape and the flat values of `data`; `None` if it is not a NumPy array. Does not
-/// import NumPy. An 8-bit float is returned as its bits.
+/// The name of the element type, the shape and the flat values of `data`; `None` if `data` is not a NumPy array. Does
+/// not import NumPy. 8-bit floats are returned as their bits.
 pub(crate) fn values<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = data.py();
     let Some(numpy) = imported(py, intern!(py, "numpy"))? else { return Ok(None) };

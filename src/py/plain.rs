@@ -1,4 +1,4 @@
-//! Recognises numbers, texts and other constants, which are no arrays and keep no memory alive.
+//! Recognises numbers, texts and other constants, which are no arrays and keep no memory alive; and lists of numbers.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,8 +13,8 @@ use super::interpreter::{Signals, answered};
 
 macro_rules! plain {
     ($($type:ty),+) => {
-        /// Whether `x` is None, a number, a string or bytes. These hold no array, and a tree may have very many of
-        /// them.
+        /// Whether `x` is None, or an object of exactly `int`, `float`, `complex`, `bool`, `str` or `bytes`. These hold
+        /// no array, and a tree may have very many of them.
         pub(super) fn is_plain(x: &Bound<'_, PyAny>) -> bool {
             x.is_none() $(|| x.is_exact_instance_of::<$type>())+
         }
@@ -29,10 +29,10 @@ macro_rules! plain {
 
 plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
-/// Whether `x` is assumed to keep no memory alive, so that it cannot be a dict's owner. An object of a class that
-/// derives from one of [`OF_CONSTANTS`] counts as constant only if its `__dict__` is empty. Not examined: `__slots__`,
-/// a slice's parts, a dict's keys, a function's attributes and keyword defaults, and the attributes of an enum member
-/// (its value too) or of a weak reference.
+/// Whether `x` is assumed to keep no memory alive, so that it cannot be a dict's owner. An object of a class in
+/// [`OF_CONSTANTS`], or of a derived class, counts as constant only if its `__dict__` is empty or missing; enum members
+/// and weak references always do. Not examined: `__slots__`, a slice's parts, a dict's keys, a function's attributes
+/// and keyword defaults, and the attributes of an enum member (its value too) or of a weak reference.
 pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     let is_fixed = is_plain(x)
@@ -41,11 +41,11 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
         || x.is_exact_instance_of::<PyRange>()
         || x.is_exact_instance_of::<PySlice>();
     if let Ok(class) = x.cast::<PyType>() {
-        // A class defined in Python may have attributes that keep memory alive.
+        // A class that was made at run time, such as one defined in Python, may have attributes that keep memory alive.
         return Ok(class.getattr(intern!(py, "__flags__"))?.extract::<u64>()? & HEAP_TYPE == 0);
     }
     if x.is_exact_instance_of::<PyCFunction>() {
-        // A bound method holds its object.
+        // A bound method holds its object; a function of a module holds the module.
         return Ok(x.getattr(intern!(py, "__self__"))?.is_instance_of::<PyModule>());
     }
     if x.is_exact_instance_of::<PyFunction>() {
@@ -61,7 +61,7 @@ pub(super) fn is_constant(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The most items of a container that are examined. A longer container counts as one that may keep memory alive.
 const LOOKED_AT: usize = 64;
 
-/// Whether all items of a container are constants.
+/// Whether all items of a container are constants; of a dict, all values.
 fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if x.len()? > LOOKED_AT {
         return Ok(false);
@@ -72,7 +72,8 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     for part in parts.try_iter()? {
         let part = part?;
-        // Look only one level deeper: a container may contain itself.
+        // Look only one level deeper, since a container may contain itself: an inner container must be a tuple of plain
+        // objects.
         let is_constant = if is_builtin_container(&part) {
             part.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|one| is_plain(&one)))
         } else {
@@ -85,7 +86,8 @@ fn are_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Classes of the standard library and NumPy whose objects hold no memory, as module and name.
+/// Classes of the standard library and NumPy whose objects are assumed to keep no array's memory alive, as module and
+/// name.
 const OF_CONSTANTS: [(&str, &str); 17] = [
     ("builtins", "str"),
     ("builtins", "bytes"),
@@ -106,7 +108,8 @@ const OF_CONSTANTS: [(&str, &str); 17] = [
     ("numpy", "dtype"),
 ];
 
-/// Whether `x` is an object of a class in [`OF_CONSTANTS`], without attributes of its own.
+/// Whether `x` is an object of a class in [`OF_CONSTANTS`], or of a derived class. Unless it is an enum member or a
+/// weak reference, it must also have no attributes of its own.
 fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
     for kind in x.get_type().mro() {
@@ -123,7 +126,7 @@ fn is_of_constants(x: &Bound<'_, PyAny>) -> PyResult<bool> {
                 return Ok(true);
             }
             let own = answered(py, x.getattr_opt(intern!(py, "__dict__")))?.flatten();
-            // An enum member has its name in `__dict__`.
+            // An enum member has its name and value in `__dict__`.
             let is_bare = *name == *"Enum" || own.is_none_or(|own| own.is_empty().unwrap_or(true));
             return Ok(is_bare);
         }
@@ -156,8 +159,8 @@ fn is_numpys_number(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// How deeply lists of numbers may nest. No array has as many dimensions.
 const DEEPEST: usize = 64;
 
-/// Whether a library can make an array of a list or tuple. The list must hold only numbers, or only lists and tuples.
-/// In the second case only the first of them is checked, in the same way.
+/// Whether `x` is a list or tuple from which a library can make an array. It must hold only numbers, or only lists and
+/// tuples. In the second case only the first of them is checked, in the same way.
 pub(super) fn is_of_numbers(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mut signals, mut level) = (x.py(), Signals::default(), x.clone());
     for _ in 0..DEEPEST {

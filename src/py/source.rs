@@ -1,4 +1,5 @@
-//! Finds the streams on which an imported array is ready, and the GPU and context of its streams.
+//! Finds the streams on which an imported array is ready, and the GPU and context of its streams. Makes other streams
+//! wait for them, and checks the consumer's stream.
 
 use pyo3::prelude::*;
 
@@ -21,8 +22,8 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The place of the array's streams, if the caller names none. DLPack gives pinned and managed memory device 0, so the
-/// driver is asked.
+/// The place of the array's streams, if the caller names none. DLPack says device 0 for pinned and managed memory, so
+/// for these the driver is asked about the pointer.
 #[inline(always)]
 pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
@@ -31,12 +32,12 @@ pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     driver.locate(array.ptr()).map(Place::owning)
 }
 
-/// The stream on which memory is ready, and a second stream if the producer has moved there since. A user must wait for
-/// both.
+/// The stream on which memory is ready, and a second stream if work on the memory may be pending there too. A user must
+/// wait for both.
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
-/// The streams that the array is ready on; `None` if nothing is pending. If nothing keeps the stream alive any more,
-/// the host waits here for all work on its GPU.
+/// The streams that the array is ready on; `None` if nothing is pending. If nothing keeps the first stream alive any
+/// more, the host waits for all work on its GPU, after which nothing is pending.
 pub(crate) fn ready_streams<'h>(
     py: Python<'_>,
     door: &'static str,
@@ -46,7 +47,8 @@ pub(crate) fn ready_streams<'h>(
     found.map(|alive| Ok((alive, held.also_ready(py)?))).transpose()
 }
 
-/// The stream that the array is ready on, if it is alive. Otherwise the host waits for all work on its GPU.
+/// The stream that the array is ready on; `None` if nothing is pending. If nothing keeps the stream alive any more, the
+/// host waits for all work on its GPU, after which nothing is pending.
 #[inline(always)]
 fn alive_or_waited<'h>(
     py: Python<'_>,
@@ -62,7 +64,7 @@ fn alive_or_waited<'h>(
     }
 }
 
-/// Makes the host wait for all work on the GPU of a stream that nothing keeps alive.
+/// Makes the host wait for all work on the GPU of `lost`, a stream that nothing keeps alive.
 #[cold]
 fn wait_for_lost(
     py: Python<'_>,
@@ -92,8 +94,9 @@ pub(crate) fn connect_both(
     }
 }
 
-/// Fails if the given stream is on another GPU than the array. Streams of every GPU may use managed and pinned memory;
-/// for such memory, returns the place of the stream, else `at`.
+/// Fails if `stream` is a handle on another GPU than its place says, and the array is in device memory. Streams of
+/// every GPU may use managed and pinned memory: for such an array, returns the place of a handle. Otherwise returns
+/// `at`. An empty array needs no check.
 #[inline]
 pub(crate) fn check_stream(
     array: &Descriptor,
@@ -113,7 +116,8 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
-/// Like [`check_stream`], for the argument `stream=`, whose stream object may name its GPU.
+/// Like [`check_stream`], for the argument `stream=`. Also fails if a stream object names another GPU than that of a
+/// non-empty array in device memory.
 #[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,

@@ -10,13 +10,14 @@ use super::native;
 use crate::device::{Device, MemoryKind};
 use crate::error::{Error, Kind, SHOWN};
 
-/// The error of this kind, which shows `got`. If describing the object was interrupted, the interrupt instead.
+/// The exception for an error of this kind, whose message shows `got`. If describing the object raised an exception,
+/// that exception instead.
 #[cold]
 pub(crate) fn refused(kind: Kind, got: PyResult<String>) -> PyErr {
     got.map_or_else(|interrupt| interrupt, |got| Error::new(kind, got).into())
 }
 
-/// The object's `repr`, or its type if `repr` fails.
+/// The beginning of the object's `repr`. If `repr` fails, names the object's type instead.
 pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.repr())
 }
@@ -27,7 +28,7 @@ pub(crate) fn _shown<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || shown(x))
 }
 
-/// The object's `str`, or its type if `str` fails.
+/// The beginning of the object's `str`. If `str` fails, names the object's type instead.
 pub(crate) fn printed(object: &Bound<'_, PyAny>) -> PyResult<String> {
     written(object, object.str())
 }
@@ -36,17 +37,17 @@ fn written(object: &Bound<'_, PyAny>, text: PyResult<Bound<'_, PyString>>) -> Py
     answered(object.py(), text)?.map_or_else(|| an_object(object), |text| beginning(&text))
 }
 
-/// Names an object's type, where its value would not help.
+/// "an object of type" and the type's name, for messages that do not show the object's value.
 pub(crate) fn an_object(object: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(format!("an object of type {}", type_name(object)?))
 }
 
-/// The name of the object's type, with its module.
+/// The name of the object's type, with the module unless that is `builtins` or `__main__`.
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
     class_name(&object.get_type())
 }
 
-/// The name of a class, with its module.
+/// The name of a class, with the module unless that is `builtins` or `__main__`.
 pub(crate) fn class_name(kind: &Bound<'_, PyType>) -> PyResult<String> {
     let py = kind.py();
     let module = attribute(kind, intern!(py, "__module__"))?;
@@ -57,7 +58,7 @@ pub(crate) fn class_name(kind: &Bound<'_, PyType>) -> PyResult<String> {
     })
 }
 
-/// The name of the exception's class, and its message.
+/// The name of the exception's class, and the beginning of its message if that can be read.
 pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     let (class, value) = (error.get_type(py), error.value(py));
     let class = attribute(&class, intern!(py, "__qualname__"))?.unwrap_or_default();
@@ -68,10 +69,10 @@ pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     })
 }
 
-/// The most characters that are copied of an exception's message: longer than any message of the bridge.
+/// The most characters that are copied of an exception's message.
 const MESSAGE: usize = 5 * SHOWN;
 
-/// The value of an attribute, if it is a string.
+/// The beginning of an attribute's value; `None` if that is no string, or cannot be read.
 pub(crate) fn attribute(
     object: &Bound<'_, PyAny>,
     name: &Bound<'_, PyString>,
@@ -80,12 +81,13 @@ pub(crate) fn attribute(
     value.as_ref().and_then(|value| value.cast().ok()).map(beginning).transpose()
 }
 
-/// The beginning of `text`, one character longer than a message shows. The message then marks the text as cut.
+/// The beginning of `text`, up to one character more than a message shows. By the extra character, the message marks
+/// the text as cut.
 pub(crate) fn beginning(text: &Bound<'_, PyString>) -> PyResult<String> {
     Ok(native::beginning(text, SHOWN + 1)?.to_string_lossy().into_owned())
 }
 
-/// Where the memory is, for messages.
+/// The place of memory on this device, for messages.
 pub(crate) fn place_text(device: Device) -> String {
     match device.kind {
         MemoryKind::Device => format!("cuda:{}", device.id),

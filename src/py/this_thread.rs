@@ -1,5 +1,4 @@
-//! Per-thread state that nested calls share. It has re-entrancy guards, the objects being asked for their memory, the
-//! views being released, and a few caches.
+//! Per-thread state that nested calls share: re-entrancy guards, what the running calls are doing, and a few caches.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -12,18 +11,18 @@ use crate::local::local;
 /// The thread's state. Nothing in it is dropped with the thread, so an ending thread still has it.
 pub(crate) struct Doing {
     once: [Cell<bool>; 3],
-    /// The generation of holders that this thread makes now.
+    /// The generation that a holder gets if this thread makes it now (`lease/generation.rs`).
     pub(crate) generation: Cell<u32>,
     /// The number of the last trace to which this thread has told its name.
     pub(crate) trace: Cell<u64>,
     /// The last stream that this thread found in a library's pool, and its GPU. Streams of a pool stay there.
     pub(crate) pooled: Cell<(u64, i32)>,
-    /// The addresses of the objects that this thread is asking for their memory, oldest first. The asking calls keep
-    /// the objects alive.
+    /// The addresses of the objects that this thread is asking for their memory. The asking calls keep the objects
+    /// alive.
     asked: Stack<usize>,
     /// The views that this thread is releasing, by their addresses.
     pub(crate) releasing: Stack<usize>,
-    /// Stream objects that this thread has named to a producer by their handles.
+    /// Stream handles that this thread's running calls have passed to producers, each with its stream object.
     pub(crate) streams: Stack<(u64, Py<PyAny>)>,
 }
 
@@ -44,28 +43,29 @@ local! {
 /// Things that a thread must not do again while it is doing them, although code that they run may try to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
-    /// Forwarding an event to Python's `logging`.
+    /// Forwarding an event to Python's `logging`, or running code whose events must not be logged.
     Telling,
     /// Asking a function for a library's stream: the function may itself read or end an array.
     AskingFunctions,
-    /// Ending a holder without asking any library.
+    /// Running code that must not ask a library about streams.
     Unasked,
 }
 
-/// Marks the thread as doing this, until dropped.
+/// Marks the thread as doing one of [`Once`], until dropped.
 #[derive(Debug)]
 pub(crate) struct OnceGuard(Once);
 
 impl Once {
-    /// Marks this thread as doing this; `None` if the thread is doing it already.
+    /// Marks this thread as doing `self`; `None` if the thread is doing that already.
     #[inline]
     pub(crate) fn begin(self) -> Option<OnceGuard> {
         let before = DOING.with(|doing| doing.once[self as usize].replace(true));
-        // The guard is built only if the thread was not doing it: dropping the guard clears the mark of the outer call.
+        // Build the guard only if the thread was not doing this already: a second guard's drop would clear the outer
+        // call's mark.
         (before == Some(false)).then(|| OnceGuard(self))
     }
 
-    /// Whether this thread is doing this now.
+    /// Whether this thread is doing `self` now.
     #[inline]
     pub(crate) fn is_on(self) -> bool {
         DOING.with(|doing| doing.once[self as usize].get()).unwrap_or(false)
@@ -79,8 +79,8 @@ impl Drop for OnceGuard {
     }
 }
 
-/// Values that a thread's running calls have put here. An empty stack owns no memory, so it still works on a thread
-/// that is ending.
+/// Values that a thread's running calls have put here. It is not dropped with the thread, so a call on an ending thread
+/// can still use it. An empty stack owns no heap memory, so nothing leaks.
 pub(crate) struct Stack<T>(ManuallyDrop<RefCell<Notes<T>>>);
 
 struct Notes<T> {
@@ -95,7 +95,7 @@ impl<T> Stack<T> {
         Self(ManuallyDrop::new(RefCell::new(notes)))
     }
 
-    /// Adds a value. The call must take the value out when it ends.
+    /// Adds a value. The caller must take it out before its own call ends.
     #[inline]
     pub(crate) fn push(&self, note: T) {
         let mut notes = self.0.borrow_mut();
@@ -105,7 +105,8 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Takes out the newest value for which `is_meant` is true.
+    /// Takes out one value for which `is_meant` is true: the newest, if values are taken out in the reverse order of
+    /// their pushes.
     #[inline]
     pub(crate) fn take(&self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
         let mut notes = self.0.borrow_mut();
@@ -126,7 +127,8 @@ impl<T> Stack<T> {
         notes.first.iter().flatten().chain(&notes.rest).filter(|note| is_meant(note)).count()
     }
 
-    /// Calls `look` with each value, the newest first, until it returns `Some`.
+    /// Calls `look` with one value after another until it returns `Some`: the newest first, if values are taken out in
+    /// the reverse order of their pushes.
     #[inline]
     pub(crate) fn find<R>(&self, look: impl Fn(&T) -> Option<R>) -> Option<R> {
         let notes = self.0.borrow();
@@ -134,8 +136,7 @@ impl<T> Stack<T> {
     }
 }
 
-/// How deeply calls of [`asking`] may nest on a thread. A class whose `__dlpack__` itself uses the bridge nests one or
-/// two. If ends run meanwhile, up to twenty may nest.
+/// How many calls of [`asking`] may nest on a thread. Calls nest if a class's `__dlpack__` itself uses the bridge.
 const DEEPEST: usize = 64;
 
 /// Runs `question`, which calls a DLPack method of `x` or reads its `__cuda_array_interface__`, and marks `x` as being
