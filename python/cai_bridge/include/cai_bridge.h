@@ -256,9 +256,10 @@ typedef struct CaiBridgeApi {
                        uint64_t stream,
                        struct CaiBridgeArray **out);
   /*
-   Since version 4. Writes the two streams that the memory is ready on, 0 for none. Work on other streams must wait
-   for both, as `order` makes it. There are two if the producer's protocols each name one. The streams exist while
-   the producer keeps them and the array is not released. Call it with or without the interpreter's lock.
+   Since version 4. Writes the streams that the memory is ready on to `streams`, which has room for two; 0 for
+   none. Work on other streams must wait for both, as `order` makes it. There are two if the producer's protocols
+   name different streams. The streams exist while the producer keeps them and the array is not released. Call it
+   with or without the interpreter's lock.
    */
   int (*ready_on)(const struct CaiBridgeArray *array, uint64_t *streams);
   /*

@@ -172,9 +172,10 @@ pub struct CaiBridgeApi {
         stream: u64,
         out: *mut *mut CaiBridgeArray,
     ) -> c_int,
-    /// Since version 4. Writes the two streams that the memory is ready on, 0 for none. Work on other streams must wait
-    /// for both, as `order` makes it. There are two if the producer's protocols each name one. The streams exist while
-    /// the producer keeps them and the array is not released. Call it with or without the interpreter's lock.
+    /// Since version 4. Writes the streams that the memory is ready on to `streams`, which has room for two; 0 for
+    /// none. Work on other streams must wait for both, as `order` makes it. There are two if the producer's protocols
+    /// name different streams. The streams exist while the producer keeps them and the array is not released. Call it
+    /// with or without the interpreter's lock.
     pub ready_on: unsafe extern "C" fn(array: *const CaiBridgeArray, streams: *mut u64) -> c_int,
     /// Since version 4. Describes an array as a `DLTensor` of dlpack.h. The `DLTensor` owns nothing, and is valid until
     /// the array is released. Unlike the description, it does not say whether the memory is read-only.

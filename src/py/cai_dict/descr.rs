@@ -60,8 +60,8 @@ fn unnamed<'py>(list: &Bound<'py, PyList>) -> Option<Bound<'py, PyString>> {
     field.get_item(1).ok()?.cast_into().ok()
 }
 
-/// The size in bytes of a list of fields, and a copy of the list. `None` if it is not a list of fields, or if they nest
-/// more than `depth` deep.
+/// The size in bytes of a list of fields, and a copy of the list. `None` if it is not a list of fields, if the fields
+/// nest more than `depth` deep, or if the size overflows.
 fn copied<'py>(list: &Bound<'py, PyList>, depth: usize) -> Option<(i64, Bound<'py, PyList>)> {
     let depth = depth.checked_sub(1)?;
     let (mut bytes, copy) = (0_i64, PyList::empty(list.py()));

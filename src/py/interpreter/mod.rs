@@ -135,7 +135,7 @@ fn no_memory<R>(panic: Box<dyn Any + Send>) -> PyResult<R> {
 pub(crate) struct Signals(u32);
 
 impl Signals {
-    /// How many rounds pass between two checks.
+    /// How many rounds of a loop pass between two checks for signals.
     const ROUNDS: u32 = 256;
 
     /// Counts a round of the loop. Every `ROUNDS` rounds, checks for signals.
