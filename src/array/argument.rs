@@ -8,19 +8,19 @@ use super::origin::Use;
 use super::view::{View, ViewMut};
 use crate::descriptor::Descriptor;
 
-/// A kernel's argument, in the form in which it is passed to a launch.
+/// A kernel's argument, as the launch takes it.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub enum Slot {
-    /// A number: its bytes first, then the name of its type.
+    /// A number: its bytes, little-endian and followed by zeros, and the name of its type.
     Number([u8; 8], &'static str),
     /// A value of any other type, and the type's name.
     Value(Arc<dyn Any + Send + Sync>, &'static str),
-    /// An array's memory, and whether the kernel writes it.
+    /// An array, and whether the kernel may write it: true for a `ViewMut`, false for a `View`.
     Memory(Descriptor, bool),
 }
 
-/// The memory behind an argument, and whether the kernel writes it.
+/// The memory behind an argument, and whether the kernel may write it, for the order with other scopes.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "no user is handed one")]
 pub struct Used(pub(super) Use);
@@ -35,8 +35,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An argument of a [launch](crate::Scope::launch) in the scope `'id`. It is a [`View`] or [`ViewMut`] of that scope,
-/// which reaches the kernel as an address, a [`Scalar`], or a value of another type ([`ByValue`]).
+/// An argument of a [launch](crate::Scope::launch) in the scope `'id`: a `&View` or `&mut ViewMut` of that scope, a
+/// [`Scalar`], or a value of another type in [`ByValue`]. The kernel gets a view as the address of its first element.
 ///
 /// # Examples
 ///
@@ -172,7 +172,7 @@ impl<T: Copy + Send + Sync + 'static> Argument<'_> for ByValue<T> {
     }
 }
 
-/// A kernel's arguments: a tuple of up to ten [`Argument`]s.
+/// A kernel's arguments: a tuple of one to ten [`Argument`]s.
 ///
 /// # Examples
 ///

@@ -17,14 +17,16 @@ use super::users::{Lent, Span};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
-/// A [`View`] lent to cudarc. [`view`](Self::view) gives cudarc's [`CudaView`].
+/// A [`View`] lent to cudarc. [`view`](Self::view) returns cudarc's own view of the same elements, a [`CudaView`].
 ///
-/// cudarc may use the memory on another stream. Its events order that stream if two conditions hold:
+/// cudarc may use the memory on another stream than the scope's. cudarc's events order this other stream if two
+/// conditions hold:
 ///
-/// - The stream has the same `Arc<CudaContext>` as the scope's stream. Make it by `stream.context().new_stream()`. A
-///   second `CudaContext::new` compares equal, but counts its own streams and tracks its own events.
+/// - The other stream has the same `Arc<CudaContext>` as the scope's stream. Make it by
+///   `stream.context().new_stream()`. A second `CudaContext::new` compares equal, but counts its own streams and tracks
+///   its own events.
 /// - [`is_managing_stream_synchronization`](cudarc::driver::CudaContext::is_managing_stream_synchronization) is true:
-///   the context has a stream of its own, and nobody has called `disable_event_tracking`.
+///   the context has a stream besides its default ones, and event tracking is not disabled.
 ///
 /// Then the other stream waits for the scope's stream. The scope's stream waits for the other one when this borrow is
 /// dropped, or at the scope's end. If a condition does not hold, either wait may be missing, and the crate reports no
@@ -33,7 +35,8 @@ use crate::error::{Error, Kind, Result};
 /// cudarc's event stands for one reader only.
 ///
 /// The crate does not see what cudarc queues. So while the borrow exists, other work on the same elements is refused
-/// ([`Borrowed`](Kind::Borrowed)), in this scope too, unless both only read. The borrow cannot leave its scope:
+/// ([`Borrowed`](Kind::Borrowed)), in this scope too, unless both only read. If the borrow is forgotten, this lasts
+/// until the scope ends. The borrow cannot leave its scope, so this does not compile:
 ///
 /// ```compile_fail,E0521
 /// # use cai_bridge::{Array, CudaBorrow, Error, scope};
@@ -89,14 +92,14 @@ pub struct CudaBorrow<'v, T> {
     view: PhantomData<&'v T>,
 }
 
-/// A borrow that a scope knows about. It ends at the scope's end at the latest.
+/// An entry in the scope's list of lent memory. [`CudaBorrow`]'s drop removes it, or else the scope's end.
 struct Borrowed {
     origin: Arc<dyn Origin>,
     scope: Arc<RustStream>,
     lent: Arc<dyn Lent>,
 }
 
-/// Memory that cudarc has as a slice. If the slice is forgotten, its events stay alive.
+/// Memory lent to cudarc as a slice, with the slice's events. If the slice is forgotten, the events stay alive.
 struct LentToCuda {
     work: Span,
     stream: Arc<CudaStream>,
@@ -109,13 +112,13 @@ impl Lent for LentToCuda {
     }
 
     fn take_back(&self) -> Result<()> {
-        // SAFETY: the borrow takes the slice apart only after this call has succeeded, and forgets the slice otherwise,
-        // so the events are alive.
+        // SAFETY: `CudaBorrow` takes the slice apart only after this call has succeeded, and forgets the slice
+        // otherwise, so the events are alive.
         unsafe { self.events.wait(&self.stream) }
     }
 }
 
-/// A [`ViewMut`] lent to cudarc, as [`CudaBorrow`] lends a [`View`].
+/// A [`ViewMut`] lent to cudarc for writing. What [`CudaBorrow`] says holds here too.
 ///
 /// # Examples
 ///
@@ -151,7 +154,7 @@ fn borrow<'v, T, S: WorkStream>(
     s.in_turn(&[used], || {
         let mut slice = slice_of(view, stream);
         let (events, _) = Events::of(&mut *slice, stream);
-        // Make other streams on which cudarc uses the view wait for this stream, as for the last writer of a slice.
+        // Record the slice's write event, so that other streams on which cudarc uses the slice wait for this stream.
         // SAFETY: the events belong to the slice, which exists until the borrow ends.
         unsafe { events.record(stream) }?;
         let lent: Arc<dyn Lent> = Arc::new(LentToCuda { work, stream: Arc::clone(stream), events });
@@ -162,8 +165,8 @@ fn borrow<'v, T, S: WorkStream>(
 }
 
 fn slice_of<T>(view: &View<'_, '_, T>, stream: &Arc<CudaStream>) -> ManuallyDrop<CudaSlice<T>> {
-    // SAFETY: the view's address, length and type were checked. The memory outlives the borrow, and the borrow takes
-    // the slice apart without freeing the memory.
+    // SAFETY: the view's address, length and type were checked, and the view keeps the memory longer than the borrow.
+    // The borrow takes the slice apart without freeing the memory.
     ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) })
 }
 
@@ -172,8 +175,9 @@ impl<'id, T: Element> View<'_, 'id, T> {
     ///
     /// # Errors
     ///
-    /// The stream is not cudarc's, or the view is not contiguous. [`Borrowed`](Kind::Borrowed): another borrow has the
-    /// same elements, and one of the two writes. Other errors if the driver fails or a graph capture prevents a wait.
+    /// [`NoBackend`](Kind::NoBackend): the scope's stream is not cudarc's. [`NotContiguous`](Kind::NotContiguous): the
+    /// view is not C-contiguous. [`Borrowed`](Kind::Borrowed): another borrow has the same elements, and one of the two
+    /// writes. Other errors if the driver fails or a graph capture prevents a wait.
     ///
     /// # Examples
     ///
@@ -221,8 +225,8 @@ impl<T> CudaBorrowMut<'_, T> {
 }
 
 impl<T> Drop for CudaBorrow<'_, T> {
-    /// Makes the scope's stream wait for other streams on which cudarc has used the memory. If that fails, or this
-    /// never runs, the scope's end makes the wait.
+    /// Makes the scope's stream wait for other streams on which cudarc has used the memory. If the wait fails, or the
+    /// borrow is forgotten, the scope's end makes the wait.
     fn drop(&mut self) {
         if let Some(Borrowed { origin, scope, lent }) = self.lease.take() {
             let taken = origin.users().take_back(&scope, |one| Arc::ptr_eq(one, &lent));

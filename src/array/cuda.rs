@@ -1,7 +1,7 @@
 //! cudarc's streams, memory and kernels.
 //!
-//! cudarc panics if the driver's library is missing, so this module calls [`Cuda::get`], which returns an error
-//! instead, before it calls the driver through cudarc.
+//! cudarc panics if the driver's library is missing. So before this module calls the driver through cudarc, it calls
+//! [`Cuda::get`], which then returns an error.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -30,7 +30,8 @@ impl From<DriverError> for Error {
     }
 }
 
-// SAFETY: cudarc destroys a stream with its last `Arc`, and never destroys a default stream.
+// SAFETY: cudarc destroys its streams with their last `Arc`, and never destroys a default stream. The caller of
+// `wrap_borrowed_stream` promises that the wrapped stream lives as long. Each stream belongs to its `context()`.
 unsafe impl WorkStream for Arc<CudaStream> {
     fn handle(&self) -> u64 {
         self.cu_stream() as u64
@@ -55,7 +56,7 @@ unsafe impl WorkStream for Arc<CudaStream> {
     }
 }
 
-/// The most streams that the crate makes for one GPU; threads share them.
+/// The most streams that `pooled` makes for one GPU; threads share them.
 const POOLED: u64 = 16;
 
 /// A GPU's primary context, its number from `cuCtxGetId`, and the streams made in it so far.
@@ -68,8 +69,8 @@ struct Pool {
 
 static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
-/// The stream that the calling thread uses on a GPU; after a reset of the device, a new one. Several threads may share
-/// one. The crate never destroys these streams.
+/// The calling thread's stream on the GPU `ordinal`. It is made on the first call, and again after a reset of the
+/// device, which CUDA before 12 does not show. Threads may share a stream. The crate never destroys these streams.
 pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     Cuda::get()?;
     let slot = Thread::current().number() % POOLED;
@@ -93,12 +94,12 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
         if !pool.streams.is_empty() {
             return Ok::<_, Error>(pool.context.new_stream()?);
         }
-        // When the first stream is made, cudarc starts to order slices between streams, and for that makes the host
-        // wait for the device, unless event tracking is off.
+        // When the context's first stream is made, cudarc starts to order slices between streams. For that it makes the
+        // host wait for the device, unless event tracking is off.
         // SAFETY: this pool made the context, which has no slice yet.
         unsafe { pool.context.disable_event_tracking() };
         let stream = pool.context.new_stream();
-        // SAFETY: as above.
+        // SAFETY: the same holds; this restores cudarc's default.
         unsafe { pool.context.enable_event_tracking() };
         Ok(stream?)
     })?;
@@ -117,7 +118,7 @@ fn new_pool(pools: &mut Vec<Pool>, ordinal: i32) -> Result<usize> {
     Ok(pools.len() - 1)
 }
 
-/// Copies `bytes` to `ptr`, in the order of `stream`.
+/// Queues a copy of `bytes` to the device memory at `ptr` on `stream`.
 pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<()> {
     let mut filled = Ok(());
     unlocked(&mut || {
@@ -136,7 +137,7 @@ pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<(
 ///
 /// # Safety
 ///
-/// The kernel takes these arguments and touches no other memory.
+/// The kernel's code is complete. The kernel takes these arguments and touches no other memory.
 pub(super) unsafe fn launch(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -151,12 +152,12 @@ pub(super) unsafe fn launch(
     launched
 }
 
-/// Launches without holding the interpreter's lock: a full queue blocks a launch, and the driver may have to compile
-/// the kernel.
+/// Loads the kernel in the stream's context if needed, and queues it on `stream`. Call this without the interpreter's
+/// lock: a full queue blocks a launch, and the driver may have to compile the kernel.
 ///
 /// # Safety
 ///
-/// The kernel takes these arguments and touches no other memory.
+/// The kernel's code is complete. The kernel takes these arguments and touches no other memory.
 unsafe fn launch_unlocked(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
@@ -177,7 +178,8 @@ unsafe fn launch_unlocked(
             let (function, arguments) = (function as usize, &mut places[..]);
             let launch =
                 Launch { function, blocks, threads, shared, cluster, cooperative, arguments };
-            // SAFETY: as below.
+            // SAFETY: the caller promises that the kernel takes these arguments, which outlive the call. The function
+            // belongs to this context and is never unloaded.
             return unsafe { Cuda::get()?.launch(launch, RustStream::of(stream).alive()) };
         }
         let triple = |[x, y, z]: [u32; 3]| (x, y, z);
@@ -189,7 +191,8 @@ unsafe fn launch_unlocked(
     })
 }
 
-/// The bytes that the driver reads for a number or an address.
+/// The bytes that the driver reads for a number or an address. Zeros for another value, which the driver reads in
+/// place.
 fn bytes(slot: &Slot) -> [u8; 8] {
     match slot {
         Slot::Number(number, _) => *number,
@@ -198,8 +201,8 @@ fn bytes(slot: &Slot) -> [u8; 8] {
     }
 }
 
-/// The kernel's code in the form that the driver takes. PTX text must end with a NUL; the driver recognises a cubin or
-/// a fatbin by its first bytes.
+/// The kernel's code in the form that the driver takes. Code that begins like a cubin or a fatbin stays as it is. Other
+/// code is PTX text and gets a NUL at its end; text with a NUL inside is an error.
 fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
     const CUBIN: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xBA55_ED50_u32.to_le_bytes();
@@ -215,8 +218,8 @@ fn with_nul(kernel: &Kernel) -> Error {
     Error::kernel_code(kernel.name(), format!("a NUL in {kernel:?}"))
 }
 
-/// Loads the kernel in the context of `stream`, which is current, if needed, and returns its function with a limit of
-/// at least `shared` bytes of dynamic shared memory. The function stays loaded.
+/// Returns the kernel's function in the context of `stream`, which must be current. If needed, loads the kernel there
+/// first; it stays loaded. A launch of the function may use `shared` bytes of dynamic shared memory.
 fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> Result<CUfunction> {
     let context = stream.context().cu_ctx() as usize;
     let life = life(context)?;
@@ -229,8 +232,8 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     if let Some(function) = known(&mut loaded()) {
         return function;
     }
-    // The driver may compile here. `kernel.loaded` is not locked meanwhile, so other threads can launch this kernel in
-    // other contexts. Launches on the same memory wait for their turn.
+    // The driver may compile here. `kernel.loaded` is not locked meanwhile, so other threads can launch this kernel.
+    // Only launches on the same memory wait, for their turn.
     let image = image(kernel)?;
     let name = CString::new(kernel.name()).map_err(|_| with_nul(kernel))?;
     // SAFETY: text ends with a NUL, and a binary states its length. The caller of the launch promises that the binary
@@ -253,14 +256,16 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> R
     function
 }
 
-/// Returns the function, after raising its limit of dynamic shared memory to at least `shared` bytes. The limit is
-/// never lowered: another thread may be about to launch the function.
+/// Returns the function. If no launch has asked for as many as `shared` bytes of dynamic shared memory yet, first sets
+/// the function's limit to `shared`. Smaller requests leave the limit: another thread may be about to launch the
+/// function with more.
 fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     let function = loaded.function as CUfunction;
     if shared > loaded.shared {
         let most = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
-        // SAFETY: the function was loaded in this context, which has not been destroyed since.
+        // SAFETY: the function was loaded in the current context, which has not been destroyed since: its number is the
+        // same.
         unsafe { result::function::set_function_attribute(function, most, bytes) }?;
         loaded.shared = shared;
     }

@@ -16,7 +16,7 @@ use crate::device::Place;
 use crate::driver::{self, Handle};
 use crate::error::Result;
 
-/// A stream of cudarc or of the simulated device, for code that runs on a GPU and in a CI without one.
+/// A stream of cudarc or of the simulated device, for code that runs both on a GPU and in a CI without GPUs.
 ///
 /// # Examples
 ///
@@ -41,9 +41,9 @@ pub enum DeviceStream {
 }
 
 impl DeviceStream {
-    /// Returns a stream on the device of `array`. For a simulated array this is a new stream of its simulated device.
-    /// For an array on a GPU the crate keeps a few non-blocking streams, and each thread always gets the same one,
-    /// until the device is reset.
+    /// Returns a stream on the GPU of the array's producer. For an array of a simulated device this is a new stream of
+    /// that device. For a real GPU the crate keeps up to 16 non-blocking streams. A thread gets the same stream each
+    /// time until the device is reset, and may share it with other threads.
     ///
     /// # Errors
     ///
@@ -65,7 +65,8 @@ impl DeviceStream {
         Self::of(array.origin.driver(), array.origin.place().ordinal)
     }
 
-    /// Returns a stream on the GPU `ordinal` of this machine, as [`beside`](DeviceStream::beside) does.
+    /// Returns a stream on the GPU `ordinal` of this machine, or of the simulated device that is in use, as
+    /// [`beside`](DeviceStream::beside) does.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl DeviceStream {
     }
 }
 
-// SAFETY: both kinds of streams keep this trait's contract.
+// SAFETY: each variant holds a `WorkStream` and forwards to it, so it keeps the contract of `WorkStream`.
 unsafe impl WorkStream for DeviceStream {
     fn handle(&self) -> u64 {
         match self {

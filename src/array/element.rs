@@ -5,12 +5,12 @@ use crate::descriptor::Descriptor;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
-/// A Rust type that is an array's element type.
+/// A Rust type for the elements of an array.
 ///
-/// The trait is implemented for the integers, `f32`, `f64` and [`Bool`]. Features of the crate add `half::f16` and
-/// `half::bf16` (`half`), `num_complex::Complex<f32>` and `Complex<f64>` (`num-complex`), and `float8::F8E4M3` and
-/// `F8E5M2` (`float8`). Implement it for a type of your own. Wrap a type of another crate first: Rust forbids an
-/// implementation of a foreign trait for a foreign type.
+/// The trait is implemented for `i8` to `i64`, `u8` to `u64`, `f32`, `f64` and [`Bool`]. Features of the crate add
+/// `half::f16` and `half::bf16` (`half`), `num_complex::Complex<f32>` and `Complex<f64>` (`num-complex`), and
+/// `float8::F8E4M3` and `F8E5M2` (`float8`). You can implement it for a type of your own. Wrap a type of another crate
+/// first: Rust forbids an implementation of a foreign trait for a foreign type.
 ///
 /// # Safety
 ///
@@ -45,7 +45,7 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 macro_rules! elements {
     ($($type:ty = $name:literal,)+) => {
         $(
-            // SAFETY: the type has the size of the named element type, and any bytes are a valid value.
+            // SAFETY: the type has the size of the named element type and no padding, and any bytes are a valid value.
             unsafe impl Element for $type {
                 const NAME: &'static str = $name;
             }
@@ -136,7 +136,7 @@ elements! {
     Bool = "bool",
 }
 
-/// The element type that corresponds to `T`. Fails if the name is unknown, or names a type of another size.
+/// The element type that `T::NAME` names. Fails if the name is unknown, or the named type has another size than `T`.
 pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
     let size = i64::try_from(size_of::<T>()).unwrap_or(0);
     Dtype::from_name(T::NAME)

@@ -1,7 +1,8 @@
 //! The events by which cudarc orders the streams that use its memory.
 //!
-//! If cudarc fails to record an event or to wait for one, it keeps the error in its context, for the next call of any
-//! thread. The end of a borrow relies on these waits, so this module makes them itself and gets their errors.
+//! If cudarc fails to record an event or to wait for one when its memory is used, it keeps the error in its context,
+//! for the next call of any thread. The end of a borrow relies on its waits, so this module makes them itself and gets
+//! their errors.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::order::{wait_on_host, within};
 
 /// The events that cudarc records after the last read and after the last write of some memory, as addresses of
-/// `CUevent`. `None` if the context tracks no events.
+/// `CUevent`. `None` for memory without events, such as a slice made while event tracking was off.
 pub(super) struct Events {
     read: Option<usize>,
     written: Option<usize>,
@@ -27,13 +28,13 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// The events of `memory`, and the address of `memory`.
+    /// The events of `memory`, and the device address of `memory`.
     pub(super) fn of<T>(
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
         stream: &CudaStream,
     ) -> (Self, u64) {
-        // Both calls also make `stream` wait. If such a wait fails, either `wait` makes it again and returns the error,
-        // or it was not needed.
+        // Both calls also make `stream` wait, and errors of these waits are dropped here. A caller that needs the waits
+        // calls [`Events::wait`], which makes them again and returns their errors.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -41,22 +42,23 @@ impl Events {
         })
     }
 
-    /// Makes everything cudarc later does with the memory, on any stream of the context, run after the work queued on
-    /// `stream`. Does nothing if the context tracks no events.
+    /// Records the event of the last write on `stream`. cudarc's later uses of the memory, on any stream of the
+    /// context, then wait for the work queued on `stream`, if the context manages stream synchronization. Does nothing
+    /// for memory without events.
     ///
     /// # Safety
     ///
     /// The memory that the events belong to is alive, or was forgotten without being dropped.
     pub(super) unsafe fn record(&self, stream: &Arc<CudaStream>) -> Result<()> {
         each(stream, [self.written, None], |event| {
-            // SAFETY: the caller promises that the memory, and so its event, exists; the reference keeps the stream
-            // alive.
+            // SAFETY: the caller promises that the memory, and so its event, exists; `stream` keeps the stream alive.
             unsafe { result::event::record(event, stream.cu_stream()) }
         })
     }
 
-    /// Makes later work on `stream` run after what cudarc has queued on the memory. If recording an event may have
-    /// failed, the events do not cover all that work, so the host waits for all streams of the context.
+    /// Makes later work on `stream` run after the reads and writes of the memory that cudarc has recorded in the
+    /// events. If recording an event may have failed, the host waits for all streams of the context instead. Does
+    /// nothing for memory without events.
     ///
     /// # Safety
     ///
@@ -64,14 +66,16 @@ impl Events {
     pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
         let context = stream.context();
         if let Err(unsaid) = context.check_err() {
-            // An earlier call of cudarc failed and could not report it. Put the error back for the next caller.
+            // An earlier call of cudarc, perhaps a record of these events, failed and could not report it. Put the
+            // error back for the next caller.
             context.record_err::<()>(Err(unsaid));
             self.unsure.store(true, Ordering::Relaxed);
         }
         if !self.unsure.load(Ordering::Relaxed) {
             return each(stream, [self.read, self.written], |event| {
                 let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-                // SAFETY: as above.
+                // SAFETY: the caller promises that the memory, and so its event, exists; `stream` keeps the stream
+                // alive.
                 unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }
             });
         }
@@ -79,7 +83,8 @@ impl Events {
     }
 }
 
-/// Makes `stream` wait for the last write to `memory`, and returns the address of `memory`.
+/// Makes `stream` wait for the last write to `memory` that cudarc has recorded, and returns the device address of
+/// `memory`. If cudarc's wait may have failed, the host waits for all streams of the context.
 pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<u64> {
     let mut unsaid = false;
     let ptr = undisturbed(stream.context(), || {
@@ -88,31 +93,32 @@ pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> R
         unsaid = stream.context().check_err().is_err();
         ptr
     });
-    // cudarc was to make the wait, and does not tell whether it failed. So the host waits.
+    // `device_ptr` left an error in the context, so its wait may have failed.
     if unsaid {
         synchronize(stream)?;
     }
     Ok(ptr)
 }
 
-/// Makes cudarc's later writes to `memory`, on any stream of the context, run after the work queued on `stream`. Does
-/// nothing if the context tracks no events. If the event cannot be recorded, the host waits.
+/// Makes cudarc's later writes to `memory`, on any stream of the context, run after the work queued on `stream`, by
+/// recording the memory's read event. If that fails, the host waits for all streams of the context. Memory without a
+/// read event gets no wait, except what its `DevicePtr` does itself.
 pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<()> {
     let (_, used) = undisturbed(stream.context(), || memory.device_ptr(stream));
     let Some(event) = event_of(used) else { return Ok(()) };
     let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
     each(stream, [Some(event), None], |event| {
-        // The event can stand for one reader only. So wait for the previous reader before recording the event for this
-        // one.
+        // The event stands for one reader only. So make `stream` wait for the previous reader, and then record the
+        // event for this one.
         // SAFETY: `memory` is borrowed, so it is alive, and it keeps its event alive; the `Arc` keeps the stream alive.
         unsafe { result::stream::wait_event(stream.cu_stream(), event, flags) }?;
-        // SAFETY: as above.
+        // SAFETY: `memory` keeps its event alive, and the `Arc` the stream.
         unsafe { result::event::record(event, stream.cu_stream()) }
     })
     .or_else(|_| synchronize(stream))
 }
 
-/// Makes the host wait for all streams of the context.
+/// Makes the host wait for the work on all streams of the context of `stream`.
 fn synchronize(stream: &Arc<CudaStream>) -> Result<()> {
     let mut waited = Ok(());
     unlocked(&mut || {
@@ -121,7 +127,8 @@ fn synchronize(stream: &Arc<CudaStream>) -> Result<()> {
     waited
 }
 
-/// Runs `call` on each event, with the stream's context current. May block.
+/// Runs `call` on each event that is not `None`, with the stream's context current and without the interpreter's lock.
+/// Stops at the first error. May block.
 fn each(
     stream: &Arc<CudaStream>,
     events: [Option<usize>; 2],
@@ -137,7 +144,8 @@ fn each(
     done
 }
 
-/// Takes the event out of `used`, so that dropping `used` does not record it.
+/// Takes the event out of `used`, so that dropping `used` does not record it. `None` if `used` has no event; a `Sync`
+/// guard makes the host wait for its stream.
 fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     match &mut used {
         SyncOnDrop::Record(event) => event.take().map(|(event, _)| event.cu_event() as usize),
@@ -145,7 +153,7 @@ fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
     }
 }
 
-/// Runs `call`, and then puts back the error that the context held before, so that errors of `call` itself are dropped.
+/// Runs `call`, drops the error that it left in the context, and puts back the error that the context held before.
 fn undisturbed<R>(context: &CudaContext, call: impl FnOnce() -> R) -> R {
     let before = context.check_err();
     let done = call();

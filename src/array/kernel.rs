@@ -1,4 +1,4 @@
-//! Kernels: code for a GPU, and a Rust function that stands in for it on the simulated device.
+//! Kernels: code for a GPU, with an optional Rust function that stands in for it on the simulated device.
 
 use std::fmt;
 #[cfg(feature = "cudarc")]
@@ -10,7 +10,8 @@ use super::on_host::OnHost;
 use crate::error::caught;
 use crate::error::{Error, Kind, Result};
 
-/// A kernel to [launch](crate::Scope::launch): its code for a GPU, and its stand-in on the simulated device.
+/// A kernel to [launch](crate::Scope::launch): its code for a GPU, and the function that stands in for it on the
+/// simulated device, if [`on_host`](Kernel::on_host) sets one.
 ///
 /// # Examples
 ///
@@ -29,7 +30,7 @@ pub struct Kernel {
     name: &'static str,
     code: Code,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
-    /// The kernel's functions, one for each context in which the kernel is loaded.
+    /// The kernel's entries, one for each context in which the kernel was loaded.
     #[cfg(feature = "cudarc")]
     pub(super) loaded: Mutex<Vec<Loaded>>,
 }
@@ -40,7 +41,7 @@ type Compile = fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>
 /// A kernel's code.
 enum Code {
     Given(&'static [u8]),
-    /// Code that is made at the first launch on a GPU.
+    /// The function that makes the code, and the code after the first launch on a GPU that made it.
     #[cfg_attr(
         not(feature = "cudarc"),
         expect(dead_code, reason = "without it nothing is launched there")
@@ -56,13 +57,14 @@ pub(super) struct Loaded {
     pub(super) context: usize,
     pub(super) life: u64,
     pub(super) function: usize,
-    /// The current limit of dynamic shared memory, in bytes.
+    /// The most dynamic shared memory that a launch has asked for, in bytes of a block. 0 leaves the driver's default
+    /// limit.
     pub(super) shared: u32,
 }
 
 impl Kernel {
-    /// A kernel from PTX text: the entry `name` of `ptx`. The driver compiles the text at the first launch in each
-    /// context.
+    /// The entry `name` of the PTX text `ptx`. The driver compiles the text at the first launch in each context of a
+    /// GPU.
     ///
     /// # Examples
     ///
@@ -86,10 +88,10 @@ impl Kernel {
         Self::of(name, Code::Given(image))
     }
 
-    /// The entry `name` of PTX, a cubin or a fatbin that `compile` makes, for instance by NVRTC. `compile` runs at
-    /// the first launch on a GPU and never on the simulated device, so neither a test nor a wheel needs a compiler.
-    /// Its error, or its panic, is the launch's [error](crate::ErrorKind::KernelCode): cudarc panics if NVRTC's
-    /// library is missing. After an error the next launch calls it again. First launches in two threads may both call
+    /// The entry `name` of PTX, a cubin or a fatbin that `compile` makes, for instance by NVRTC. `compile` runs at the
+    /// first launch on a GPU and never on the simulated device, so a test on the simulated device needs no compiler.
+    /// Its error, or its panic, is the launch's [error](crate::ErrorKind::KernelCode): cudarc panics if NVRTC's library
+    /// is missing. After an error the next launch calls `compile` again. First launches in two threads may both call
     /// it.
     ///
     /// # Examples
@@ -148,7 +150,7 @@ impl Kernel {
         self
     }
 
-    /// The kernel's name.
+    /// The kernel's name: the entry in its code.
     ///
     /// # Examples
     ///
@@ -201,7 +203,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// The shape of a launch: blocks, threads and shared memory, its clusters, and whether it is cooperative.
+/// The shape of a launch: its blocks, the threads and shared memory of a block, its clusters, and whether the launch is
+/// cooperative.
 ///
 /// # Examples
 ///
@@ -237,7 +240,8 @@ impl Grid {
         Self { blocks, threads, shared: 0, cluster: None, cooperative: false }
     }
 
-    /// Sets the dynamic shared memory of each block, in bytes. It may exceed the default limit of 48 KiB.
+    /// Sets the dynamic shared memory of each block, in bytes. It may exceed CUDA's default limit of 48 KiB, up to the
+    /// GPU's own limit.
     ///
     /// # Examples
     ///
@@ -247,8 +251,9 @@ impl Grid {
         Self { shared: bytes, ..self }
     }
 
-    /// The grid in clusters of `blocks` blocks, a divisor of the grid's blocks. A cluster needs CUDA 11.8 and a GPU
-    /// of compute capability 9.
+    /// Groups the grid's blocks in clusters of `blocks` blocks along x, y and z. Each number must divide the grid's
+    /// number of blocks on its axis. A launch with clusters needs a driver of CUDA 11.8 or later and a GPU of compute
+    /// capability 9.0 or later.
     ///
     /// # Examples
     ///
@@ -261,8 +266,8 @@ impl Grid {
         Self { cluster: Some(blocks), ..self }
     }
 
-    /// The grid as a cooperative launch: all blocks run at the same time and may wait for each other (`grid.sync()`).
-    /// Needs CUDA 11.8. Refused if the GPU has no room for all blocks.
+    /// Makes the launch cooperative: all blocks run at the same time and may wait for each other (`grid.sync()`). The
+    /// launch needs a driver of CUDA 11.8 or later, and fails if the GPU has no room for all blocks at once.
     ///
     /// # Examples
     ///
@@ -274,8 +279,8 @@ impl Grid {
         Self { cooperative: true, ..self }
     }
 
-    /// The smallest grid of `threads`-thread blocks along x with at least `n` threads. It has at least one block, and
-    /// at most `u32::MAX`, even if `n` needs more. 0 threads count as 1.
+    /// The smallest grid along x with at least `n` threads, in blocks of `threads` threads. It has at least one block,
+    /// and at most `u32::MAX` blocks, even if `n` needs more. If `threads` is 0, a block has one thread.
     ///
     /// # Examples
     ///

@@ -16,16 +16,16 @@ use crate::driver::simulated::{Machine, Span};
 use crate::error::{Error, Kind, Result, said};
 
 impl<'id, S: WorkStream> Scope<'id, S> {
-    /// Queues `kernel` on the stream. The simulated device queues the kernel's [stand-in](Kernel::on_host), and checks
-    /// its reads and writes against all other work. If a stand-in fails or panics, the simulated device reports this
-    /// like a race.
+    /// Queues `kernel` on the scope's stream. The simulated device queues the kernel's [stand-in](Kernel::on_host) in
+    /// its place, and checks the arguments' memory against all other work: it counts a `&View` as read and a `&mut
+    /// ViewMut` as written. If a stand-in fails or panics, the simulated device reports this like a race.
     ///
     /// # Safety
     ///
     /// The kernel's code is whole: a cubin or fatbin states its own length, and the driver reads that far. The kernel
-    /// takes arguments of these types, with a view as the address of its first element. It touches only the views'
-    /// memory, and writes only the mutable views.
-    /// Views of two arrays may overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
+    /// takes arguments of these types, with a view as the address of its first element. It touches only the memory of
+    /// the views among its arguments, and writes only to each [`ViewMut`](crate::ViewMut). Views of two arrays may
+    /// overlap: Python can pass an array twice, and an [`Array`](crate::Array) has clones.
     ///
     /// Work on one array, its clones and its parts is in order, whichever scopes queue it. The crate does not know that
     /// two separately imported arrays overlap. Scopes that work on overlapping arrays must end before the next begins,
@@ -34,8 +34,9 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     ///
     /// # Errors
     ///
-    /// The kernel's code cannot be made, or the driver refused the code, the launch or a wait for other work. A scope
-    /// has lent the memory. Or nothing can launch it: the kernel has no stand-in on the simulated device, or the stream
+    /// The kernel's code cannot be made, or the driver refused the code, the launch or a wait for other work.
+    /// [`Borrowed`](Kind::Borrowed): a scope has lent the same elements to cudarc, and the kernel or the borrower may
+    /// write. [`NoBackend`](Kind::NoBackend): the kernel has no stand-in for the simulated device, or the stream
     /// belongs to another runtime.
     ///
     /// # Examples

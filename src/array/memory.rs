@@ -19,19 +19,19 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// Memory that is allocated and freed in the order of a stream.
+/// Memory that the crate allocates for work on `stream`, and frees after that work.
 struct Memory<S> {
     driver: Handle,
     stream: S,
-    /// The same stream, as the allocating thread sees it: a per-thread default stream stays that thread's.
+    /// `stream`, as the allocating thread sees it: a per-thread default stream stays that thread's.
     producer: RustStream,
     buffer: Buffer,
     dtype: Dtype,
     shape: Vec<i64>,
 }
 
-// SAFETY: the driver allocated this many bytes in the order of the stream, and they are freed when this value is
-// dropped.
+// SAFETY: the driver allocated the bytes of `shape` elements of `dtype`, ready for work on the stream, and frees them
+// only when this value is dropped.
 unsafe impl<S: WorkStream> Owner for Memory<S> {
     type Stream = S;
 
@@ -61,9 +61,9 @@ impl<S> Drop for Memory<S> {
 }
 
 impl Array {
-    /// Makes an array in new memory, for work on `stream`. The values are not initialised. The memory is allocated and
-    /// freed in the order of `stream`. On a device without memory pools, the host waits for the device when the memory
-    /// is freed.
+    /// Makes an array in new memory, C-contiguous, for work on `stream`. The values are not initialised. The driver
+    /// allocates and frees the memory in the order of `stream`. On a device without memory pools it cannot: there the
+    /// host waits for the device when the memory is freed.
     ///
     /// # Errors
     ///
@@ -93,12 +93,13 @@ impl Array {
         Self::from_owner(Memory { driver, stream, producer, buffer, dtype, shape })?.writable()
     }
 
-    /// Makes an array with a copy of `values`, for work on `stream`.
+    /// Makes a C-contiguous array of `shape` for work on `stream`, with a copy of `values` in C order.
     ///
     /// # Errors
     ///
-    /// The errors of [`Array::empty`], a number of values that does not fit the shape, or a stream of another runtime
-    /// ([`NoBackend`](Kind::NoBackend)).
+    /// The errors of [`Array::empty`]. [`Reshape`](Kind::Reshape): `shape` has another number of elements than
+    /// `values`. [`NoBackend`](Kind::NoBackend): the stream belongs to another runtime. Other errors if the driver
+    /// refuses the copy.
     ///
     /// # Examples
     ///
@@ -145,7 +146,7 @@ impl Array {
         Ok(made)
     }
 
-    /// Copies the values to the host, in C order, and makes the host wait until they are there.
+    /// Copies the values to the host in C order, by work on `stream`. The host waits until the copy is done.
     ///
     /// # Errors
     ///
@@ -187,7 +188,7 @@ impl Array {
         Ok(read.map(|read| values(&read)).unwrap_or_default())
     }
 
-    /// Reads the values one by one, for a driver that makes no copies.
+    /// Reads the values one by one after the work on `on`: a borrowed simulated device makes no copies.
     fn gathered<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
         let (calls, mut waited) = (driver.get()?, Ok(()));
         unlocked(&mut || waited = calls.wait_stream(on));

@@ -60,8 +60,8 @@ use crate::layout::Layout;
 ///
 /// A clone shares the memory. Work on the array happens in a [`scope`]. To write to it you need an [`ArrayMut`].
 ///
-/// With the feature `python` it can be an argument of a `#[pyfunction]`, which accepts any object that speaks DLPack
-/// or the CUDA Array Interface. It can also be a return value, which speaks both.
+/// With the feature `python` it can be an argument of a `#[pyfunction]`, which accepts a GPU array of any library that
+/// speaks DLPack or the CUDA Array Interface. It can also be a return value, which speaks both.
 ///
 /// # Examples
 ///
@@ -81,7 +81,7 @@ pub struct Array {
 }
 
 /// An array whose memory may be written. Other code may have the same memory: Python code, and clones of the [`Array`]
-/// that this was made from.
+/// that became this `ArrayMut`.
 ///
 /// # Examples
 ///
@@ -98,11 +98,11 @@ pub struct Array {
 pub struct ArrayMut(Array);
 
 impl Array {
-    /// Makes an array of the memory of `owner`. The owner is dropped after its stream waits for all work on the memory.
+    /// Makes an array in the memory of `owner`. After the array's last use the crate drops `owner`, as [`Owner`] says.
     ///
     /// # Errors
     ///
-    /// An invalid shape, stride or address.
+    /// An invalid shape, stride, address or device number, or no driver. `owner` is then dropped.
     ///
     /// # Examples
     ///
@@ -114,13 +114,13 @@ impl Array {
         Ok(Self { descriptor, origin })
     }
 
-    /// The array's memory as an argument of work that writes it or only reads it.
+    /// The array's memory, for work that writes it (`writes`) or only reads it.
     fn used(&self, writes: bool) -> Use {
         let origin = Arc::clone(&self.origin);
         Use { origin, work: Span::of(&self.descriptor, writes) }
     }
 
-    /// The array that `owner` describes.
+    /// The descriptor of the array that `owner` owns.
     pub(crate) fn describe(owner: &impl Owner) -> Result<Descriptor> {
         let dtype = owner.dtype();
         let layout = Layout::from_elements(owner.shape(), owner.strides(), dtype.element_size())?;
@@ -154,7 +154,7 @@ impl Array {
         self.descriptor.layout().strides()
     }
 
-    /// Whether the array is C-contiguous.
+    /// Whether the array is C-contiguous. An array without elements is.
     ///
     /// # Examples
     ///
@@ -207,7 +207,7 @@ impl Array {
         self.descriptor.ptr()
     }
 
-    /// Whether the memory must not be written.
+    /// Whether the memory must not be written through this array.
     ///
     /// # Examples
     ///

@@ -1,4 +1,5 @@
-//! A loom model of scopes on one memory in several threads: every interleaving of work, borrows and ends.
+//! A loom model of scopes that use one array's memory in several threads. Loom tries many interleavings of their work,
+//! borrows and ends.
 //!
 //! `make loom` runs it. A [`Device`] records which work each stream follows, and fails if two operations that must be
 //! in order are not.
@@ -24,7 +25,8 @@ use crate::error::{Kind, Result};
 use crate::layout::Layout;
 use crate::stream::Alive;
 
-/// The number of a thread of loom's. All of loom's threads count as one thread of the machine.
+/// The number of the calling loom thread. `Thread::current` cannot tell loom's threads apart, since they share one
+/// thread of the machine.
 pub(super) fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     loom::thread_local! {
@@ -33,11 +35,12 @@ pub(super) fn thread() -> u64 {
     ID.with(Cell::get)
 }
 
-/// The producer's stream. cudarc's streams begin at another number.
+/// The producer's stream. The scope with number n works on the stream `HOME + n`.
 const HOME: u64 = 0x100;
 const CUDARCS: u64 = 0x1000;
 
-/// The queued work, by number, and the work that each stream follows.
+/// The simulated GPU of the model: for each piece of queued work whether it writes, and for each stream the work that
+/// the stream follows.
 #[derive(Default)]
 struct Device {
     work: Vec<bool>,
@@ -60,7 +63,7 @@ impl Device {
     }
 }
 
-/// Memory that records its orders and work. Each record is a step that other threads may overtake.
+/// Memory that records the waits between streams and the work on it. Between two records loom may run other threads.
 struct Noted {
     device: Mutex<Device>,
     users: Users,
@@ -155,7 +158,7 @@ enum Does {
     Reads,
     Writes,
     ReadsAndWrites,
-    /// Borrows the memory, works there, and gives it back or forgets to.
+    /// Lends the memory to a stream of cudarc, which writes. Then takes the memory back, unless the scope `forgets` to.
     Borrows {
         forgets: bool,
     },
@@ -170,7 +173,8 @@ impl Scope {
         Self { scope, memory: Arc::clone(memory), array }
     }
 
-    /// Runs the scope from beginning to end. Returns whether it did everything; if not, the memory was lent.
+    /// Runs the scope from beginning to end. Returns false if its work was refused because another scope had lent the
+    /// memory.
     fn run(self, does: Does) -> bool {
         let done = match does {
             Does::Reads => self.work(false),
@@ -188,7 +192,7 @@ impl Scope {
         }
     }
 
-    /// Takes the array, and calls `queue` with the scope's stream.
+    /// Takes the array, and in the scope's turn calls `queue` with the scope's stream.
     fn queue(&self, writes: bool, queue: impl FnOnce(u64)) -> Result<()> {
         let origin: Arc<dyn Origin> = Arc::clone(&self.memory) as _;
         self.scope.take(&origin, &self.array, writes)?;
@@ -223,8 +227,9 @@ impl Scope {
     }
 }
 
-/// Runs `all` at the same time, one of them on this thread, and checks the result. To keep a model to seconds, loom
-/// interrupts two threads at most three times, and three threads once.
+/// Runs one scope for each of `all`, each in a thread of its own, the last in this thread. Checks that no work races
+/// and that the memory is not lent at the end. So that a model takes seconds, loom interrupts threads at most three
+/// times if there are two, else once.
 fn at_once(all: &'static [Does]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });

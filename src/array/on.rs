@@ -1,4 +1,4 @@
-//! An array in a scope, before its type and layout are checked.
+//! An array in a scope, before its element type and layout are checked.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use super::view::{View, ViewMut};
 use super::{Array, ArrayMut};
 use crate::error::{Error, Kind, Result};
 
-/// An array that work in a [`scope`](crate::scope) may use. Its element type and layout are not checked yet.
+/// An array that work in a [`scope`](crate::scope) may read. Its element type and layout are not checked yet.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub struct On<'a, 'id> {
     brand: Brand<'id>,
 }
 
-/// An array that work in a [`scope`](crate::scope) may use and write. Its element type and layout are not checked yet.
+/// An array that work in a [`scope`](crate::scope) may read and write. Its element type and layout are not checked yet.
 ///
 /// # Examples
 ///
@@ -57,14 +57,15 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that the array's
-    /// producer has queued so far. It also runs after what other open scopes have queued on this memory, unless both
-    /// only read.
+    /// Makes the array usable in the scope `s`: work queued there from now on runs after the producer's work on the
+    /// array. Of the producer's work, only what was queued before the scope first took the array counts. The scope's
+    /// work also runs after what other open scopes have queued on this memory, unless both only read.
     ///
     /// # Errors
     ///
-    /// [`StreamDevice`](Kind::StreamDevice) if the stream is on another device or of another driver. Other errors if
-    /// the driver fails or a graph capture prevents the wait.
+    /// [`StreamDevice`](Kind::StreamDevice): the stream belongs to another driver, or the array is in device memory of
+    /// another GPU. [`Borrowed`](Kind::Borrowed): a scope has lent the array to cudarc for writing. Other errors if the
+    /// driver fails or a graph capture prevents a wait.
     ///
     /// # Examples
     ///
@@ -85,11 +86,11 @@ impl Array {
 }
 
 impl ArrayMut {
-    /// Makes the array usable for writing in the scope `s`, as [`Array::on`] does for reading.
+    /// Makes the array usable for reading and writing in the scope `s`, as [`Array::on`] does for reading.
     ///
     /// # Errors
     ///
-    /// The errors of [`Array::on`].
+    /// The errors of [`Array::on`]. [`Borrowed`](Kind::Borrowed) also if the array is lent for reading.
     ///
     /// # Examples
     ///
@@ -116,7 +117,8 @@ impl<'a, 'id> On<'a, 'id> {
     ///
     /// # Errors
     ///
-    /// [`ElementType`](Kind::ElementType): the elements are not of type `T`. [`NotContiguous`](Kind::NotContiguous).
+    /// [`ElementType`](Kind::ElementType): the elements are not of type `T`. [`NotContiguous`](Kind::NotContiguous):
+    /// the array is not C-contiguous.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! What the function that stands in for a kernel gets when the simulated device runs it.
+//! The view of a launch that a kernel's stand-in function gets when the simulated device runs it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::descriptor::Descriptor;
 use crate::driver::simulated::Machine;
 use crate::error::{Error, Kind, Result};
 
-/// A launch on the simulated device, as a kernel's [stand-in](crate::Kernel::on_host) sees it at its run.
+/// A launch on the simulated device, as the kernel's [stand-in](crate::Kernel::on_host) sees it when it runs.
 ///
 /// # Examples
 ///
@@ -19,11 +19,12 @@ pub struct OnHost<'a> {
 }
 
 impl OnHost<'_> {
-    /// The argument number `at`, which is a number. The first argument is 0.
+    /// The argument at the index `at`, which was passed as a [`Scalar`](crate::Scalar). The first argument has the
+    /// index 0.
     ///
     /// # Errors
     ///
-    /// The argument is not a `T`.
+    /// The argument is missing or not a `T`.
     ///
     /// # Examples
     ///
@@ -43,11 +44,11 @@ impl OnHost<'_> {
         number.ok_or_else(|| self.wrong(at, "a number", T::NAME))
     }
 
-    /// The argument number `at`, which was passed by [`ByValue`](crate::ByValue).
+    /// The argument at the index `at`, counted from 0, which was passed by [`ByValue`](crate::ByValue).
     ///
     /// # Errors
     ///
-    /// The argument is not a `T`.
+    /// The argument is missing or not a `T`.
     ///
     /// # Examples
     ///
@@ -60,11 +61,11 @@ impl OnHost<'_> {
         value.ok_or_else(|| self.wrong(at, "a value", std::any::type_name::<T>()))
     }
 
-    /// Reads the elements of the argument number `at`, an array, in C order.
+    /// Reads the elements of the argument at the index `at`, counted from 0, an array, in C order.
     ///
     /// # Errors
     ///
-    /// The argument is not an array of `T`.
+    /// The argument is missing or not an array of `T`, or the simulated device cannot read it.
     ///
     /// # Examples
     ///
@@ -85,12 +86,12 @@ impl OnHost<'_> {
         Ok(found)
     }
 
-    /// Writes the elements of the argument number `at`, an array, in C order.
+    /// Writes `values` to the elements of the argument at the index `at`, counted from 0, an array, in C order.
     ///
     /// # Errors
     ///
-    /// The argument is not an array of `T`, has another number of elements, or is a [`View`](crate::View), which the
-    /// kernel may only read.
+    /// The argument is missing or not an array of `T`, has another number of elements than `values`, or is a
+    /// [`View`](crate::View), which the kernel may only read. Or the simulated device cannot write it.
     ///
     /// # Examples
     ///
@@ -116,7 +117,7 @@ impl OnHost<'_> {
         Ok(())
     }
 
-    /// The array behind argument `at`, and whether the kernel writes it.
+    /// The array at the index `at` of the arguments, and whether the kernel may write it.
     fn memory<T: Element>(&self, at: usize) -> Result<(&Descriptor, bool)> {
         match self.slots.get(at) {
             Some(Slot::Memory(array, written)) if array.dtype().name() == T::NAME => {
@@ -126,7 +127,7 @@ impl OnHost<'_> {
         }
     }
 
-    /// The error for an argument that is not of the kind that the stand-in function wants.
+    /// The error for an argument of another kind or type than the stand-in function wants, or for a missing one.
     #[cold]
     fn wrong(&self, at: usize, wanted: &str, of: &str) -> Error {
         let there = match self.slots.get(at) {

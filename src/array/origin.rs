@@ -1,4 +1,4 @@
-//! An array's memory with what keeps it alive, the stream on which it is ready, and the scopes that use it.
+//! The memory of an array: what keeps it alive, the stream on which it is ready, and the scopes that use it.
 
 use std::any::Any;
 use std::fmt;
@@ -15,7 +15,8 @@ use crate::error::{Result, caught};
 use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
-/// An array's memory as its users see it: kept alive, with the order between its streams.
+/// The memory of an array. It lives as long as this value, which knows its users and makes their streams wait for each
+/// other.
 pub(crate) trait Origin: Any + Send + Sync {
     /// The driver that the memory belongs to.
     fn driver(&self) -> &Handle;
@@ -23,13 +24,14 @@ pub(crate) trait Origin: Any + Send + Sync {
     /// The GPU and context of the producer's streams.
     fn place(&self) -> Place;
 
-    /// Makes `to` wait for the producer's work on the memory.
+    /// Makes the stream `to` wait for the producer's work on the memory. `door` names the call in the log.
     fn order_for(&self, door: &'static str, to: Alive<'_>) -> Result<()>;
 
-    /// Makes the producer's stream, and so the memory's next user, wait for `user`.
+    /// Makes the producer's stream wait for the stream `user`. If the producer's stream is unknown, keeps the memory
+    /// until the work on `user` is done.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
 
-    /// The scopes that use the memory now.
+    /// The scopes that use the memory and have not ended.
     fn users(&self) -> &Users;
 
     /// Makes one user's stream, `to`, wait for another user's, `from`.
@@ -45,8 +47,9 @@ pub(super) struct Use {
     pub(super) work: Span,
 }
 
-/// Lets `scope` use the memory from now on, after the producer's work and after what other scopes have queued. Two
-/// scopes that only read do not wait for each other.
+/// Makes `scope` a user of the memory, in its turn. Its stream waits for the producer, unless it has done so already,
+/// and for other open scopes. Two scopes that only read do not wait for each other. Fails if a scope has lent the
+/// memory to work that `work` must not run beside.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -63,15 +66,15 @@ fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Re
     scopes.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
-/// Runs `queue`, which queues the scope's work on `uses`. The work follows what other scopes have queued on that
-/// memory, and precedes what they queue next. Two scopes that only read do not wait for each other.
+/// Runs `queue`, which queues the scope's work on the memory of `uses`. Before it, the scope's stream waits as in
+/// [`enter`]. Until `queue` returns, no other thread queues work on that memory by this function.
 pub(super) fn in_turn<R>(
     uses: &[Use],
     scope: &Arc<RustStream>,
     queue: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let mut memory: Vec<_> = uses.iter().map(|one| one.origin.users()).collect();
-    // Threads take turns in the order of addresses, so that no two wait for each other.
+    // Each thread takes its turns in the order of addresses, so that no two threads wait for each other.
     memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
     let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
     for Use { origin, work } in uses {
@@ -81,12 +84,12 @@ pub(super) fn in_turn<R>(
 }
 
 /// Ends the use of the memory by `scope`. First the scope's stream waits for work on memory that the scope lent. Then
-/// the streams of the producer and of other scopes wait for the scope's stream. The scope stays a user until these
-/// waits are made.
+/// the producer's stream waits for the scope's, and so do open scopes, unless both only read. If a wait fails, the
+/// scope stays a user.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
-    // Do this before the scope stops being a user: a user that comes later waits for the producer's stream, and so for
-    // this scope.
+    // Do this before the scope stops being a user: a scope that enters later waits for the producer's stream alone, and
+    // so for this scope.
     origin.give_back(scope.alive())?;
     let _turn = origin.users().turn();
     let others = origin.users().after(scope);
@@ -95,15 +98,16 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, the stream of a consumer of `array`, wait for the scopes that have not ended, unless they and the
-/// consumer only read. Fails if a scope has lent the memory.
+/// Makes `to`, the stream of a consumer of `array`, wait for the open scopes on its memory. If `array` is read-only the
+/// consumer only reads, and scopes that only read are left out. Fails if a scope has lent elements of `array`, unless
+/// the borrower and the consumer only read.
 pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Result<()> {
     let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.order(other.alive(), to))
 }
 
-/// Makes the producer's stream wait for the scopes that have not ended, for a consumer of `array`, with the same
-/// exceptions as [`wait`].
+/// Prepares the hand-over of `array` to Python. Records in each open scope that Python code has the memory. Then makes
+/// the producer's stream wait for the scopes that [`wait`] would wait for, and fails if [`wait`] would.
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());
@@ -115,7 +119,7 @@ pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
 /// Memory that a Rust value owns.
 pub(crate) struct RustMemory {
     driver: Handle,
-    /// The stream on which the memory is ready and will be freed.
+    /// The stream on which the memory is ready. It waits for the last work on the memory before the owner is dropped.
     producer: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
@@ -160,10 +164,10 @@ impl Origin for RustMemory {
 }
 
 impl Drop for RustMemory {
-    /// Drops the owner with the memory's context current, and then makes the thread's context current again. The
-    /// interpreter's lock is released meanwhile, since the owner may wait for the device. In a forked child the owner
-    /// is leaked, since the driver does not survive a fork. A panic is caught here: the caller may be C code of a
-    /// consumer.
+    /// Drops the owner, with the memory's context current if the driver allows it, and then makes the thread's context
+    /// current again. The interpreter's lock is released meanwhile, since the owner may wait for the device. In a
+    /// forked child the owner is leaked, since the driver does not survive a fork. A panic of the owner is caught and
+    /// logged: the caller may be C code of a consumer.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -181,7 +185,7 @@ impl Drop for RustMemory {
             }
             owner = None;
         };
-        // Catch the panic inside: it must not unwind through the function that releases the lock.
+        // Catch the panic inside the closure: it must not unwind through the function that releases the lock.
         unlocked(&mut || ended = caught(&mut end));
         if let Err(panic) = ended {
             tracing::warn!(target: "cai_bridge", door = "memory", panic, "an owner panicked at its end");

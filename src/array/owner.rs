@@ -8,9 +8,10 @@ use crate::dtype::Dtype;
 ///
 /// The crate drops the owner after the last array, view, tensor or Python object of the memory, and after
 /// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
-/// order. If the wait fails, the owner is kept until a later scope or export can make it; in a forked child the owner
-/// is never dropped. The crate may drop the owner on any thread. If that panics, the crate catches the panic and logs
-/// it.
+/// order. If the wait fails, the owner is kept until a later call of [`scope`](crate::scope) or
+/// [`Array::to_dlpack`](crate::Array::to_dlpack) can make the wait, or dropped if the context is destroyed or broken.
+/// In a forked child the owner is never dropped. The crate may drop the owner on any thread. If that panics, the crate
+/// catches the panic and logs it.
 ///
 /// # Safety
 ///
@@ -88,18 +89,18 @@ pub unsafe trait Owner: Send + 'static {
     /// The extents.
     fn shape(&self) -> &[i64];
 
-    /// The strides in elements; `None` for C-contiguous.
+    /// The strides in elements; `None`, the default, for C-contiguous.
     fn strides(&self) -> Option<&[i64]> {
         None
     }
 
-    /// Where the memory is. By default [`Device::cuda`] of the stream's GPU; override it for pinned or managed
+    /// Where the memory is. By default [`Device::cuda`] of the stream's GPU; override this for pinned or managed
     /// memory.
     fn device(&self) -> Device {
         Device::cuda(self.stream().place().ordinal)
     }
 
-    /// Whether the memory must not be written.
+    /// Whether the memory must not be written. By default it may be.
     fn readonly(&self) -> bool {
         false
     }

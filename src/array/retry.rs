@@ -1,5 +1,5 @@
-//! Waits that failed at the end of a scope or of a tensor. The memory is kept alive, and later scopes and exports try
-//! to make the waits again.
+//! Waits that failed at the end of a scope or of an exported tensor. The memory is kept alive, and later calls of
+//! `scope` and `to_dlpack` try to make the waits again.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -10,7 +10,7 @@ use crate::driver::fork::Process;
 use crate::error::Error;
 use crate::lease::{Ending, Failure, Holder, Queue, Settlement};
 
-/// A wait of the producer's stream that still has to be made.
+/// An end whose waits still have to be made: `user` ends its use of the memory `origin`.
 pub(crate) struct Retry {
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) user: Arc<RustStream>,
@@ -31,22 +31,23 @@ impl Holder for Retry {
     }
 }
 
-/// The waits to be tried again.
+/// The ends whose waits are to be tried again.
 struct Retries {
     queue: LazyLock<Queue<Ending<Retry>>>,
-    /// The process that owns the queue. A forked child makes none of its parent's waits and must not touch the queue,
-    /// which a thread of the parent may have been changing.
+    /// The process that put the first end in the queue. A forked child makes none of its parent's waits and must not
+    /// touch the queue, which a thread of the parent may have been changing.
     process: OnceLock<Process>,
 }
 
 static RETRIES: Retries =
     Retries { queue: LazyLock::new(Queue::default), process: OnceLock::new() };
 
-/// How many of these waits one call tries to make again.
+/// How many ends in the queue one call of [`look`] tries again, at most.
 const AT_A_CALL: usize = 4;
 
-/// Makes the waits that are due when `user` ends its use of the memory. If one fails, returns the error, keeps the
-/// memory alive and tries again later; a forked child of a process that keeps waits leaks the memory instead.
+/// Makes the waits that are due when `user` ends its use of the memory. If one fails, tries once more, and returns the
+/// first error in any case. If the second try fails too, the memory is kept for [`look`], or, in a forked child of a
+/// process that keeps such memory, leaked. If the context is destroyed or broken, the memory is dropped.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
     origin::end(&*origin, user).inspect_err(|_| {
         let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
@@ -62,7 +63,7 @@ pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<
     })
 }
 
-/// Tries a few of the kept waits again, beginning with the ones tried least recently.
+/// Tries a few of the ends in the queue again, the least recently tried first. Does nothing in a forked child.
 pub(crate) fn look() {
     if RETRIES.process.get().is_some_and(|by| by.is_current()) && !RETRIES.queue.is_empty() {
         drop(RETRIES.queue.ask(AT_A_CALL, |ending| {

@@ -1,5 +1,5 @@
-//! A scope of work on a stream. The stream waits for an array's earlier users when the array is first used in the
-//! scope, and later users wait for the stream when the scope ends.
+//! A scope of work on a stream. The stream waits for an array's earlier users before the scope's work on the array.
+//! When the scope ends, the array's producer and the other open scopes wait for the stream.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,15 +14,15 @@ use super::users::Span;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// Runs `work`, which queues work on `stream`.
+/// Calls `work` with a [`Scope`], by which it queues GPU work on `stream`.
 ///
-/// When `work` [takes](Array::on) an array, `stream` waits for the array's producer: work queued on `stream` from then
-/// on runs after the producer's. When `work` returns, even by an error or a panic, the producer's stream waits for
-/// `stream`. The host does not wait.
+/// When `work` first [takes](Array::on) an array, `stream` waits for the array's producer: work queued on `stream` from
+/// then on runs after what the producer had queued. When `work` returns, even by an error or a panic, the producer's
+/// stream waits for `stream`. The host does not wait.
 ///
-/// Scopes may be nested, on the same stream or on different ones, and may run in several threads. Whatever a scope
-/// [launches](Scope::launch) waits for work on the same memory by scopes that have not ended, unless both only read.
-/// When a scope ends, those scopes wait for it.
+/// Scopes may be nested, on the same stream or on different ones, and may run in several threads. A
+/// [launch](Scope::launch) waits for earlier work of other open scopes on the same memory, unless both scopes only
+/// read. When a scope ends, the other open scopes on its memory wait for it, with the same exception.
 ///
 /// A view belongs to the scope in which it was taken. So these examples do not compile:
 ///
@@ -105,7 +105,8 @@ use crate::error::{Error, Kind, Result};
 /// # Errors
 ///
 /// The error of `work`. Or an error if the wait at the end fails or a graph capture prevents it. In this case the
-/// memory is kept alive, and later scopes and exports try to make the wait again.
+/// memory is kept alive, and later calls of `scope` and [`Array::to_dlpack`] try to make the wait again. If the context
+/// is destroyed or broken, the memory is dropped instead.
 ///
 /// # Examples
 ///
@@ -138,7 +139,7 @@ where
     Ok(done)
 }
 
-/// A stream while work is queued on it, as [`scope`] passes it to its closure.
+/// An open scope: its stream, and the arrays that work on the stream uses. [`scope`] passes it to its closure.
 ///
 /// # Examples
 ///
@@ -155,7 +156,7 @@ where
 pub struct Scope<'id, S> {
     stream: &'id S,
     used: ScopeMemory,
-    /// Makes the lifetime invariant, so that no two scopes share one.
+    /// Makes the lifetime `'id` invariant, so that the views of one scope do not fit another.
     brand: Brand<'id>,
 }
 
@@ -182,7 +183,8 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Makes this scope's stream wait for `array`, so that work in the scope may read it or, if `writes`, write it.
+    /// Makes this scope's stream wait for the array's producer and other users, so that work in the scope may read
+    /// `array` or, if `writes`, write it. Fails for a stream of another driver or GPU.
     pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
@@ -197,13 +199,13 @@ impl<S: WorkStream> Scope<'_, S> {
     }
 
     /// Calls `queue`, which queues this scope's work on the memory in `uses`. The work runs after what other open
-    /// scopes have queued on that memory, and before what they queue next. Two scopes that only read do not wait for
-    /// each other.
+    /// scopes have queued on that memory, unless both only read. Meanwhile no other thread queues scope work there.
+    /// Fails if a scope has lent that memory.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, self.used.user(), queue)
     }
 
-    /// The scope's stream, by which the memory's other users know this scope.
+    /// The scope's stream. The address of this `RustStream` identifies the scope among the memory's users.
     #[cfg(feature = "cudarc")]
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         self.used.user()
@@ -216,7 +218,8 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
     }
 }
 
-/// The memory that a scope uses. When the scope ends, later users of the memory are made to wait for it.
+/// The memory that a scope uses. When the scope ends, its producers and the other open scopes are made to wait for the
+/// scope's stream.
 pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
@@ -231,8 +234,8 @@ impl ScopeMemory {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Makes the scope's stream wait for the producer's work on the memory, and for each other scope that uses it and
-    /// has not ended. Two scopes that only read do not wait for each other.
+    /// Makes the scope's stream wait for the memory's producer, unless it has done so already, and for the other open
+    /// scopes that use the memory. Two scopes that only read do not wait for each other.
     pub(super) fn take(
         &self,
         origin: &Arc<dyn Origin>,
@@ -249,7 +252,8 @@ impl ScopeMemory {
         taken
     }
 
-    /// Makes the producer of each array, and other scopes that use it, wait for this scope. Returns the first error.
+    /// For each memory that the scope uses, makes the producer and the other open scopes wait for this scope, unless
+    /// two scopes only read. Goes on after an error, and returns the first one.
     pub(super) fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
@@ -258,7 +262,7 @@ impl ScopeMemory {
         done
     }
 
-    /// The scope's stream, by which the memory's other users know this scope.
+    /// The scope's stream. The address of this `RustStream` identifies the scope among the memory's users.
     pub(super) const fn user(&self) -> &Arc<RustStream> {
         &self.user
     }

@@ -1,4 +1,4 @@
-//! Other descriptions of an array's memory: read-only, in another shape, with other strides.
+//! Describes an array's memory anew: as writable or read-only, in another shape, with other strides.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use crate::layout::{Layout, Reach};
 use crate::stream::Alive;
 
 impl Array {
-    /// Converts the array to a writable one.
+    /// Converts the array to a writable one over the same memory.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Array {
         Ok(ArrayMut(self))
     }
 
-    /// Marks the array as read-only.
+    /// Marks the array as read-only. Its clones stay as they are.
     ///
     /// # Examples
     ///
@@ -52,7 +52,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// [`NotContiguous`](Kind::NotContiguous), or [`Reshape`](Kind::Reshape) for another number of elements.
+    /// [`NotContiguous`](Kind::NotContiguous): the array is not C-contiguous. [`Reshape`](Kind::Reshape): `shape` has
+    /// another number of elements. Other errors for an invalid shape.
     ///
     /// # Examples
     ///
@@ -78,12 +79,15 @@ impl Array {
         self.described(self.ptr(), layout)
     }
 
-    /// Returns an array that begins at the element `offset` and has another shape and other strides. Offset and strides
-    /// count elements. All elements must lie inside this array.
+    /// Returns an array over the same memory with another shape and other strides. Its first element lies `offset`
+    /// elements after this array's first one in memory. `offset` and `strides` count elements and may be negative.
+    /// Every element of the result must lie between this array's lowest and highest element; gaps between this array's
+    /// elements may be used.
     ///
     /// # Errors
     ///
-    /// [`Reshape`](Kind::Reshape): the elements reach outside the array. Or an invalid shape or stride.
+    /// [`Reshape`](Kind::Reshape): an element of the result would lie outside this array. Other errors for an invalid
+    /// shape or stride.
     ///
     /// # Examples
     ///
@@ -132,7 +136,7 @@ impl Array {
             shape[axis] = count;
             self.strided(offset, &shape, strides)
         };
-        // At the end of the axis there is no element whose address could be taken, so start at the array's own address.
+        // If `at` is the extent, the second part has no elements and needs no offset.
         let start = if at < extent { at * strides[axis] } else { 0 };
         Ok((part(0, at)?, part(start, extent - at)?))
     }
@@ -150,8 +154,8 @@ impl Array {
 }
 
 impl Array {
-    /// Fails if the stream `to` is on another device than the array. Streams of every device may work on managed and
-    /// pinned memory.
+    /// Fails if the array is in device memory of another GPU than the stream `to`. A stream of any GPU may work on
+    /// managed and pinned memory.
     pub(super) fn check_device(&self, to: Alive<'_>) -> Result<()> {
         let (device, ordinal) = (self.device(), to.place().ordinal);
         if device.kind != MemoryKind::Device || device.id == ordinal {
@@ -172,7 +176,8 @@ impl Deref for ArrayMut {
 }
 
 impl ArrayMut {
-    /// Like [`Array::reshape`], but consumes the array: no two writable arrays share memory.
+    /// Like [`Array::reshape`], but consumes the array, so that the result is not a second writable array of the
+    /// memory.
     ///
     /// # Errors
     ///
@@ -190,8 +195,8 @@ impl ArrayMut {
         self.0.reshape(shape).map(Self)
     }
 
-    /// Like [`Array::strided`], but consumes the array, as [`reshape`](ArrayMut::reshape) does: no two writable arrays
-    /// share memory.
+    /// Like [`Array::strided`], but consumes the array, so that the result is not a second writable array of the
+    /// memory.
     ///
     /// # Errors
     ///

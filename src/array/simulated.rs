@@ -1,4 +1,4 @@
-//! Streams of the simulated device, for code that otherwise runs on a GPU.
+//! Streams of the simulated device, for code that can also run on a GPU.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::driver::Handle;
 use crate::driver::simulated::Machine;
 use crate::error::{Error, Kind, Result};
 
-/// A non-blocking stream of the simulated device.
+/// A non-blocking stream of the simulated device. The stream is destroyed with its last clone.
 ///
 /// # Examples
 ///
@@ -31,7 +31,7 @@ pub(super) struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // A forked child must not touch the simulated device.
+        // `get` fails in a forked child, which must not touch the simulated device.
         if self.driver.get().is_ok()
             && let Some(machine) = self.driver.machine()
         {

@@ -18,7 +18,7 @@ use crate::device::{Device, MemoryKind};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
-/// Owns memory of any of cudarc's types.
+/// Owns memory of one of cudarc's types, for an array of one dimension.
 struct Foreign<M> {
     /// Dropping this frees the memory.
     _memory: M,
@@ -30,7 +30,7 @@ struct Foreign<M> {
 }
 
 // SAFETY: each constructor below takes the address, length and type from cudarc's memory, which lives as long as this
-// value. The call that returns the address also makes the stream wait until the memory is ready.
+// value. The call that returns the address also makes the stream, or the host, wait until the memory is ready.
 unsafe impl<M: Send + 'static> Owner for Foreign<M> {
     type Stream = Arc<CudaStream>;
 
@@ -70,21 +70,21 @@ fn foreign<T: Element>(
     Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
 }
 
-/// Returns the address of `memory`, after making `stream` wait for all other streams on which cudarc has read or
-/// written the memory, since the array's users may write. On an error the caller must forget the memory.
+/// Returns the address of `memory`, after making `stream` wait for cudarc's reads and writes of the memory, since the
+/// array's users may write. On an error the caller must forget the memory.
 fn ready<T>(
     memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
     stream: &Arc<CudaStream>,
 ) -> Result<u64> {
     let (events, ptr) = Events::of(memory, stream);
-    // SAFETY: the caller's reference keeps the memory alive.
+    // SAFETY: `memory`, the caller's reference, keeps the memory alive.
     unsafe { events.wait(stream) }?;
     Ok(ptr)
 }
 
 impl Array {
-    /// Makes an array of a cudarc slice. The array is ready on the slice's stream, and the memory is freed in the order
-    /// of that stream after the last use. [`strided`](Array::strided) returns a part of the array.
+    /// Makes an array of a cudarc slice, with one dimension. The array is ready on the slice's stream. After the
+    /// array's last use the slice is dropped, and cudarc frees the memory after the work on that stream.
     ///
     /// # Errors
     ///
@@ -108,13 +108,13 @@ impl Array {
         foreign::<T>(ManuallyDrop::into_inner(slice), stream, at, MemoryKind::Device)
     }
 
-    /// Makes a read-only array of a slice that other code shares. The array is ready on the slice's stream. After the
-    /// array's last use, cudarc makes later writes wait for the reads, if its context tracks events. So code that has
-    /// the only reference to the slice may then write on any stream.
+    /// Makes a read-only array, with one dimension, of a slice that other code shares. The array is ready on the
+    /// slice's stream. If the slice has events, cudarc's writes after the array's last use wait for the array's reads.
+    /// So code that then has the only reference to the slice may write on any stream of its context.
     ///
     /// # Errors
     ///
-    /// A length that does not fit in a shape, or a failed wait for the slice's last writer.
+    /// A length that does not fit in a shape, or a failed wait for the last write to the slice.
     ///
     /// # Examples
     ///
@@ -134,8 +134,8 @@ impl Array {
         unsafe { Self::from_device_ptr(slice) }
     }
 
-    /// Makes a read-only array of shared memory, of any type that implements cudarc's `DevicePtr`, such as a model's
-    /// storage.
+    /// Makes a read-only array, with one dimension, of shared memory of any type that implements cudarc's `DevicePtr`,
+    /// such as a model's storage. Order is as in [`Array::from_shared`].
     ///
     /// # Safety
     ///
@@ -189,7 +189,8 @@ impl Array {
         Ok(made.into_readonly())
     }
 
-    /// Makes an array of pinned host memory, for work on `stream`. Every GPU can access the memory.
+    /// Makes an array of pinned host memory, with one dimension, for work on `stream`. Every GPU can access the memory.
+    /// The host waits for cudarc's earlier work on the memory, and, before it frees the memory, for `stream`.
     ///
     /// # Errors
     ///
@@ -214,7 +215,7 @@ impl Array {
         stream: &Arc<CudaStream>,
     ) -> Result<ArrayMut> {
         let at = (slice.as_ptr()?.expose_provenance() as u64, slice.len());
-        // The host frees this memory, and must not do so before the work of `stream` is done.
+        // `WaitOnDrop`: the host frees this memory, and must not do so before the work on `stream` is done.
         foreign::<T>(
             WaitOnDrop(ManuallyDrop::new(slice), Arc::clone(stream)),
             Arc::clone(stream),
@@ -223,12 +224,14 @@ impl Array {
         )
     }
 
-    /// Makes an array of managed memory, for work on `stream`. Every GPU can access the memory.
+    /// Makes an array of managed memory, with one dimension, for work on `stream`. Every GPU can access the memory,
+    /// unless it is attached to one stream: then use it on that stream alone, which the crate does not check. Before
+    /// the host frees the memory, it waits for `stream`.
     ///
     /// # Errors
     ///
-    /// A length that does not fit in a shape, memory attached to the host or to another stream, or a failed wait for
-    /// the memory's earlier users.
+    /// A length that does not fit in a shape, or a failed wait for the memory's earlier users. Memory attached to
+    /// another stream, or to the host on a GPU without concurrent access to managed memory.
     ///
     /// # Examples
     ///
@@ -256,7 +259,7 @@ impl Array {
     }
 }
 
-/// Memory in an `Arc`, which other code may share.
+/// Memory in an `Arc`, which other code may share. The array only reads it, on `stream`.
 struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
     memory: Arc<M>,
     stream: Arc<CudaStream>,
@@ -264,8 +267,8 @@ struct Shared<T, M: DevicePtr<T> + Send + Sync + 'static> {
 }
 
 impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
-    /// Makes cudarc's later writes run after the reads that were queued on the stream. If that fails, the memory is
-    /// never freed.
+    /// Makes cudarc's later writes run after the reads that were queued on `stream`. If that fails, the memory is never
+    /// freed.
     fn drop(&mut self) {
         if let Err(error) = events::end_read(&*self.memory, &self.stream) {
             tracing::warn!(
@@ -277,8 +280,8 @@ impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
     }
 }
 
-/// Memory that is freed on the host at once, so the host must first wait for the stream. If the wait fails, the memory
-/// is never freed.
+/// Memory that the host frees at once, so dropping this first makes the host wait for the stream. If the wait fails,
+/// the memory is never freed.
 struct WaitOnDrop<M>(ManuallyDrop<M>, Arc<CudaStream>);
 
 impl<M> Drop for WaitOnDrop<M> {

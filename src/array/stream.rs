@@ -48,7 +48,7 @@ pub unsafe trait WorkStream: Clone + Send + Sync + 'static {
     /// stream.
     fn handle(&self) -> u64;
 
-    /// The context that the stream belongs to.
+    /// The GPU and the context that the stream belongs to.
     fn place(&self) -> Place;
 
     #[doc(hidden)]
@@ -88,7 +88,7 @@ pub enum Backend<'a> {
     Other,
 }
 
-// SAFETY: `Owned` destroys the stream with its last clone.
+// SAFETY: all clones share one `Owned`, and only its drop destroys the stream.
 unsafe impl WorkStream for SimulatedStream {
     fn handle(&self) -> u64 {
         self.0.handle
@@ -130,7 +130,7 @@ impl RustStream {
         self.stream
     }
 
-    /// Proof that the stream is alive.
+    /// The stream, with the proof that it is alive while `self` exists.
     pub(crate) const fn alive(&self) -> Alive<'_> {
         // SAFETY: the field `_voucher` is a clone of a `WorkStream`, which by the trait's contract keeps the stream
         // alive. The result borrows `self`, which holds that clone.

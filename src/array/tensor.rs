@@ -32,7 +32,8 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub type Tensor = Managed<DLManagedTensorVersioned>;
 
-/// A DLPack tensor in the structure before version 1, without version and flags, for crates that know no other.
+/// An owned DLPack tensor in the structure from before version 1, which has no version and no flags. For code that
+/// knows only this structure.
 ///
 /// # Examples
 ///
@@ -48,7 +49,8 @@ pub type Tensor = Managed<DLManagedTensorVersioned>;
 /// ```
 pub type LegacyTensor = Managed<DLManagedTensor>;
 
-/// The owner of an exported tensor.
+/// What an exported tensor keeps: the array's memory, and the consumer's stream as a user of the memory. Dropping it
+/// ends this use.
 struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
     user: Arc<RustStream>,
@@ -56,7 +58,8 @@ struct TensorOwner {
 }
 
 impl Drop for TensorOwner {
-    /// Runs on whatever thread deletes the tensor.
+    /// Makes the producer's stream wait for the consumer's. Runs on any thread that deletes the tensor. In a forked
+    /// child the memory is leaked.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
@@ -72,7 +75,7 @@ impl Drop for TensorOwner {
 
 impl Array {
     /// Makes a tensor for a consumer that works on `stream`. The tensor is ready on `stream`. When the consumer deletes
-    /// it, the array's producer waits for the work that is queued on `stream`.
+    /// the tensor, the stream of the array's producer waits for the work that is then queued on `stream`.
     ///
     /// # Errors
     ///
@@ -102,8 +105,9 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// The errors of [`Array::to_dlpack`]. [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy) for read-only memory, since the
-    /// structure has no flag for it.
+    /// The errors of [`Array::to_dlpack`]. [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy): the array is read-only.
+    /// [`SubByte`](Kind::SubByte): elements narrower than a byte fill a byte each. The legacy structure has a flag for
+    /// neither.
     ///
     /// # Examples
     ///
@@ -126,7 +130,8 @@ impl Array {
         encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
     }
 
-    /// Makes the consumer's `stream` wait for the array, and returns the value that owns the consumer's tensor.
+    /// Makes the consumer's `stream` wait for the array, and returns what the consumer's tensor keeps. Fails for a
+    /// stream of another driver or GPU.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));
@@ -143,8 +148,9 @@ impl Array {
         Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
     }
 
-    /// Makes an array from `tensor`. The memory is ready on `stream` and goes back in the order of `stream`: the stream
-    /// of the tensor's producer, or the stream that it was exported for.
+    /// Makes an array from `tensor`. `stream` is the stream on which the memory is ready: that of the tensor's
+    /// producer, or the one that the tensor was exported for. After the array's last use, the tensor is deleted once
+    /// `stream` waits for all work on the memory.
     ///
     /// # Safety
     ///
@@ -153,7 +159,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// Memory of the CPU, or an element type that the crate does not have. The tensor is then deleted.
+    /// A DLPack version other than 1, memory that CUDA cannot reach, an invalid shape, stride, address or element type,
+    /// or no driver. The tensor is then deleted.
     ///
     /// # Examples
     ///
@@ -164,7 +171,7 @@ impl Array {
     }
 
     /// Makes an array from a legacy tensor, as [`from_dlpack`](Array::from_dlpack) does from a versioned one. The
-    /// legacy structure has no read-only flag, so the array counts as writable.
+    /// legacy structure has no read-only flag, so the array is writable.
     ///
     /// # Safety
     ///

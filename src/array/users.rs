@@ -1,10 +1,10 @@
 //! The scopes that use an array's memory at the same time: nested, or in several threads.
 //!
-//! The producer's stream waits for a scope only when the scope ends. Work that is queued before that must itself wait
-//! for the other scopes. Scopes that only read do not wait for each other.
+//! The producer's stream waits for a scope when the scope ends. Until then, work of the other scopes on the memory
+//! waits for this scope's stream itself. Scopes that only read do not wait for each other.
 //!
-//! A scope waits and queues its work in one *turn*: no other scope queues work on the memory in between. A thread
-//! waits for its turn without the interpreter's lock, which the current holder of the turn may need.
+//! A thread makes a scope's waits and queues its work in one *turn*: no other thread queues scope work on the memory in
+//! between. A thread waits for its turn without the interpreter's lock, which the current holder of the turn may need.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// The synchronisation types: those of `std`, or in the model those of loom, which tries every interleaving.
+/// The synchronisation types: from `std`, or in the model from loom, which tries many interleavings.
 mod sync {
     #[cfg(all(loom, test))]
     pub(super) use loom::sync::atomic::AtomicU64;
@@ -54,8 +54,8 @@ struct User {
     writes: bool,
     /// Whether the scope must wait for the producer before its next work.
     behind: bool,
-    /// Whether Python code has the memory. The producer's stream is made to wait for Python's work, but the crate does
-    /// not learn when.
+    /// Whether Python code got the memory while the scope was open. The producer's stream waits for Python's work, but
+    /// the crate does not learn when. So the scope waits for the producer before each work of its own.
     shown: bool,
     /// The memory that the scope has lent and not taken back yet.
     lent: Vec<Arc<dyn Lent>>,
@@ -70,7 +70,7 @@ pub(super) trait Lent: Send + Sync {
     fn take_back(&self) -> Result<()>;
 }
 
-/// A part of an array's memory, and whether work on it writes.
+/// A range of memory, as an address and a length in bytes, and whether work there writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     bytes: (u64, u64),
@@ -78,12 +78,12 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Work on all elements of `array`.
+    /// The memory from the first to the last byte of `array`.
     pub(super) fn of(array: &Descriptor, writes: bool) -> Self {
         Self { bytes: array.span(), writes }
     }
 
-    /// Whether work on the two spans must be in order.
+    /// Whether work on the two spans must be in order: they overlap, and one of them is written.
     const fn meets(self, other: Self) -> bool {
         let ((start, length), (other_start, other_length)) = (self.bytes, other.bytes);
         let apart = start.saturating_add(length) <= other_start
@@ -92,7 +92,7 @@ impl Span {
     }
 }
 
-/// The work that a scope's next work must wait for.
+/// What a scope must wait for before its next work: the streams of other scopes, and, if `producer`, the producer's.
 pub(super) struct Others {
     pub(super) scopes: Vec<Arc<RustStream>>,
     pub(super) producer: bool,
@@ -103,7 +103,8 @@ impl User {
         Arc::ptr_eq(&self.stream, scope)
     }
 
-    /// Whether this user's work must be in order with work that reads or, if `writes`, writes.
+    /// Whether this user's work must be in order with other work, which writes or only reads: one of the two writes. It
+    /// does not matter which bytes they use.
     const fn meets(&self, writes: bool) -> bool {
         writes || self.writes
     }
@@ -114,8 +115,8 @@ impl Users {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has a turn. Inside this thread's own turn it returns at once: a log subscriber may
-    /// run any code, including this.
+    /// Waits until no other thread has the turn on this memory, and takes it until the guard is dropped. If this thread
+    /// has the turn already, returns at once: a log subscriber may run any code, even this function.
     pub(super) fn turn(&self) -> TurnGuard<'_> {
         let me = sync::thread();
         if self.holder.load(Ordering::Relaxed) == me {
@@ -132,9 +133,9 @@ impl Users {
         TurnGuard(Some((guard, &self.holder)))
     }
 
-    /// Makes `scope` a user, or adds `work` to it, and returns what the scope must wait for. Fails while any scope has
-    /// lent elements that `work` also uses, unless `work` and the borrower only read: the crate does not know which
-    /// work uses lent memory.
+    /// Makes `scope` a user, or adds `work` to its uses, and returns what the scope must wait for. Fails while any
+    /// scope, also `scope` itself, has lent elements that `work` uses, unless `work` and the borrower only read: the
+    /// crate does not see the borrower's work.
     pub(super) fn enter(&self, scope: &Arc<RustStream>, work: Span) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
@@ -144,8 +145,8 @@ impl Users {
             users.push(User { stream, writes, behind: true, shown: false, lent: Vec::new() });
             return Ok(Others { scopes, producer: true });
         };
-        // Only the producer's stream waits for a reading scope that has ended. So a scope that begins to write must
-        // wait for the producer again.
+        // When a scope that only read ends, the producer's stream waits for it, but other readers do not. So a reader
+        // that begins to write must wait for the producer again.
         user.behind |= work.writes && !user.writes;
         user.writes |= work.writes;
         Ok(Others { scopes, producer: user.behind || user.shown })
@@ -158,13 +159,13 @@ impl Users {
         }
     }
 
-    /// Records for each user that Python code has the memory.
+    /// Records in each open scope that Python code has the memory.
     #[cfg(feature = "python")]
     pub(super) fn show(&self) {
         self.lock().iter_mut().for_each(|user| user.shown = true);
     }
 
-    /// Records that the scope has lent memory of the array.
+    /// Adds `lent` to the memory that `scope` has lent. Does nothing if `scope` is not a user.
     #[cfg(any(feature = "cudarc", all(loom, test)))]
     pub(super) fn lend(&self, scope: &Arc<RustStream>, lent: Arc<dyn Lent>) {
         if let Some(user) = self.lock().iter_mut().find(|user| user.is(scope)) {
@@ -172,7 +173,7 @@ impl Users {
         }
     }
 
-    /// Takes back the memory that the scope has lent and `which` selects. Stops at the first error; what was not taken
+    /// Takes back those of the scope's lent memory that `which` selects. Stops at the first error; what was not taken
     /// back stays lent.
     pub(super) fn take_back(
         &self,
@@ -183,7 +184,7 @@ impl Users {
             let user = users.iter().find(|user| user.is(scope));
             user.map(|user| user.lent.clone()).unwrap_or_default()
         };
-        // `take_back` may block, so copy the list and release the lock first.
+        // `Lent::take_back` may block, so copy the list and release the lock first.
         let lent = of_scope(&self.lock());
         for one in lent.into_iter().filter(which) {
             one.take_back()?;
@@ -195,21 +196,20 @@ impl Users {
         Ok(())
     }
 
-    /// The scopes whose next work must wait for `scope`. A `scope` that is not a user, such as a tensor's consumer,
-    /// may have written.
+    /// The open scopes that must wait for `scope` when it ends: all others if it wrote, else those that write. If it is
+    /// not a user, as the consumer of a tensor, it counts as a writer.
     pub(super) fn after(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let users = self.lock();
         let writes = users.iter().find(|user| user.is(scope)).is_none_or(|own| own.writes);
         met(&users, Some(scope), writes)
     }
 
-    /// Removes a scope.
     pub(super) fn remove(&self, scope: &Arc<RustStream>) {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// For work on the stream `to` outside any scope: the scopes that the work must be ordered with. Fails for lent
-    /// memory, as in a scope.
+    /// The open scopes that `work` must wait for, which runs on the stream `to` and belongs to no scope. Fails if a
+    /// scope has lent elements that `work` uses, unless `work` and the borrower only read.
     pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
         check_lent(&users, to, work)?;
@@ -217,7 +217,8 @@ impl Users {
     }
 }
 
-/// Fails if a scope has lent memory that `work`, on the stream `on`, also uses, and the work or the borrower writes.
+/// Fails if a scope has lent memory that overlaps that of `work`, and `work` or the borrower writes. The error names
+/// `on`, the stream of `work`.
 fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
     let meets = |lent: &Arc<dyn Lent>| lent.work().meets(work);
     let Some(user) = users.iter().find(|user| user.lent.iter().any(meets)) else { return Ok(()) };
@@ -226,14 +227,15 @@ fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
     Err(Error::new(Kind::Borrowed, format!("{what} on {on}, borrowed on {by}")))
 }
 
-/// The users whose work must be in order with new work; `writes` says whether the new work writes.
+/// The streams of the users, except `but`, whose work must be in order with new work: all if the new work `writes`,
+/// else those that write.
 fn met(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Arc<RustStream>> {
     let is_other = |user: &&User| but.is_none_or(|scope| !user.is(scope));
     let meets = |user: &&User| user.meets(writes);
     users.iter().filter(is_other).filter(meets).map(|user| Arc::clone(&user.stream)).collect()
 }
 
-/// A thread has its turn until this is dropped. `None` if the thread already had the turn.
+/// Ends the thread's turn when dropped. `None` if the thread had the turn already: then an outer guard ends it.
 pub(super) struct TurnGuard<'a>(Option<(MutexGuard<'a, ()>, &'a AtomicU64)>);
 
 impl Drop for TurnGuard<'_> {

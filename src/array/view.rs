@@ -1,4 +1,4 @@
-//! An array's memory with a checked element type, in the form in which a kernel takes it.
+//! Views: an array's elements with a checked type, as arguments of a kernel.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use super::Array;
 use super::scope::Brand;
 use crate::error::{Error, Kind, Result};
 
-/// An array's elements in a scope, for reading.
+/// An array's elements of the checked type `T`, for work in the scope `'id` that reads them.
 ///
 /// # Examples
 ///
@@ -26,9 +26,9 @@ pub struct View<'a, 'id, T> {
     pub(super) element: PhantomData<fn() -> T>,
 }
 
-/// An array's elements in a scope, for writing.
+/// An array's elements of the checked type `T`, for work in the scope `'id` that reads and writes them.
 ///
-/// Read-only memory has no such view, so this does not compile:
+/// An [`Array`](crate::Array) has no such view, since it may be read-only. So this does not compile:
 ///
 /// ```compile_fail,E0599
 /// # use cai_bridge::{Array, DeviceStream, Error, scope};
@@ -37,8 +37,8 @@ pub struct View<'a, 'id, T> {
 /// }
 /// ```
 ///
-/// An [`ArrayMut`](crate::ArrayMut) does: its memory was checked when the [array became writable](Array::writable),
-/// or at import.
+/// An [`ArrayMut`](crate::ArrayMut) has such a view: that its memory may be written was checked when the [array became
+/// writable](Array::writable), or at import.
 ///
 /// # Examples
 ///
@@ -121,7 +121,7 @@ impl<T> View<'_, '_, T> {
 }
 
 impl<'id, T> View<'_, 'id, T> {
-    /// Splits the view in two: the elements before `at` along `axis`, and the elements from `at` on.
+    /// Splits the view in two along `axis`: the elements with an index below `at`, and the others.
     ///
     /// # Errors
     ///
@@ -146,11 +146,11 @@ impl<'id, T> View<'_, 'id, T> {
 }
 
 impl<'id, T> ViewMut<'_, 'id, T> {
-    /// Splits the view as [`View::split_at`] does, into two writable parts, for one kernel or for two.
+    /// Splits the view as [`View::split_at`] does, into two writable parts. One kernel can take both.
     ///
     /// # Errors
     ///
-    /// The errors of [`View::split_at`]. Also an array whose strides may put an element in both parts.
+    /// The errors of [`View::split_at`]. [`Reshape`](Kind::Reshape) also for strides that may reach one element twice.
     ///
     /// # Examples
     ///
