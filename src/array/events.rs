@@ -1,8 +1,8 @@
 //! The events by which cudarc orders the streams that use its memory.
 //!
-//! If cudarc fails to record an event or to wait for one when its memory is used, it keeps the error in its context,
-//! for the next call of any thread. The end of a borrow relies on its waits, so this module makes them itself and gets
-//! their errors.
+//! If a use of memory makes cudarc record an event or wait for one, and this fails, cudarc keeps the error in its
+//! context. The next call of any thread gets the error. The end of a borrow relies on its waits, so this module makes
+//! them itself and gets their errors.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Events {
         stream: &CudaStream,
     ) -> (Self, u64) {
         // Both calls also make `stream` wait, and errors of these waits are dropped here. A caller that needs the waits
-        // calls [`Events::wait`], which makes them again and returns their errors.
+        // calls `Events::wait`, which makes them again and returns their errors.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);
@@ -42,9 +42,9 @@ impl Events {
         })
     }
 
-    /// Records the event of the last write on `stream`. cudarc's later uses of the memory, on any stream of the
-    /// context, then wait for the work queued on `stream`, if the context manages stream synchronization. Does nothing
-    /// for memory without events.
+    /// Records the event of the last write on `stream`. If the context manages stream synchronization, cudarc's later
+    /// uses of the memory, on any of its streams, then wait for the work queued on `stream`. Does nothing for memory
+    /// without events.
     ///
     /// # Safety
     ///

@@ -148,9 +148,9 @@ impl Array {
         Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
     }
 
-    /// Makes an array from `tensor`. `stream` is the stream on which the memory is ready: that of the tensor's
-    /// producer, or the one that the tensor was exported for. After the array's last use, the tensor is deleted once
-    /// `stream` waits for all work on the memory.
+    /// Makes an array from `tensor`. The memory is ready on `stream`, which is the producer's stream or the stream that
+    /// the tensor was exported for. After the array's last use, the tensor is deleted once `stream` waits for all work
+    /// on the memory.
     ///
     /// # Safety
     ///

@@ -17,7 +17,7 @@ pub(crate) fn set_detach(detach: fn(Call<'_>)) {
     let _ = DETACH.set(detach);
 }
 
-/// Runs `call` once, without the interpreter's lock if [`set_detach`] was called, else directly.
+/// Runs `call` once, without the interpreter's lock if `set_detach` was called, else directly.
 pub(crate) fn unlocked(call: Call<'_>) {
     match DETACH.get() {
         Some(detach) => detach(call),

@@ -196,8 +196,8 @@ impl Users {
         Ok(())
     }
 
-    /// The open scopes that must wait for `scope` when it ends: all others if it wrote, else those that write. If it is
-    /// not a user, as the consumer of a tensor, it counts as a writer.
+    /// The open scopes that must wait for `scope` when it ends: all others if `scope` wrote, else only writers. If
+    /// `scope` is not a user, as the consumer of a tensor, it counts as a writer.
     pub(super) fn after(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let users = self.lock();
         let writes = users.iter().find(|user| user.is(scope)).is_none_or(|own| own.writes);
@@ -228,7 +228,7 @@ fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
 }
 
 /// The streams of the users, except `but`, whose work must be in order with new work: all if the new work `writes`,
-/// else those that write.
+/// else only writers.
 fn met(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Arc<RustStream>> {
     let is_other = |user: &&User| but.is_none_or(|scope| !user.is(scope));
     let meets = |user: &&User| user.meets(writes);
