@@ -1,4 +1,4 @@
-//! Looks at a launch: what it changes and, by repeating it, what it reads.
+//! Looks at a launch: which bytes it changes and, by repeating it, which bytes it reads.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -13,14 +13,17 @@ use crate::sys::{Locked, now};
 
 /// In each part of this many bytes, only the first `STRETCHES` changed stretches are recorded.
 const PART: usize = 1 << 11;
+/// The most changed stretches to record in each [`PART`].
 const STRETCHES: usize = 2;
 /// The number of bytes at an address to change before a repeat.
 const OTHER: usize = 8;
-/// The bits to flip: one pattern makes a float larger, the other smaller.
+/// The bits of a byte to flip before a repeat, in two tries: one pattern may make a float larger, the other
+/// smaller.
 const FLIPPED: [u8; 2] = [0x5a, 0x25];
-/// If a launch seems to read something, it is repeated unchanged this many times.
+/// If a launch seems to read something, it is repeated this many times more from unchanged memory, to see
+/// whether it varies.
 const AGAIN: usize = 2;
-/// Device memory for the kept copies: address and size.
+/// Device memory for two copies of kept memory: address and size.
 static SCRATCH: Locked<(u64, u64)> = Locked::new((0, 0));
 
 /// Windows of memory: address and bytes.
@@ -30,12 +33,12 @@ pub(crate) type Windows = Vec<(u64, Vec<u8>)>;
 #[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) stream: u64,
-    /// The launch's own addresses.
+    /// The addresses that the launch was given in device memory that no other process uses.
     pub(crate) own: Vec<u64>,
     /// The device memory to compare.
     pub(crate) windows: Windows,
-    /// The page-locked host memory at the launch's addresses. The host may write there at any time, so a
-    /// change says nothing about the launch; but a launch that may have made it is not repeated.
+    /// The page-locked host memory at the launch's addresses. The host may write there at any time, so a change
+    /// of it says nothing about the launch; but if there is a change, the launch is not repeated.
     pub(crate) host: Windows,
     /// The memory to restore after a repeat; empty: no repeat.
     pub(crate) kept: Vec<Range>,
@@ -43,7 +46,7 @@ pub(crate) struct Looked {
     pub(crate) flags: u64,
 }
 
-/// Reads the windows' bytes. Returns false if the driver fails.
+/// Reads the bytes that the windows have now. Returns false if the driver fails.
 fn look(windows: &mut Windows) -> bool {
     windows.iter_mut().all(|(low, bytes)| {
         // SAFETY: the window lies in memory that the driver allocated or registered.
@@ -52,18 +55,19 @@ fn look(windows: &mut Windows) -> bool {
 }
 
 impl Looked {
-    /// Reads the bytes of all windows. Returns false if the driver fails.
+    /// Reads the bytes that all windows have now, device and host. Returns false if the driver fails.
     pub(crate) fn look(&mut self) -> bool {
         look(&mut self.windows) && look(&mut self.host)
     }
 
-    /// The launch is not repeated.
+    /// Decides not to repeat the launch. `why` is a flag of [`launched`](crate::launched).
     pub(crate) fn give_up(&mut self, why: u64) {
         self.flags |= why;
         self.kept.clear();
     }
 
-    /// Whether the host memory has the same bytes as before the launch. Restores them.
+    /// Whether the host memory has the same bytes as before the launch. Restores bytes that changed. False also
+    /// if the driver fails.
     fn is_host_unchanged(&self) -> bool {
         let mut now = self.host.clone();
         if !look(&mut now) {
@@ -72,7 +76,7 @@ impl Looked {
         let mut is_same = true;
         for (one, was) in now.iter().zip(&self.host).filter(|pair| pair.0 != pair.1) {
             is_same = false;
-            // SAFETY: as for reading.
+            // SAFETY: the window lies in memory that the driver allocated or registered.
             unsafe { driver::cuMemcpyHtoD_v2(one.0, was.1.as_ptr(), was.1.len()) };
         }
         is_same
@@ -82,7 +86,7 @@ impl Looked {
         self.kept.iter().map(|one| one.size.next_multiple_of(256)).sum()
     }
 
-    /// Saves the memory to one of the two copies.
+    /// Saves the kept memory as copy 0 or 1. If this fails, gives up the repeat.
     pub(crate) fn keep(&mut self, copy: u64) {
         let size = self.size();
         if size == 0 {
@@ -109,7 +113,7 @@ impl Looked {
         }
     }
 
-    /// Restores the memory from one of the two copies.
+    /// Restores the kept memory from copy 0 or 1. Returns false if the driver fails.
     fn put_back(&self, copy: u64) -> bool {
         Self::copied(&self.kept, SCRATCH.lock().0 + copy * self.size(), false)
     }
@@ -128,8 +132,9 @@ impl Looked {
         unsafe { driver::cuCtxSynchronize() == 0 }
     }
 
-    /// Repeats the launch from the memory before it, with some bytes at one address changed. Returns whether
-    /// the result differs from the program's elsewhere; None on failure.
+    /// Repeats the launch from the memory before it, with some bytes at one address changed if `other` says so.
+    /// Returns whether the result differs, other than at that address, from what the program's launch left;
+    /// None on failure.
     fn differs(
         &self,
         call: (Row, &[u64]),
@@ -170,7 +175,7 @@ impl Looked {
         }))
     }
 
-    /// The first bytes at an address, from before the launch.
+    /// The bytes at an address before the launch, at most [`OTHER`]. None if no window has the address.
     fn bytes(&self, address: u64) -> Option<Vec<u8>> {
         let has = |one: &&(u64, Vec<u8>)| address >= one.0 && address - one.0 < one.1.len() as u64;
         let (low, bytes) = self.windows.iter().find(has)?;
@@ -178,7 +183,7 @@ impl Looked {
         Some(bytes.iter().skip(at).take(OTHER).copied().collect())
     }
 
-    /// Waits until the stream is idle. Returns false if the host's patience ends first.
+    /// Waits until the stream is idle. Returns false if the host's patience ends first, or the driver fails.
     fn is_over(&self) -> bool {
         let begun = now();
         // SAFETY: the program has just used the stream.
@@ -191,7 +196,8 @@ impl Looked {
         unsafe { driver::cuCtxSynchronize() == 0 }
     }
 
-    /// The findings about the launch: flags, changed stretches and read bytes.
+    /// The findings about the launch: flags, changed stretches and, if it can be repeated, read bytes. None if
+    /// its memory cannot be read.
     pub(crate) fn said(&mut self, call: (Row, &[u64]), launch: (u64, u64)) -> Option<Said> {
         let mut after = self.windows.clone();
         let mut host = self.host.clone();
@@ -207,7 +213,7 @@ impl Looked {
         }
         self.keep(1);
         if !self.kept.is_empty() {
-            // Written first: if the repeat kills the process, the record tells which launch did it.
+            // Write this first: if the repeat kills the process, the record tells which launch did it.
             let mut log = LOG.lock();
             log.put(Kind::Trying, &[launch.0, launch.1, 1]);
             log.flush();
@@ -227,7 +233,8 @@ impl Looked {
         Some(said)
     }
 
-    /// Finds the bytes that the launch reads. None: it could not be repeated.
+    /// Repeats the launch, and adds the bytes that it reads to `said`, or [`VARIES`]. None: it could not be
+    /// repeated.
     fn made_again(
         &self,
         call: (Row, &[u64]),
@@ -270,14 +277,15 @@ impl Looked {
     }
 }
 
-/// The findings about a launch.
+/// The findings about a launch: flags, changed stretches, and the addresses of read bytes.
 pub(crate) struct Said {
     pub(crate) flags: u64,
     pub(crate) changed: Vec<(u64, u64)>,
     pub(crate) reads: Vec<u64>,
 }
 
-/// Adds the stretches of changed bytes; if there are many, only the first ones of each part.
+/// Adds the stretches of changed bytes, each with its end; at most [`STRETCHES`] that begin in the same
+/// [`PART`].
 fn stretches(low: u64, was: &[u8], now: &[u8], to: &mut Vec<(u64, u64)>) {
     let (mut part, mut count) = (usize::MAX, 0);
     let mut begun: Option<usize> = None;
@@ -305,7 +313,7 @@ fn stretches(low: u64, was: &[u8], now: &[u8], to: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Repeats a call.
+/// Repeats a launch of a kernel or a graph. Returns false if the driver refuses it, and for any other call.
 fn again((row, arguments): (Row, &[u64])) -> bool {
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
     #[allow(clippy::cast_possible_truncation)] // unsigned ints, as the program gave them

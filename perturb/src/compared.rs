@@ -1,11 +1,11 @@
 //! Finds the bytes that a launch changes and reads.
 //!
-//! In the serial mode no other work runs during an operation. Around some launches, the library compares the
-//! memory at the launch's addresses. A byte with another value was written, whatever the kernel's name and
-//! its arrays' sizes. Then it repeats the launch from the same memory, but with the first bytes at one
-//! address changed. If the result differs elsewhere, the launch has read those bytes. This proves nothing for
-//! a kernel whose repeated launch differs anyway, so that is tried first. At the end all memory is as the
-//! program's own launch left it.
+//! In the serial mode, as a rule no other work runs during an operation. Around some launches, the library
+//! compares the memory at the launch's addresses. A byte with another value was written, whatever the kernel's
+//! name and its arrays' sizes. Then it repeats the launch from the same memory, but with the first bytes at one
+//! address changed. If the result differs elsewhere, the launch has read those bytes. For a kernel whose
+//! results vary, a difference proves nothing. So the first repeat is from unchanged memory. At the end the kept
+//! memory is as the program's own launch left it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,20 +22,20 @@ use crate::settings::{PATIENCE, Settings};
 use crate::state::STATE;
 use crate::sys::{self, Locked, now};
 
-/// The number of bytes to compare from an address on.
+/// The most bytes to compare from an address on.
 const WINDOW: u64 = 1 << 16;
 /// The most addresses of a launch to look at.
 const ADDRESSES: usize = 64;
-/// A launch with more memory, in bytes, is not repeated.
+/// A launch with more memory to keep than this, in bytes, is not repeated.
 const BUDGET: u64 = 256 << 20;
 
 /// The launches to look at, by the hash of the kernel's name and the launch's number. Each may have further
-/// places to compare: memory and offset.
+/// places to compare: the allocation's number, and the offset in it.
 type Wanted = BTreeMap<(u64, u64), Vec<(u64, u64)>>;
 
 static WANTED: Locked<Option<Wanted>> = Locked::new(None);
-/// The thread whose turn it is to queue work; 0: none. Other threads wait for it, as long as the host has
-/// patience.
+/// The number, plus 1, of the thread whose turn it is to queue work; 0: none. Other threads wait for its turn
+/// to end, as long as the host has patience.
 static TURN: AtomicU64 = AtomicU64::new(0);
 /// How often a thread's patience ended while it waited for its turn.
 static DISTURBED: AtomicU64 = AtomicU64::new(0);
@@ -55,19 +55,21 @@ fn read(text: &[u8]) -> Wanted {
     found
 }
 
-/// An operation in a run that compares bytes.
+/// An operation in a run that compares bytes, while it is queued.
 #[derive(Debug)]
 pub(crate) struct Comparing {
     has_turn: bool,
     disturbed: u64,
-    /// The launch's name and number.
+    /// The hash of the launch's name, and its number among launches of this name. None: the operation is no
+    /// launch.
     launch: Option<(u64, u64)>,
     looked: Option<Looked>,
-    /// Why a launch that the command asked for is not compared; 0: it is, or nobody asked.
+    /// The flags that say why a launch on the command's list is not compared; 0: it is, or is not on the list.
     skipped: u64,
 }
 
-/// Runs before an operation is queued.
+/// Runs before an operation is queued, in a run that compares bytes. Takes the thread's turn, and, if the
+/// operation is a launch on the command's list, reads its memory. None for other calls and other runs.
 pub(crate) fn begin(row: Row, per_thread: bool, arguments: &[u64]) -> Option<Comparing> {
     let file = Settings::get().compared?;
     let is_operation = ENTRIES.get(row as usize)?.kind.is_operation();
@@ -119,7 +121,7 @@ fn take_turn() -> bool {
     true
 }
 
-/// A launch, as the program requested it.
+/// A launch of a kernel or a graph, as the program requested it.
 struct Asked {
     name: u64,
     stream: u64,
@@ -203,7 +205,7 @@ impl Asked {
     }
 }
 
-/// Makes room for the bytes of these ranges. Ranges that overlap or touch are joined.
+/// Makes windows for these ranges, with zeros as their bytes. Joins ranges that overlap or touch.
 fn room(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, Vec<u8>)> {
     ranges.sort_unstable();
     joined(&ranges)
@@ -224,10 +226,12 @@ fn joined(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     found
 }
 
-/// Whether a launch can be repeated while nothing else runs: no attribute tells others when it runs.
+/// Whether a launch can be repeated: it is not cooperative, and has no attribute by which other work or the
+/// host may depend on it.
 fn is_plain(row: Row, arguments: &[u64]) -> bool {
-    // Ignored; access policy; synchronization policy; clusters (three); start before the end of the kernel
-    // before it; priority; memory synchronization domains (two); shared memory carveout.
+    // The attributes that do no harm: ignored; access policy; synchronization policy; clusters (three); start
+    // before the end of the kernel before; priority; memory synchronization domains (two); shared memory
+    // carveout.
     const HARMLESS: [u32; 11] = [0, 1, 3, 4, 5, 6, 8, 9, 10, 11, 14];
     const WORDS: usize = 9;
     if row != Row::cuLaunchKernelEx {
@@ -250,8 +254,9 @@ fn is_plain(row: Row, arguments: &[u64]) -> bool {
 }
 
 impl Comparing {
-    /// Runs after the operation was queued. It is done, unless the host's patience ended. Returns the words
-    /// for the record.
+    /// Runs after the driver's function and the serial mode's wait. Compares the memory of a launch on the
+    /// command's list, repeats the launch, and ends the thread's turn. Returns the findings as words for the
+    /// record; None if there are none.
     pub(crate) fn end(mut self, row: Row, arguments: &[u64], code: u32) -> Option<Vec<u64>> {
         // During a capture the host does not wait, and nothing is compared.
         let (is_over, is_beside) = {

@@ -2,14 +2,15 @@
 
 use alloc::vec::Vec;
 
-/// A copy of more rows than this is ignored.
+/// A copy or set of more rows than this is ignored: it gives no ranges.
 const MOST: u64 = 4096;
-/// `CU_MEMORYTYPE_HOST`, and `CU_MEMORYTYPE_ARRAY`: arrays have no addresses.
+/// `CU_MEMORYTYPE_HOST`.
 const HOST: u64 = 1;
+/// `CU_MEMORYTYPE_ARRAY`: a CUDA array, which has no addresses.
 const ARRAY: u64 = 3;
 
-/// The byte ranges [low, high) of `count` rows of `size` bytes, `pitch` apart. Adjacent rows become one
-/// range.
+/// The byte ranges [low, high) of `count` rows of `size` bytes, `pitch` bytes apart. If the rows have no gaps,
+/// they become one range. None for more than [`MOST`] rows.
 pub(crate) fn rows(from: u64, pitch: u64, size: u64, count: u64) -> Vec<(u64, u64)> {
     if size == 0 || count == 0 || count > MOST {
         return Vec::new();
@@ -21,7 +22,7 @@ pub(crate) fn rows(from: u64, pitch: u64, size: u64, count: u64) -> Vec<(u64, u6
     (0..count).map(|row| (low(row), low(row).saturating_add(size))).collect()
 }
 
-/// One side of a copy: its start, and the layout of its rows and slices.
+/// One side of a copy, source or target: its start, and the layout of its rows and slices.
 struct Side {
     kind: u64,
     host: u64,
@@ -63,7 +64,8 @@ fn both(sides: &[Side; 2], size: [u64; 3]) -> Vec<(u64, u64, bool)> {
     found
 }
 
-/// The byte ranges that a `CUDA_MEMCPY2D` copy touches: low, high, and whether it writes.
+/// The byte ranges that a copy by a `CUDA_MEMCPY2D` touches: low, high, and whether the copy writes there.
+/// `words` is the structure.
 pub(crate) fn plane_of(words: &[u64]) -> Vec<(u64, u64, bool)> {
     let w = |at: usize| words.get(at).copied().unwrap_or(0);
     let side = |at: usize| Side {
@@ -79,7 +81,8 @@ pub(crate) fn plane_of(words: &[u64]) -> Vec<(u64, u64, bool)> {
     both(&[side(0), side(7)], [w(14), w(15), 1])
 }
 
-/// The byte ranges that a `CUDA_MEMCPY3D` copy touches, or a `CUDA_MEMCPY3D_PEER` copy.
+/// The byte ranges that a copy by a `CUDA_MEMCPY3D` or `CUDA_MEMCPY3D_PEER` touches: low, high, and whether the
+/// copy writes there. `words` is the structure.
 pub(crate) fn box_of(words: &[u64]) -> Vec<(u64, u64, bool)> {
     let w = |at: usize| words.get(at).copied().unwrap_or(0);
     let side = |at: usize| Side {

@@ -6,9 +6,10 @@ pub(crate) const COVERING: u64 = 12;
 
 /// Whether the stream with this index is late under this seed.
 ///
-/// Seeds 2k and 2k + 1 look at bit k of the index. Seed 2k delays streams with the bit set, seed 2k + 1 the
-/// others. Two indices differ in some bit, so one of its two seeds delays only the first, and the other only
-/// the second. From [`COVERING`] on, each seed delays a random half of the streams.
+/// Below [`COVERING`], seeds 2k and 2k + 1 look at bit k of the index. Seed 2k delays streams with the bit set,
+/// seed 2k + 1 the others. Two indices below 64 differ in one of the six bits, so one of this bit's two seeds
+/// delays only the first stream, and the other only the second. From [`COVERING`] on, a seed delays each stream
+/// with probability 1/2.
 pub(crate) fn is_late(seed: u64, index: u64) -> bool {
     if seed < COVERING {
         (index >> (seed / 2)) & 1 != seed & 1

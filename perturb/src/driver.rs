@@ -7,12 +7,13 @@ use core::sync::atomic::AtomicPtr;
 use crate::streams::{LEGACY, PER_THREAD};
 use crate::symbols;
 
-/// `CUDA_ERROR_NOT_FOUND`: also the answer if the driver lacks an entry point.
+/// `CUDA_ERROR_NOT_FOUND`. This library also returns it for a function that the process's driver lacks.
 pub(crate) const NOT_FOUND: u32 = 500;
 pub(crate) const NOT_READY: u32 = 600;
 const RELAXED: u32 = 2;
 
-/// Declares a function of the driver. The first call looks it up. Returns [`NOT_FOUND`] without it.
+/// Declares functions of the driver. A call looks its function up until it is found once, and returns
+/// [`NOT_FOUND`] without it.
 macro_rules! driver {
     ($(fn $name:ident($($argument:ident: $type:ty),*);)*) => {$(
         // The driver chose these names and arguments.
@@ -81,7 +82,8 @@ driver! {
     fn cuThreadExchangeStreamCaptureMode(mode: *mut u32);
 }
 
-/// The context of work on this stream; None if there is none.
+/// The context of work on this stream: the stream's own; for a default stream, or if the driver cannot tell,
+/// the thread's current one. None if there is none.
 pub(crate) fn context_of(stream: u64) -> Option<u64> {
     let mut context = 0;
     // SAFETY: the program is about to use this stream, so it is alive; the result is a local.
@@ -102,7 +104,8 @@ pub(crate) fn is_capturing(stream: u64) -> bool {
     unsafe { cuStreamIsCapturing(stream, &raw mut state) != 0 || state != 0 }
 }
 
-/// The node that the last call on a captured stream added to the graph; None if the driver cannot tell.
+/// The node that the last call on a captured stream added to the graph. None if the stream's next work depends
+/// on no node or on several, or the driver cannot tell.
 pub(crate) fn last_node(stream: u64) -> Option<u64> {
     let (mut status, mut id, mut graph, mut count) = (0, 0, 0, 0);
     let mut before = core::ptr::null();
@@ -116,10 +119,11 @@ pub(crate) fn last_node(stream: u64) -> Option<u64> {
     }
 }
 
-/// Whether the stream is blocking: the legacy default stream orders it.
+/// Whether the stream is blocking, so that CUDA orders it with the legacy default stream. Default streams are.
+/// True also if the driver cannot tell.
 ///
 /// # Safety
-/// The stream is alive, and is not being captured: this question ends a capture in each of its modes.
+/// The stream is alive, and is not being captured: this question ends a capture, in every capture mode.
 pub(crate) unsafe fn is_blocking(stream: u64) -> bool {
     let mut flags = 0;
     // SAFETY: the caller guarantees the stream; the result is a local.
@@ -128,23 +132,23 @@ pub(crate) unsafe fn is_blocking(stream: u64) -> bool {
         || flags & 1 == 0
 }
 
-/// Makes `call` in the relaxed capture mode, in which its calls break no capture.
+/// Makes `call` with the thread in the relaxed capture mode, in which queries and event calls break no capture.
 pub(crate) fn relaxed<T>(call: impl FnOnce() -> T) -> T {
     let mut mode = RELAXED;
     // SAFETY: the mode is a local; the second call restores what the first took.
     unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     let result = call();
-    // SAFETY: as above.
+    // SAFETY: the mode is a local; this restores the mode from before.
     unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     result
 }
 
-/// Whether a stream has unfinished work.
+/// Whether a stream has unfinished work. False also if the driver reports an error.
 ///
 /// # Safety
 /// The stream is alive.
 pub(crate) unsafe fn is_busy(stream: u64) -> bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that the stream is alive.
     relaxed(|| unsafe { cuStreamQuery(stream) } == NOT_READY)
 }
 
@@ -166,34 +170,34 @@ pub(crate) unsafe fn new_event(context: u64) -> Option<u64> {
     }
 }
 
-/// Records an event. Returns false on failure.
+/// Records an event on a stream. Returns false on failure.
 ///
 /// # Safety
 /// Event and stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn record(event: u64, stream: u64) -> bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees the event and the stream.
     relaxed(|| unsafe { cuEventRecord(event, stream) }) == 0
 }
 
-/// Makes a stream wait for an event.
+/// Makes a stream wait for an event. Ignores a failure.
 ///
 /// # Safety
 /// Event and stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn wait(stream: u64, event: u64) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees the event and the stream.
     relaxed(|| unsafe { cuStreamWaitEvent(stream, event, 0) });
 }
 
-/// Whether the work before an event is unfinished.
+/// Whether the work before an event is unfinished. False also if the driver reports an error.
 ///
 /// # Safety
 /// The event is alive.
 pub(crate) unsafe fn is_pending(event: u64) -> bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that the event is alive.
     relaxed(|| unsafe { cuEventQuery(event) == NOT_READY })
 }
 
-/// Whether an address is pageable memory. A copy with pageable memory makes the host wait.
+/// Whether an address counts as pageable host memory: the driver does not know it.
 pub(crate) fn is_pageable(pointer: u64) -> bool {
     let mut kind = 0_u32;
     // SAFETY: attribute 2, the memory type, is an unsigned int; the driver takes any address.
@@ -201,7 +205,7 @@ pub(crate) fn is_pageable(pointer: u64) -> bool {
     code != 0 || kind == 0
 }
 
-/// Whether a device's primary context is active.
+/// Whether a device's primary context is active. False also if the driver cannot tell.
 pub(crate) fn is_active(device: i32) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: both results are locals.
@@ -210,7 +214,7 @@ pub(crate) fn is_active(device: i32) -> bool {
     }
 }
 
-/// A kernel's mangled name.
+/// The mangled name of a function or a kernel; None if the driver cannot tell.
 pub(crate) fn name_of(function: u64) -> Option<&'static [u8]> {
     let mut name = core::ptr::null();
     // SAFETY: the program is about to launch this function or kernel; the driver tells the two apart.
@@ -220,12 +224,13 @@ pub(crate) fn name_of(function: u64) -> Option<&'static [u8]> {
     if !found || name.is_null() {
         return None;
     }
-    // SAFETY: the string is the module's own, and ends with a zero.
+    // SAFETY: the string is the module's own, and ends with a zero. Callers read it before the program can
+    // unload the module.
     Some(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
-/// The stream's handle, given a function's argument. 0 is the legacy default stream, or the thread's own
-/// default stream in the function's per-thread form.
+/// The handle of the stream that a function's argument means. 0 means the legacy default stream, or the
+/// thread's own default stream in the function's per-thread form.
 pub(crate) fn handle(given: u64, per_thread: bool) -> u64 {
     match given {
         0 if per_thread => PER_THREAD,

@@ -4,46 +4,52 @@
 //! each takes a register or eight bytes of the stack. No function of the table takes a float, or a structure
 //! above eight bytes by value. A hook passes the words on unchanged.
 
-/// What a function does. Numbers are the positions of arguments.
+/// What a function of the driver does, for this library. Numbers are the positions of arguments,
+/// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Queues work on the stream at this position.
+    /// Queues work on the stream in the argument at this position.
     Work(usize),
-    /// Launches the function at the second position on the stream at the first.
+    /// Launches the kernel in the argument at the second position, on the stream in the one at the first.
     Kernel(usize, usize),
     /// Launches by a `CUlaunchConfig`, the first argument.
     Config,
-    /// Queues work on the default stream.
+    /// Queues work on the default stream, and the host does not wait.
     OnDefault,
-    /// Copies. Arguments: to, from, bytes, stream. Either side may be the host's memory.
+    /// Copies on a stream. Arguments: to, from, bytes, stream. Either side may be the host's memory.
     Copy,
     /// Copies to the host's memory, with the arguments of `Copy`.
     ToHost,
     /// Copies from the host's memory, with the arguments of `Copy`.
     FromHost,
-    /// Copies, and the host waits for the copy.
+    /// Copies on the default stream, and the host waits for the copy.
     Blocking,
-    /// The host waits for a stream; for an event; for all work.
+    /// Makes the host wait for the stream in the first argument.
     Stream,
+    /// Makes the host wait for the event in the first argument.
     Event,
+    /// Makes the host wait for all work, at least of one context.
     All,
-    /// Records the event at position 0 on the stream at position 1.
+    /// Records the event in the first argument on the stream in the second.
     Record,
-    /// The stream at position 0 waits for the event at position 1.
+    /// Makes the stream in the first argument wait for the event in the second.
     Wait,
-    /// Destroys a stream; a context; possibly a device's primary context.
+    /// Destroys the stream in the first argument.
     Destroy,
+    /// Destroys the context in the first argument.
     DestroyContext,
+    /// Releases or resets a device's primary context, which may destroy the context.
     Release,
-    /// Begins a capture; ends one.
+    /// Begins a capture of the stream in the first argument.
     Begin,
+    /// Ends the capture of the stream in the first argument.
     End,
-    /// Queues nothing that could be late. Only the record needs it.
+    /// Any other function in the table. The library does not delay it, and only the record needs it.
     Noted,
 }
 
 impl Kind {
-    /// Whether the function queues work on a stream.
+    /// Whether the function is an *operation*: it queues work on a stream, and the library may delay it.
     pub(crate) fn is_operation(self) -> bool {
         matches!(
             self,
@@ -58,7 +64,8 @@ impl Kind {
         )
     }
 
-    /// Whether the host may wait inside the function.
+    /// Whether the function makes the host wait: for a stream, an event, all work, or its own copy. A copy that
+    /// waits only for pageable memory does not count.
     pub(crate) fn waits(self) -> bool {
         matches!(self, Self::Stream | Self::Event | Self::All | Self::Blocking)
     }
@@ -70,12 +77,13 @@ pub(crate) struct Entry {
     pub(crate) symbol: &'static str,
     /// The name for `cuGetProcAddress`.
     pub(crate) name: &'static str,
-    /// The CUDA version since which the name means this function, if it has meant several.
+    /// The CUDA version since which the name means this function; 0 if this is the name's first meaning.
     pub(crate) since: i32,
     pub(crate) kind: Kind,
     /// The number of arguments.
     pub(crate) arguments: usize,
-    /// The per-thread form, whose default stream is the thread's own.
+    /// The symbol of the per-thread form, whose default stream is the thread's own; None if there is no such
+    /// form.
     pub(crate) twin: Option<&'static str>,
 }
 

@@ -13,10 +13,12 @@ use crate::sys::Locked;
 
 /// The most frames to read.
 const DEEPEST: usize = 40;
-/// The owner field of a C frame, which has no code (`FRAME_OWNED_BY_CSTACK`).
+/// The value of a frame's `owner` field for a frame of C code (`FRAME_OWNED_BY_CSTACK`), which has no code
+/// object.
 const OF_C: u8 = 3;
-/// Bits of a string's state: its characters follow its header; all are ASCII.
+/// The bit of a string's state that says: the characters follow the header.
 const COMPACT: u32 = 1 << 5;
+/// The bit of a string's state that says: all characters are ASCII.
 const ASCII: u32 = 1 << 6;
 
 /// The byte offsets of the needed fields, for one version of the interpreter.
@@ -24,32 +26,42 @@ const ASCII: u32 = 1 << 6;
 struct Layout {
     /// `Py_Version`, down to the minor number.
     version: u32,
-    /// In a thread state: the current frame, or a structure that has it.
+    /// The offset in a thread state of the pointer to the current frame, or to a structure that has this
+    /// pointer.
     thread: usize,
-    /// In that structure: the frame. None: the thread state has the frame itself.
+    /// The offset of the pointer to the current frame in the structure that `thread` leads to. None: `thread`
+    /// leads to the frame itself.
     current: Option<usize>,
-    /// In a frame.
+    /// The offset in a frame of the pointer to its code object.
     code: usize,
+    /// The offset in a frame of the pointer to its caller's frame.
     previous: usize,
+    /// The offset in a frame of the pointer to its current instruction.
     instruction: usize,
+    /// The offset in a frame of the byte that says what owns it.
     owner: usize,
-    /// In a code object.
+    /// The offset in a code object of its first line's number.
     first_line: usize,
+    /// The offset in a code object of its first instruction.
     instructions: usize,
-    /// The size of a string's header: of an ASCII string, and of any other.
+    /// The size in bytes of the header of an ASCII string.
     ascii: usize,
+    /// The size in bytes of the header of any other string.
     unicode: usize,
 }
 
-/// In a code object, in every version.
+/// The offset of the file's name in a code object, in every version of [`LAYOUTS`].
 const FILE: usize = 112;
+/// The offset of the function's name in a code object, in every version of [`LAYOUTS`].
 const NAME: usize = 120;
-/// In any object, and in a string.
+/// The offset of the type in any object, in every version of [`LAYOUTS`].
 const TYPE: usize = 8;
+/// The offset of the length in a string.
 const LENGTH: usize = 16;
+/// The offset of the state in a string.
 const STATE: usize = 32;
 
-/// From the headers of Python 3.11.7, 3.12.1 and 3.13.0.
+/// The layouts of Python 3.11, 3.12 and 3.13, from the headers of 3.11.7, 3.12.1 and 3.13.0.
 const LAYOUTS: [Layout; 3] = [
     Layout {
         version: 0x030b,
@@ -96,16 +108,17 @@ const LAYOUTS: [Layout; 3] = [
 #[derive(Clone, Copy)]
 struct Python {
     layout: Layout,
-    /// Tells whether the interpreter is initialised; gives the thread's state; gives an instruction's line.
-    /// None of these functions needs the lock.
+    /// `Py_IsInitialized`. Needs no lock.
     is_there: unsafe extern "C" fn() -> c_int,
+    /// `PyGILState_GetThisThreadState`: the thread's state, or 0. Needs no lock.
     state: unsafe extern "C" fn() -> usize,
+    /// `PyCode_Addr2Line`: the line of an instruction of a code object. Needs no lock.
     line: unsafe extern "C" fn(usize, c_int) -> c_int,
     code_type: usize,
     string_type: usize,
 }
 
-/// Whether the process runs a known version of Python.
+/// Whether the process runs a version of Python with a known layout. Asked once.
 #[derive(Clone, Copy)]
 enum Known {
     NotAsked,
@@ -155,7 +168,7 @@ fn find() -> Option<Python> {
     }
 }
 
-/// A frame: its code object and its current instruction.
+/// A frame: its code object, with fields of it, and its current instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frame {
     code: usize,
@@ -165,20 +178,20 @@ pub(crate) struct Frame {
     first_line: u32,
 }
 
-/// A thread's frames, the innermost first.
+/// A thread's frames, the innermost first, at most [`DEEPEST`].
 #[derive(Debug)]
 pub(crate) struct Frames {
     all: [Frame; DEEPEST],
     count: usize,
 }
 
-/// Reads a field. The caller guarantees the address.
+/// Reads the value at the address `of + offset`. The caller guarantees that it is a `T`.
 unsafe fn field<T>(of: usize, offset: usize) -> T {
     // SAFETY: the caller guarantees a value of this type there.
     unsafe { ((of + offset) as *const T).read_unaligned() }
 }
 
-/// The calling thread's frames; None if it runs no Python, or an unknown version.
+/// The calling thread's Python frames. None if it has none, or the version's layout is not known.
 pub(crate) fn read() -> Option<Frames> {
     let python = python()?;
     let layout = python.layout;
@@ -235,14 +248,15 @@ fn mixed(hash: u64, word: usize) -> u64 {
 }
 
 impl Frame {
-    /// A hash of the code object. It also differs from earlier code at the same address.
+    /// A hash of the code object: of its address, file, name and first line. So earlier code at the same
+    /// address mostly has another hash.
     #[allow(clippy::cast_possible_truncation)] // a usize has 64 bits here
     pub(crate) fn hash(&self) -> usize {
         let words = [self.code, self.file, self.name, self.first_line as usize];
         words.iter().fold(0, |hash, word| mixed(hash, *word)) as usize
     }
 
-    /// The frame's current line. The frame must be the calling thread's current one.
+    /// The line that the frame is at; 0 if unknown. The frame must still be on the calling thread's stack.
     pub(crate) fn line(&self) -> u64 {
         let Some(python) = python() else { return 0 };
         let begin = self.code + python.layout.instructions;
@@ -257,7 +271,8 @@ impl Frame {
     }
 }
 
-/// Reads a Python string that a code object keeps alive, without calling the interpreter.
+/// Reads a Python string that a code object keeps alive, up to 4096 characters, without calling the
+/// interpreter. Empty for any other object.
 fn string(of: usize) -> String {
     let Some(Python { layout, string_type, .. }) = python() else { return String::new() };
     let mut to = String::new();

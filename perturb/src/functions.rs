@@ -1,5 +1,5 @@
-//! Wraps the host functions that a program queues. When one runs, the work before it is done, and the host
-//! may act on that.
+//! Wraps the host functions that a program queues, so that the record says when each runs. When one runs, the
+//! work before it on its stream is done, and the host may act on that.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::settings::{Mode, PATIENCE, Settings};
 use crate::sys::{self, Locked, now};
 use crate::{driver, record, told};
 
-/// A queued function of the program, with its argument.
+/// A host function that the program queued, with its argument.
 struct Wrapped {
     function: u64,
     data: u64,
@@ -23,7 +23,8 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 /// The numbers of functions whose queuing call is not in the record yet.
 static QUEUED: Locked<Vec<u64>> = Locked::new(Vec::new());
 
-/// Replaces the program's function by this library's. Returns the function's number; None: the call queues none.
+/// Replaces the host function that a call queues by this library's wrapper. Returns the function's number; None
+/// if the call queues no host function, or its stream is being captured.
 pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64]) -> Option<u64> {
     let own = match Row::at(row) {
         Some(Row::cuLaunchHostFunc) => call as *const () as u64,
@@ -31,7 +32,7 @@ pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64]) -> Optio
         _ => return None,
     };
     let [stream, function, data, ..] = arguments else { return None };
-    // A graph would call it once for each launch.
+    // A graph calls the function at each launch, but the wrapper frees its data at the first call.
     if record::captures() && driver::is_capturing(driver::handle(*stream, per_thread)) {
         return None;
     }
@@ -42,7 +43,7 @@ pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64]) -> Optio
     Some(number)
 }
 
-/// The queuing call is in the record, or has failed.
+/// Call this when the call that queued the function is in the record, or has failed.
 pub(crate) fn written(number: u64) {
     QUEUED.lock().retain(|one| *one != number);
 }
@@ -53,8 +54,9 @@ pub(crate) fn renew() {
     QUEUED.lock().clear();
 }
 
-/// Runs a function of the program. First waits until its queuing call is in the record: what the function
-/// tells other threads comes later. In the serial mode it does not wait: there that call waits for the function.
+/// Runs a host function of the program. In the record mode, first waits until its queuing call is in the
+/// record, for a second at most: what the function tells other threads comes later. In the serial mode it does
+/// not wait: there the queuing call waits for the function.
 fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
     let begun = now();
     while Settings::get().mode == Mode::Record
@@ -65,7 +67,7 @@ fn run(of: &Wrapped, call: impl FnOnce(u64, u64)) {
     }
     told::before_function();
     record::ran(of.number);
-    // The function touches memory in its stream's order, so these are no accesses by the host alone.
+    // The function touches memory in its stream's order, so its accesses do not count as the host's own.
     let calling = sys::thread(|own| core::mem::replace(&mut own.calling, true));
     call(of.function, of.data);
     sys::thread(|own| own.calling = calling.unwrap_or(false));
@@ -83,13 +85,13 @@ unsafe extern "C" fn call(data: *mut c_void) {
 
 /// This library's `CUstreamCallback`, for `cuStreamAddCallback`.
 unsafe extern "C" fn call_back(stream: u64, status: u32, data: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: the driver passes the box that `wrap` made, once.
     let of = unsafe { Box::from_raw(data.cast::<Wrapped>()) };
     run(&of, |function, data| {
-        // SAFETY: as above.
+        // SAFETY: the program gave the driver a function with this signature.
         let function: unsafe extern "C" fn(u64, u32, u64) =
             unsafe { core::mem::transmute::<u64, _>(function) };
-        // SAFETY: as above.
+        // SAFETY: the program's function gets its own data, and the driver's stream and status.
         unsafe { function(stream, status, data) }
     });
 }

@@ -1,7 +1,7 @@
 //! The gate: a kernel of one thread that holds a stream up.
 //!
-//! A gate ends when the host's number reaches its ticket, when the device's clock reaches its time, or when
-//! its time limit is over. So a gate delays a program, but never for good.
+//! A gate ends when the host's number reaches its ticket, when the device's clock reaches its time, or when it
+//! has run for its time limit. So a gate delays a program, but never for good.
 
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_void};
@@ -50,9 +50,9 @@ membar.sys;
 ret;
 }
 ";
-/// The clocks drift, so they are compared again after this many nanoseconds.
+/// The clocks of host and device drift, so they are compared again after this many nanoseconds.
 const AGAIN: u64 = 10_000_000_000;
-/// A comparison that took longer, in nanoseconds, is ignored.
+/// A comparison that took longer, in nanoseconds, is ignored, unless the context has none yet.
 const EXACT: u64 = 1_000_000;
 /// Flags for the shared memory: portable, and mapped into the device's addresses.
 const SHARED: u32 = 3;
@@ -62,7 +62,7 @@ const NON_BLOCKING: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 struct Gate {
     context: u64,
-    /// The kernel; 0 if it could not be loaded.
+    /// The kernel `gate`; 0 if it could not be loaded, or the clocks could not be compared.
     kernel: u64,
     tick: u64,
     /// Two numbers that host and device share: the ticket up to which gates are open, and a clock.
@@ -72,28 +72,28 @@ struct Gate {
     compared: u64,
 }
 
-// SAFETY: only the lock's holder writes the shared numbers, with volatile accesses.
+// SAFETY: on the host, only the holder of `GATES` writes the shared numbers, with volatile accesses.
 unsafe impl Send for Gate {}
 
 static GATES: Locked<Vec<Gate>> = Locked::new(Vec::new());
 
-/// Queues a gate on a stream. Returns false on failure. With `beside`, a capture is active: the clocks are
-/// not compared, because comparing makes the host wait.
+/// Queues a gate on a stream. Returns false on failure. With `beside`, a capture is active: then the clocks are
+/// not compared again, because comparing makes the host wait.
 ///
 /// # Safety
 /// The context and the stream are alive, and the stream is not being captured.
 pub(crate) unsafe fn queue(context: u64, stream: u64, behind: Behind, beside: bool) -> bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees the context and the stream.
     let gate = unsafe { of(context, beside, |gate| launch_gate(gate, stream, behind)) };
     gate == Some(true)
 }
 
-/// Prepares a context's gate before a capture begins.
+/// Loads a context's gate, if needed, and compares the clocks, before a capture begins.
 ///
 /// # Safety
 /// The context is alive.
 pub(crate) unsafe fn prepare(context: u64) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees the context.
     unsafe { of(context, false, |_| ()) };
 }
 
@@ -107,7 +107,8 @@ fn launch_gate(gate: Gate, stream: u64, behind: Behind) -> bool {
     unsafe { launch(gate.kernel, stream, &arguments) }
 }
 
-/// Makes a context current, and calls a function with its gate. None without a gate.
+/// Makes a context current, and calls a function with its gate, in the relaxed capture mode. None if the
+/// context has no working gate.
 unsafe fn of<T>(context: u64, beside: bool, call: impl FnOnce(Gate) -> T) -> Option<T> {
     let mut popped = 0;
     // SAFETY: the context is alive, as the caller guarantees.
@@ -121,7 +122,7 @@ unsafe fn of<T>(context: u64, beside: bool, call: impl FnOnce(Gate) -> T) -> Opt
     result
 }
 
-/// Opens all gates up to a ticket, in every context.
+/// Opens all gates up to a ticket, in every context, unless the driver is gone.
 pub(crate) fn open(ticket: u64) {
     let mut current = 0;
     // When a process ends, the driver may be gone, and its memory with it.
@@ -149,13 +150,14 @@ pub(crate) fn forget(context: u64) {
     GATES.lock().retain(|one| one.context != context);
 }
 
-/// Runs in a fork's child, which has no context.
+/// Forgets all gates, in a fork's child, which has no context.
 pub(crate) fn renew() {
     GATES.renew();
     GATES.lock().clear();
 }
 
-/// The current context's gate, with its clocks compared recently.
+/// The current context's gate. Loads it on first use; compares its clocks then, and again if that is long ago
+/// and not `beside` a capture. None if the gate does not work.
 unsafe fn ready(context: u64, beside: bool) -> Option<Gate> {
     let mut gates = GATES.lock();
     let place = gates.iter().position(|one| one.context == context);
@@ -200,7 +202,8 @@ unsafe fn load() -> Option<Gate> {
     Some(Gate { context: 0, kernel: gate, tick, word, offset: 0, compared: 0 })
 }
 
-/// Compares the clocks by four kernels that store the device's clock. The quickest one counts.
+/// Compares the clocks of host and device by four kernels that store the device's clock. The quickest one
+/// counts. If the clocks were never compared and this fails, the gate does not work.
 unsafe fn compare(gate: &mut Gate) {
     let mut side = 0;
     // SAFETY: the result is a local.
@@ -219,7 +222,7 @@ unsafe fn compare(gate: &mut Gate) {
         // SAFETY: the stream was made above.
         unsafe { driver::cuStreamSynchronize(side) };
         let before = now();
-        // SAFETY: as above.
+        // SAFETY: the stream was made above, and the kernel takes the address of the second number.
         let done = unsafe {
             launch(gate.tick, side, &[clock as u64]) && driver::cuStreamSynchronize(side) == 0
         };

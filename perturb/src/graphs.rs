@@ -1,4 +1,5 @@
-//! Reads a graph's nodes from the driver when the graph is instantiated.
+//! Reads a graph's nodes from the driver when the graph is instantiated, or an executable graph is updated by
+//! it.
 
 use alloc::vec::Vec;
 use core::ptr::null_mut;
@@ -6,7 +7,7 @@ use core::ptr::null_mut;
 use crate::driver;
 use crate::record::{Graph, Kind, Log};
 
-/// The kinds of nodes (`CUgraphNodeType`).
+/// `CU_GRAPH_NODE_TYPE_KERNEL`. The constants below are the other kinds of nodes.
 const KERNEL: i32 = 0;
 const COPY: i32 = 1;
 const SET: i32 = 2;
@@ -20,27 +21,31 @@ const WAIT_SEMAPHORE: i32 = 9;
 const ALLOCATE: i32 = 10;
 const FREE: i32 = 11;
 const BATCH: i32 = 12;
-/// The deepest nesting of child graphs to read.
+/// The most levels of graphs to read, child graphs included.
 const DEEPEST: usize = 8;
 
-/// How a node touches memory: it reads or writes bytes, or its kernel is given an address.
+/// How a node touches memory: it reads bytes.
 pub(crate) const READS: u64 = 0;
+/// How a node touches memory: it writes bytes.
 pub(crate) const WRITES: u64 = 1;
+/// How a node touches memory: its kernel is given an address.
 pub(crate) const GIVEN: u64 = 2;
 
-/// Flags of a graph, in the second word of its entry. This one: a node waits.
+/// A flag of a graph: a node waits for an event, a semaphore or a value. The second word of a graph's entry has
+/// its flags.
 pub(crate) const WAITS: u64 = 1;
-/// Some node could not be read.
+/// A flag of a graph: some node could not be read.
 pub(crate) const UNREAD: u64 = 2;
-/// A node calls the host.
+/// A flag of a graph: a node calls a host function.
 pub(crate) const CALLS: u64 = 4;
 
-/// The state of reading a graph.
+/// What has been read of a graph so far.
 struct Reading {
     graph: Graph,
     flags: u64,
-    /// For each node: its kind, its kernel, the stack of the call that made it or 0, and its touches. A touch
-    /// has how, from, and either to or the parameter's place.
+    /// For each node that touches memory: its kind, its kernel or 0, the stack of the call that made it or 0,
+    /// the number of its touches, and the touches. A touch is how, address, and either the end address or, for
+    /// a given address, the parameter's place.
     nodes: Vec<u64>,
     /// The stack of the node that is being read.
     stack: u64,
@@ -49,7 +54,8 @@ struct Reading {
     events: Vec<u64>,
 }
 
-/// Writes an executable graph to the record: handle, flags, events and nodes.
+/// Writes an executable graph to the record: handle, flags, events and nodes. `graph` is the graph that it was
+/// made of.
 pub(crate) fn write(log: &mut Log, executable: u64, graph: u64) {
     let mut reading = Reading {
         graph: Graph { addresses: Vec::new(), plain: true },
@@ -70,7 +76,8 @@ pub(crate) fn write(log: &mut Log, executable: u64, graph: u64) {
 
 fn nodes_of(graph: u64) -> Option<Vec<u64>> {
     let mut count = 0;
-    // SAFETY: the graph was just instantiated. Without an array the driver returns the number of nodes.
+    // SAFETY: the program has just instantiated the graph, or it is a child of such a graph. Without an array
+    // the driver returns the number of nodes.
     unsafe {
         if driver::cuGraphGetNodes(graph, null_mut(), &raw mut count) != 0 {
             return None;
@@ -97,7 +104,7 @@ impl Reading {
                 self.unread();
                 continue;
             }
-            // Another node may get this handle.
+            // Take the stack out: a later node may get this handle.
             self.stack = log.nodes.remove(&node).unwrap_or(0);
             self.node(log, node, kind, depth);
         }
@@ -164,7 +171,7 @@ impl Reading {
         let function = if words[0] == 0 { words[7] } else { words[0] };
         let kernel = log.kernel(function);
         let mut touches = Vec::new();
-        // SAFETY: the driver keeps the node's arguments in the form in which it took them.
+        // SAFETY: the driver returns the node's arguments in a form in which a launch takes them.
         unsafe {
             log.addresses(&kernel, words[5], words[6], |place, word| {
                 touches.push([GIVEN, word, place]);

@@ -28,7 +28,7 @@ pub(crate) fn by_symbol(symbol: &[u8]) -> *mut c_void {
 /// The hook for the function `found`, which `cuGetProcAddress` gave for a name; null if there is none.
 ///
 /// A name may have meant several functions. The address tells which; if the driver exports none at that
-/// address, the requested version does.
+/// address, the requested version does, or else the name's first row.
 pub(crate) fn by_name(
     name: &[u8],
     found: *mut c_void,
@@ -102,7 +102,7 @@ macro_rules! hooks {
     (@count $($argument:ident)*) => { <[&str]>::len(&[$(stringify!($argument)),*]) };
     (@twin , $($argument:ident)*) => { None };
     (@twin $twin:ident, $($argument:ident)*) => {
-        // SAFETY: as above.
+        // SAFETY: the pointer is only handed out, as a function's address.
         Some(unsafe {
             core::mem::transmute::<unsafe extern "C" fn($(word!($argument)),*) -> u32, Hook>($twin)
         })

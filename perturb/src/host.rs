@@ -1,9 +1,9 @@
 //! Finds the host's accesses to page-locked memory that the device may be using.
 //!
 //! A copy from such memory protects its pages from the host's writes; a copy to it, from all accesses. The
-//! first access to a page is recorded and unprotects the page. The device does not use the host's page
-//! tables, so it is not affected. A system call on a protected page fails, and a program with its own SIGSEGV
-//! handler may break. So users must ask for this.
+//! first access that faults on a page is recorded, and allows such accesses to the page from then on. The
+//! device does not use the host's page tables, so it is not affected. A system call on a protected page fails,
+//! and a program with its own SIGSEGV handler may break. So users must ask for this.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -27,7 +27,7 @@ struct Region {
 static REGIONS: [Region; MOST] =
     [const { Region { low: AtomicU64::new(0), size: AtomicU64::new(0) } }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The program's SIGSEGV handler; None: this module has not replaced it yet.
+/// The SIGSEGV handler that the program had; None: this module has not replaced it yet.
 static BEFORE: Locked<Option<libc::sigaction>> = Locked::new(None);
 
 fn is_on() -> bool {
@@ -48,7 +48,7 @@ fn protect(from: u64, size: u64, access: c_int) {
     unsafe { libc::mprotect(low as *mut c_void, length, access) };
 }
 
-/// Runs before memory is freed.
+/// Runs before each driver call. If it frees page-locked memory, stops watching the memory, and unprotects it.
 pub(crate) fn before(row: Row, arguments: &[u64]) {
     if row != Row::cuMemFreeHost || !is_on() {
         return;
@@ -60,7 +60,8 @@ pub(crate) fn before(row: Row, arguments: &[u64]) {
     }
 }
 
-/// Runs after an allocation, and after a copy outside a capture.
+/// Runs after each successful driver call. Begins to watch newly allocated page-locked memory, at the address
+/// `found`. Protects the watched pages that an asynchronous copy uses, unless it was captured.
 pub(crate) fn after(row: Row, arguments: &[u64], captured: bool, found: u64) {
     if !is_on() {
         return;
@@ -107,7 +108,7 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     // SAFETY: the kernel passes a valid `siginfo_t` for this signal.
     let address = unsafe { (*info).si_addr() } as u64;
     if !has(address) {
-        // The fault is the program's own. Its handler is restored, and runs when the fault comes again.
+        // The fault is the program's own. Restore the program's handler, which runs when the fault comes again.
         if let Some(old) = *BEFORE.lock() {
             // SAFETY: this is the handler that the program had.
             unsafe { libc::sigaction(libc::SIGSEGV, &raw const old, core::ptr::null_mut()) };
@@ -117,7 +118,7 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     let writes = is_write(context);
     // After a read, a later write must fault too.
     protect(address, 1, if writes == Some(false) { libc::PROT_READ } else { ALL });
-    // Accesses by the driver, inside the program's call, and by this library are not the host's.
+    // Accesses by the driver, inside the program's call, and by this library do not count as the host's.
     let is_own = sys::thread(|own| own.inside || own.calling).unwrap_or(true);
     if !is_own {
         sys::thread(|own| own.inside = true);
@@ -126,7 +127,8 @@ extern "C" fn faulted(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     }
 }
 
-/// Whether the fault was a write; None if unknown. Unknown counts as a read, which accuses less.
+/// Whether the fault was a write; None if unknown. The record counts an unknown access as a read, which accuses
+/// less.
 #[cfg(target_arch = "x86_64")]
 fn is_write(context: *mut c_void) -> Option<bool> {
     const ERROR: usize = libc::REG_ERR as usize;

@@ -1,14 +1,14 @@
 //! Numbers operations alike in each run of a program. Pure.
 //!
-//! Threads launch concurrently, so a count over all threads differs in each run. A count for each thread does
-//! not. [`number`] puts the thread's number before its count.
+//! Threads queue operations concurrently, so a count over all threads differs in each run. A count for each
+//! thread does not. [`number`] puts the thread's number before its count.
 
 use alloc::vec::Vec;
 
-/// The number of bits of a thread's count.
+/// The number of bits that a thread's count has in an operation's number.
 const BITS: u32 = 40;
 
-/// The number of an operation. `thread` and `count` start at 0.
+/// The number of an operation: the thread's number and the thread's count of operations before it, both from 0.
 pub(crate) fn number(thread: u64, count: u64) -> u64 {
     (thread << BITS) | (count & ((1 << BITS) - 1))
 }
@@ -16,15 +16,16 @@ pub(crate) fn number(thread: u64, count: u64) -> u64 {
 /// The settings for single operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// Ranges of free operations, each without its end. A free operation runs as it would, or late. Before
-    /// and after each other operation the host waits until all work is done. None: all are free.
+    /// Ranges of the numbers of free operations, each without its end. A free operation runs as it would, or
+    /// late. Before and after each other operation the host waits until all work is done. None: all are free.
     free: Option<Vec<(u64, u64)>>,
-    /// Operations after which the host waits until all work is done.
+    /// The numbers of operations after which the host waits until all work is done.
     settled: Vec<u64>,
 }
 
 impl Chosen {
-    /// Reads `low-high` ranges and single numbers, both separated by commas.
+    /// Reads `free`, a list of `low-high` ranges, and `settled`, a list of numbers. Commas separate; what is
+    /// neither is left out.
     pub(crate) fn read(free: Option<&[u8]>, settled: &[u8]) -> Self {
         let range = |text: &[u8]| {
             let mut ends = text.split(|byte| *byte == b'-').map(decimal);
@@ -44,12 +45,12 @@ impl Chosen {
     }
 }
 
-/// Reads numbers that are separated by commas.
+/// Reads decimal numbers that are separated by commas. Leaves out what is no number.
 pub(crate) fn list(text: &[u8]) -> Vec<u64> {
     text.split(|byte| *byte == b',').filter_map(decimal).collect()
 }
 
-/// Reads a decimal number.
+/// Reads a decimal number; None if it has other characters, or does not fit in 64 bits.
 pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;

@@ -1,8 +1,9 @@
-//! A launch of a kernel, as the program requested it, and what may be known of its bytes.
+//! A launch of a kernel, as the program requested it, and the flags that say what is known of its bytes.
 
 use crate::entries::Row;
 
-/// A launch of a kernel: the function, its arguments, its stream.
+/// A launch of a kernel: the function, the addresses of its arguments in the two forms that the driver takes,
+/// its stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch {
     pub(crate) function: u64,
@@ -22,7 +23,8 @@ pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
         }),
         Row::cuLaunchKernelEx => {
             let config = argument(0) as *const u64;
-            // SAFETY: the caller passes a `CUlaunchConfig`, as in `run`.
+            // SAFETY: the program passes a `CUlaunchConfig`: seven unsigned ints, four bytes of padding, and
+            // the stream.
             let stream = if config.is_null() { 0 } else { unsafe { config.add(4).read() } };
             Some(Launch {
                 function: argument(1),
@@ -35,21 +37,22 @@ pub(crate) fn launch(row: Row, arguments: &[u64]) -> Option<Launch> {
     }
 }
 
-/// A launch has flags. This one: its memory was compared.
+/// A flag of a launch: its memory before and after was compared.
 pub(crate) const COMPARED: u64 = 1;
-/// The repeated launch left other bytes.
+/// A flag of a launch: repeated from the same memory, it left other bytes.
 pub(crate) const VARIES: u64 = 2;
-/// The host's patience ended: the launch may wait for other work.
+/// A flag of a launch: the host's patience ended before the launch was done. It may wait for other work.
 pub(crate) const LOST: u64 = 4;
-/// The launch was not compared: other work was running, or a capture was active.
+/// A flag of a launch: it was not compared, because other work may have run beside it, or a capture was active.
 pub(crate) const BESIDE: u64 = 8;
-/// The kernel may wait for other kernels.
+/// A flag of a launch: it was not compared, because its kernel may wait for other kernels.
 pub(crate) const WAITS: u64 = 16;
-// Why the launch was not repeated. Its attributes, or the nodes of its graph, do not allow it.
+/// A flag of a launch: it was not repeated, because its attributes, or the nodes of its graph, do not allow it.
 pub(crate) const FIXED: u64 = 32;
-/// The launch was given managed memory or memory of another process, or host memory in which bytes changed.
+/// A flag of a launch: it was not repeated, or repeating it proved nothing. It was given managed memory or
+/// memory that another process may use, or bytes changed in host memory that it was given.
 pub(crate) const FOREIGN: u64 = 64;
-/// The launch was given more memory than can be kept.
+/// A flag of a launch: it was not repeated, because it was given more memory than is kept.
 pub(crate) const LARGE: u64 = 128;
-/// The driver refused something.
+/// A flag of a launch: a driver call for the comparison or the repeat failed.
 pub(crate) const FAILED: u64 = 256;

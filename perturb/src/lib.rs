@@ -1,22 +1,24 @@
 //! The library that `cai-bridge perturb` and `cai-bridge races` preload into a program.
 //!
-//! The library stands between the program and the CUDA driver (`ways`, `hooks`). `run` says what is done around a call.
-//! Before work on a late stream it queues a gate (`gate`), so that the work runs later than all work that need
-//! not wait for it. The seeds choose the late streams (`design`). Streams and events tell which work stands
-//! behind which gate (`streams`). The library's own events tell whether work is done (`marks`). A program lacks
-//! a wait if its values change with the seed.
+//! The library stands between the program and the CUDA driver (`ways`, `hooks`). `run` says what is done around
+//! a call. Before work on a late stream it queues a gate (`gate`), so that the work runs later than other
+//! streams' work that need not wait for it. The seed chooses the late streams (`design`). Streams and events
+//! tell which work stands behind which gate (`streams`). The library's own events tell whether work is done
+//! (`marks`). If a program's values change with the seed, it may lack a wait.
 //!
-//! For `cai-bridge races` the library delays nothing. It records the calls (`record`, `recording`, `frames`,
-//! `graphs`), tells the program late that work is done (`told`), and records the bytes that some launches
-//! change and read (`compared`, `again`). `check` checks a record for the command.
+//! For `cai-bridge races` the library delays no work on the GPU. It records the calls (`record`, `recording`,
+//! `frames`, `graphs`) and tells the program late that work is done (`told`). In a second, serial run it
+//! records the bytes that some launches change and read (`compared`, `again`). `check` checks a record for the
+//! command.
 //!
-//! The library uses no standard library: it is loaded into every process of the program, and a process
-//! without CUDA must not notice. Nothing unwinds. A failure is counted, and the program goes on.
+//! The library uses no standard library: it is loaded into every process of the program, and a process without
+//! CUDA must not notice. Nothing unwinds: a panic aborts the process. If a driver call of the library's own
+//! fails, the program goes on.
 //!
 //! These modules have `unsafe` code:
-//! - `sys`: the C library.
+//! - `sys` and `host`: the C library.
 //! - `symbols`, `hooks` and `ways`: functions by name.
-//! - `driver` and `gate`: the CUDA driver.
+//! - `driver`, `gate` and `marks`: the CUDA driver.
 //! - `stack` and `frames`: Python's C API, and its frames.
 //! - `functions`: the program's functions.
 //! - Their callers: `run`, `serial`, `log`, `settings`, `record`, `recording`, `launched`, `graphs`, `compared`,
@@ -28,7 +30,7 @@
 
 extern crate alloc;
 
-// A module uses only those above it.
+// A module uses only the modules above it in this list.
 mod launch;
 mod design;
 mod copies;
@@ -74,10 +76,12 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     unsafe { libc::abort() }
 }
 
-/// Checks a record that this build wrote. `cai-bridge races` calls it. `second` is the record of another run of
-/// the program, whose launches were looked at; or it is null.
+/// Checks a record that this build wrote, for `cai-bridge races`. `second` is null, or the record of a serial
+/// run of the program with the bytes that launches changed and read. If `every` is not 0, the findings have
+/// every pair of operations.
 ///
-/// Returns a text of `size` bytes. [`cai_bridge_races_free`] frees it.
+/// Returns the findings as JSON, and writes the length of this text in bytes to `*size`.
+/// [`cai_bridge_races_free`] frees the text.
 ///
 /// # Safety
 /// `record` points to `length` bytes. `second` points to `second_length` bytes, or is null. `size` points to a
@@ -91,16 +95,16 @@ pub unsafe extern "C" fn cai_bridge_races(
     every: u32,
     size: *mut usize,
 ) -> *mut u8 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees `length` bytes at `record`.
     let bytes = unsafe { core::slice::from_raw_parts(record, length) };
     let other: &[u8] = if second.is_null() {
         &[]
     } else {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees `second_length` bytes at `second`.
         unsafe { core::slice::from_raw_parts(second, second_length) }
     };
     let text = check::check(bytes, other, every != 0).into_bytes().into_boxed_slice();
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees that `size` points to a word.
     unsafe { *size = text.len() };
     alloc::boxed::Box::into_raw(text).cast()
 }
@@ -112,11 +116,11 @@ pub unsafe extern "C" fn cai_bridge_races(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cai_bridge_races_free(text: *mut u8, size: usize) {
     let text = core::ptr::slice_from_raw_parts_mut(text, size);
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `text` is a box of `size` bytes from `cai_bridge_races`.
     drop(unsafe { alloc::boxed::Box::from_raw(text) });
 }
 
-/// The loader runs this before the program's first thread.
+/// The loader calls this function when it loads the library, before the program's `main`.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]

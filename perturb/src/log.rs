@@ -11,32 +11,34 @@ use crate::entries::{COUNT, ENTRIES};
 use crate::settings::{Mode, Settings};
 use crate::sys;
 
-/// The counts.
+/// What the library counts. The value is the count's place among the words of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// Operations.
+    /// Operations: calls that queue work.
     Seen,
     /// Late operations.
     Late,
-    /// Queued gates; how often the host opened gates.
+    /// Queued gates.
     Gates,
+    /// How often the host waited and the library opened gates for it.
     Opened,
-    /// Operations that cannot be late: they are captured; the host waits for them; their gate could not be
-    /// queued.
+    /// Operations that cannot be late because they are captured.
     Captured,
+    /// Operations that cannot be late because the host waits for them.
     HostWaits,
+    /// Operations that are not late because their gate could not be queued.
     Failed,
-    /// The most streams at one time.
+    /// The most streams that the library had to tell apart at one time.
     Streams,
 }
 
 const NAMES: [&str; 8] =
     ["seen", "late", "gates", "opened", "captured", "host_waits", "failed", "streams"];
 const WORDS: usize = NAMES.len() + COUNT;
-/// The offset of the words. The line before them is shorter.
+/// The offset in bytes of the words in the file. The line before them is shorter.
 const AT: usize = 8192;
 
-/// This process's counts, in its file; without a file, nowhere.
+/// This process's counts, mapped from its file. Without a file nothing is counted.
 #[derive(Debug)]
 pub(crate) struct Counts(Option<&'static mut [u64; WORDS]>);
 
@@ -72,8 +74,8 @@ fn map() -> Option<&'static mut [u64; WORDS]> {
     sys::write(file, head(settings).as_bytes());
     let words = sys::map(file, AT + size_of::<[u64; WORDS]>());
     sys::close(file);
-    // SAFETY: `sys::map` made the file this long. The file is new, so it is all zeros there. The address is
-    // aligned as a page is. No other process has this file, and it is never unmapped.
+    // SAFETY: `sys::map` made the file this long. The file is new, so it is all zeros behind the line. The
+    // address is aligned as a page is. No other process writes this file, and it is never unmapped.
     words.map(|start| unsafe { &mut *start.add(AT).cast() })
 }
 
@@ -108,7 +110,7 @@ fn list<'a>(to: &mut String, names: impl Iterator<Item = &'a &'static str>) {
 /// An operation, as the log has it.
 pub(crate) struct Operation<'a> {
     pub(crate) number: u64,
-    /// The stream's index, its handle, and whether the stream is blocking.
+    /// The stream's index.
     pub(crate) stream: u64,
     pub(crate) handle: u64,
     pub(crate) blocking: bool,

@@ -1,16 +1,16 @@
-//! The library's own events behind the program's work. They tell whether work that no gate holds up is
-//! unfinished.
+//! The library's own events, each recorded after some work of the program. They tell whether work that no gate
+//! holds up is unfinished.
 //!
 //! If a stream's newest work is held up, the driver only says that the stream is busy. About another thread's
-//! default stream it says nothing. So each operation is marked, by one event for all of a stream's work
-//! behind one gate.
+//! default stream it says nothing. So the library records an event after each operation, one event for all of a
+//! stream's work that one gate holds up.
 
 use alloc::vec::Vec;
 
 use crate::driver;
 use crate::streams::{Behind, Key};
 
-/// An event behind a stream's last operation behind one gate, or behind none.
+/// An event recorded after the last of a stream's operations that one gate holds up, or that none does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     /// The stream; None if it is destroyed.
@@ -20,7 +20,7 @@ struct Mark {
     event: u64,
 }
 
-/// All marks of possibly unfinished work, in the order in which they were set.
+/// All marks of possibly unfinished work, in the order in which their events were recorded.
 #[derive(Debug)]
 pub(crate) struct Marks {
     all: Vec<Mark>,
@@ -31,7 +31,8 @@ pub(crate) struct Marks {
 impl Marks {
     pub(crate) const NEW: Self = Self { all: Vec::new(), spare: Vec::new() };
 
-    /// Takes an event to mark a stream's new work; None: make a new event.
+    /// Takes an event to mark a stream's new work: that of the mark with the same gate, or an unused one. None:
+    /// the caller makes a new event.
     pub(crate) fn take(&mut self, key: Key, behind: Behind) -> Option<u64> {
         let same = |one: &Mark| one.key == Some(key) && one.behind.ticket == behind.ticket;
         if let Some(place) = self.all.iter().position(same) {
@@ -41,7 +42,8 @@ impl Marks {
         Some(self.spare.swap_remove(place).1)
     }
 
-    /// Keeps a recorded event. Of a stream's marks that no gate holds up, the last one covers the others.
+    /// Adds a mark with a recorded event. Of a stream's marks that no gate holds up, only the last is kept,
+    /// since it covers the others.
     pub(crate) fn put(
         &mut self,
         key: Key,
@@ -60,7 +62,8 @@ impl Marks {
         self.spare.push((key.context, event));
     }
 
-    /// The stream is about to be destroyed. Another stream may get its handle.
+    /// Runs before a stream is destroyed. Its marks stay, without the stream, since another stream may get its
+    /// handle.
     pub(crate) fn destroy(&mut self, handle: u64) {
         // SAFETY: this list owns the events, which live as long as their contexts.
         self.keep(|one| one.key.is_some() || unsafe { driver::is_pending(one.event) });
@@ -69,13 +72,13 @@ impl Marks {
         }
     }
 
-    /// Forgets a destroyed context. Its events are gone too.
+    /// Forgets the marks and events of a destroyed context, which are gone with it.
     pub(crate) fn forget(&mut self, context: u64) {
         self.all.retain(|one| one.context != context);
         self.spare.retain(|one| one.0 != context);
     }
 
-    /// Whether any marked work is unfinished that no gate holds up.
+    /// Whether any marked work is unfinished that no gate holds up. Drops marks of finished work.
     pub(crate) fn some_run(
         &mut self,
         is_held: impl Fn(Behind) -> bool,

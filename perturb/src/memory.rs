@@ -1,10 +1,10 @@
-//! The memory that the driver has allocated. Pure.
+//! The memory that the program has allocated by, registered with or mapped by the driver. Pure.
 
 use alloc::collections::BTreeMap;
 
 use crate::entries::Row;
 
-/// The kind of memory.
+/// The kind of an allocation's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Device,
@@ -22,7 +22,7 @@ pub(crate) struct Range {
     pub(crate) low: u64,
     pub(crate) size: u64,
     pub(crate) place: Place,
-    /// The allocation's number, counted from 0. Another run of the program allocates in the same order.
+    /// The allocation's number, counted from 0. A run that allocates in the same order gives the same numbers.
     pub(crate) ordinal: u64,
     /// Whether another process may use the range as well.
     pub(crate) shared: bool,
@@ -34,7 +34,7 @@ impl Range {
     }
 }
 
-/// All memory that is allocated now.
+/// All memory that is allocated, registered or mapped now.
 #[derive(Debug)]
 pub(crate) struct Memory {
     all: BTreeMap<u64, Range>,
@@ -93,8 +93,8 @@ impl Memory {
         self.low <= word && word < self.high
     }
 
-    /// Applies a successful call. `found` are the values that the driver wrote to its first two arguments:
-    /// the address, and the pitch.
+    /// Applies a successful call. `found` are the values that the driver wrote to its first two arguments'
+    /// addresses: the address of the memory, and the pitch or 0.
     pub(crate) fn follow(&mut self, row: Row, arguments: &[u64], found: [u64; 2]) {
         let [first, second] = [0, 1].map(|at| arguments.get(at).copied().unwrap_or(0));
         match effect(row) {
@@ -117,11 +117,11 @@ pub(crate) enum Effect {
     Allocates(Place),
     /// Adds the memory that the first two arguments name: address and size.
     Names(Place),
-    /// Removes that memory.
+    /// Removes the memory that the first two arguments name: address and size.
     Releases,
-    /// Frees the memory at the first argument.
+    /// Frees the memory that begins at the first argument.
     Frees,
-    /// Lets another process use the memory at the second argument.
+    /// Lets another process use the allocation that contains the second argument.
     Shares,
 }
 
@@ -152,7 +152,8 @@ pub(crate) fn taken(row: Row, arguments: &[u64], found: [u64; 2]) -> (u64, u64) 
     }
 }
 
-/// Whether the driver writes a result to the first argument's address.
+/// Whether the call makes a stream, an event, an executable graph or memory, and writes its handle or address
+/// to the first argument's address.
 pub(crate) fn gives(row: Row) -> bool {
     let is_other = matches!(
         row,

@@ -1,4 +1,5 @@
-//! A module uses only those above it in the list of `lib.rs`. So no modules use each other in a circle.
+//! Tests that a module uses only modules above it in the list of `lib.rs`. So no modules use each other in a
+//! circle.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +35,7 @@ fn named(source: &str) -> Vec<String> {
     found
 }
 
-/// The uses that go to a module below, and how many uses there are.
+/// The uses of a module that stands below the user in `list`, and how many uses there are.
 fn wrong(list: &str, files: &[(String, String)]) -> (Vec<String>, usize) {
     let modules = list.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
     let rank: BTreeMap<&str, usize> =

@@ -1,8 +1,8 @@
 //! The record: the program's calls of the driver, in order, for `cai-bridge races`.
 //!
-//! A record is a line of JSON, which names the rows of the table, and words. An entry has its kind, its
-//! length and its words ([`Kind`]). A call is written after the driver answered: another thread's reaction to
-//! it comes later. For a host's wait, its beginning is written too: the wait covers what was queued by then.
+//! A record is a line of JSON, which names the rows of the table, and words. An entry has its kind, its length
+//! and its words ([`Kind`]). A call is written after the driver answered: another thread's reaction to it comes
+//! later. For a wait or a query of the host, its beginning is written too: it covers what was queued by then.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -19,8 +19,8 @@ use crate::{driver, frames, log};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Kind {
-    /// A call: thread, head ([`head_of`]), stack or 0, operation + 1 or 0, arguments, and the values that
-    /// they point to.
+    /// A call: thread, head ([`head_of`]), stack or 0, operation + 1 or 0, arguments, and, if the call
+    /// succeeded, the values that they point to.
     Call = 1,
     /// The host is about to wait, or to query: thread, head, arguments.
     Begin = 2,
@@ -32,9 +32,10 @@ pub(crate) enum Kind {
     Kernel = 5,
     /// The nodes of an executable graph ([`graphs`]).
     Graph = 6,
-    /// The bytes that the thread's next call changed and read ([`compared`]).
+    /// The bytes that the thread's next call in the record changed and read ([`compared`]): thread, flags,
+    /// number and bounds of changed stretches, number and addresses of read bytes.
     Bytes = 7,
-    /// A launch is about to be repeated (1), or was (0): name, number, 1 or 0.
+    /// A launch is about to be repeated (1), or was (0): hash of the name, number, 1 or 0.
     Trying = 8,
     /// A host function of the program runs: number.
     Ran = 9,
@@ -42,9 +43,9 @@ pub(crate) enum Kind {
     Host = 10,
 }
 
-/// The offset of the words. The line before them is shorter.
+/// The offset in bytes of the words in a record. The line before them is padded to this length.
 pub(crate) const AT: usize = 8192;
-/// The size of a `CUtensorMap` in bytes. Its address is a multiple of half of that.
+/// The size of a `CUtensorMap` in bytes. Its address is a multiple of half of this size.
 const DESCRIPTOR: usize = 128;
 /// The words to collect before they are written to the file.
 const ROOM: usize = 1 << 16;
@@ -57,11 +58,11 @@ pub(crate) fn head_of(row: usize, per_thread: bool, captured: bool, code: u32) -
 /// A kernel of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// The offset and the size of each parameter.
+    /// The offset and the size of each parameter in bytes; empty if the driver cannot tell.
     parameters: Vec<(usize, usize)>,
     /// The hash of the kernel's name.
     pub(crate) name: u64,
-    /// Whether the kernel's library has kernels that wait for other kernels.
+    /// Whether the kernel may wait for other kernels, by its name.
     pub(crate) waits: bool,
 }
 
@@ -70,13 +71,14 @@ pub(crate) struct Kernel {
 pub(crate) struct Graph {
     /// The addresses that kernels were given, and the first addresses of copies and sets.
     pub(crate) addresses: Vec<u64>,
-    /// Whether the graph may be repeated: no node waits, calls the host, or allocates memory.
+    /// Whether a launch of the graph may be repeated: all nodes are known, and are empty, copies, sets, or
+    /// kernels that wait for no other kernels.
     pub(crate) plain: bool,
 }
 
-/// The process's state for the record, and the words that are not written yet.
+/// What the process keeps for its record, and the words that are not written yet.
 pub(crate) struct Log {
-    /// The file; 0: not opened yet; -1: it cannot be opened.
+    /// The record's file; 0: not opened yet; -1: it cannot be opened.
     file: i32,
     words: Vec<u64>,
     stacks: BTreeMap<u64, u64>,
@@ -89,7 +91,8 @@ pub(crate) struct Log {
     /// The address of the array that a descriptor describes (`CUtensorMap`), by the hash of its bytes.
     descriptors: BTreeMap<u64, u64>,
     pub(crate) captures: u64,
-    /// The number of launches of each kernel, by its name's hash.
+    /// The number of launches so far of kernels with each name, by the name's hash; captured and failed ones do
+    /// not count.
     pub(crate) launches: BTreeMap<u64, u64>,
 }
 
@@ -130,12 +133,12 @@ impl Log {
         self.words.clear();
     }
 
-    /// The number of launches of kernels with this name.
+    /// The number of launches so far of kernels whose name has the hash `name`.
     pub(crate) fn times(&self, name: u64) -> u64 {
         self.launches.get(&name).copied().unwrap_or(0)
     }
 
-    /// The facts of a kernel. The first call writes them to the record.
+    /// The facts of a kernel. The first call for a kernel writes them to the record.
     pub(crate) fn kernel(&mut self, function: u64) -> Kernel {
         if let Some(known) = self.kernels.get(&function) {
             return known.clone();
@@ -154,18 +157,19 @@ impl Log {
         kernel
     }
 
-    /// Keeps the address in a descriptor of an array.
+    /// Notes that the descriptor at the address `descriptor` describes the array at `address`.
     ///
     /// # Safety
     /// The driver has just written the descriptor.
     pub(crate) unsafe fn described(&mut self, descriptor: u64, address: u64) {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees a descriptor at this address.
         let hash = unsafe { hash_of(descriptor as *const u8) };
         self.descriptors.insert(hash, address);
     }
 
-    /// Passes each word of a kernel's arguments that may be an address to `take`, with its place: the
-    /// parameter, and the byte in it. For a descriptor of an array it passes the array's address.
+    /// Passes each word of a kernel's arguments that may be an address in known memory to `take`, after its
+    /// place: the parameter, and the byte in it. For a known descriptor of an array it passes the array's
+    /// address.
     ///
     /// # Safety
     /// The driver accepts these arguments for this kernel.
@@ -210,7 +214,7 @@ impl Log {
         }
     }
 
-    /// The number of the thread's Python stack; 0 without one.
+    /// The number of the thread's Python stack; 0 without one. Writes a new stack to the record.
     pub(crate) fn stack(&mut self) -> u64 {
         let Some(frames) = frames::read() else { return 0 };
         let hash = frames.hash();
@@ -239,12 +243,12 @@ impl Log {
 
 pub(crate) static LOG: Locked<Log> = Locked::new(Log::NEW);
 
-/// Runs when the process ends.
+/// Writes the words that are not written yet to the file. Runs when the process ends.
 pub(crate) fn flush() {
     LOG.lock().flush();
 }
 
-/// Runs in a fork's child, which has written nothing yet. The driver does not work there.
+/// Begins a new record, in a fork's child.
 pub(crate) fn renew() {
     LOG.renew();
     *LOG.lock() = Log::NEW;
@@ -256,7 +260,7 @@ fn open() -> Option<i32> {
     Some(file)
 }
 
-/// The first line of a record, which names the rows.
+/// The first line of a record, which names the rows of the table and is padded to [`AT`] bytes.
 pub(crate) fn line() -> String {
     let mut line = String::from("[");
     for (at, one) in ENTRIES.iter().enumerate() {
@@ -282,11 +286,12 @@ pub(crate) fn hash(name: &[u8]) -> u64 {
 /// # Safety
 /// The pointer is to as many bytes as a descriptor has.
 unsafe fn hash_of(descriptor: *const u8) -> u64 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees as many bytes as a descriptor has.
     hash(unsafe { core::slice::from_raw_parts(descriptor, DESCRIPTOR) })
 }
 
-/// Whether kernels of this name wait for other kernels, possibly in other processes.
+/// Whether the name is one of NCCL's or NVSHMEM's, whose kernels may wait for other kernels, also in other
+/// processes.
 fn waits(name: &[u8]) -> bool {
     [&b"nccl"[..], b"nvshmem"].iter().any(|one| name.windows(one.len()).any(|part| part == *one))
 }
@@ -328,23 +333,23 @@ fn parameters(function: u64) -> Option<Vec<(usize, usize)>> {
     Some(found)
 }
 
-/// Records that the host touches memory that a copy uses.
+/// Records that the host touches memory that a copy uses, if the thread runs Python.
 pub(crate) fn touched(address: u64, writes: bool) {
     let thread = sys::thread(|own| own.number).unwrap_or(0);
     let mut log = LOG.lock();
     let stack = log.stack();
-    // A thread without a Python frame may be the driver's own.
+    // A thread without a Python frame may be one of the driver's threads.
     if stack > 0 {
         log.put(Kind::Host, &[thread, stack, address, u64::from(writes)]);
     }
 }
 
-/// Whether any stream is being captured.
+/// Whether any capture is active, as far as the record knows.
 pub(crate) fn captures() -> bool {
     LOG.lock().captures > 0
 }
 
-/// Records that a host function runs.
+/// Records that the host function with this number runs.
 pub(crate) fn ran(number: u64) {
     LOG.lock().put(Kind::Ran, &[number]);
 }

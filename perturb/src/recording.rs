@@ -1,4 +1,4 @@
-//! Records each call of the driver.
+//! Records each call of a function in the table.
 
 use alloc::vec::Vec;
 
@@ -12,13 +12,14 @@ use crate::record::{Kind, LOG, Log, head_of};
 use crate::settings::{Mode, Settings};
 use crate::{driver, functions, host, sys};
 
-/// The number of words to read of a copy's structure.
+/// The number of words to read of a `CUDA_MEMCPY2D`.
 const WORDS_2D: usize = 16;
+/// The number of words to read of a `CUDA_MEMCPY3D` or `CUDA_MEMCPY3D_PEER`.
 const WORDS_3D: usize = 25;
 /// The most copies of a batch to record.
 const BATCH: u64 = 4096;
 
-/// The facts of a call before the driver runs it.
+/// What is known of a call before the driver runs it, for the record.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     /// Whether the call ends an active capture.
@@ -28,7 +29,7 @@ pub(crate) struct Noted {
     comparing: Option<Comparing>,
 }
 
-/// Whether the call's success tells the host that some work is done.
+/// Whether the function asks, without waiting, if some work is done: then its success says so.
 fn asks(row: Row) -> bool {
     matches!(
         row,
@@ -39,7 +40,8 @@ fn asks(row: Row) -> bool {
     )
 }
 
-/// Runs before the driver's function.
+/// Runs before the driver's function. Records the beginning of a wait or a query, and reads the memory of a
+/// launch that is to be compared.
 pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted {
     let (Some(entry), Some(row)) = (ENTRIES.get(place), Row::at(place)) else {
         return Noted::default();
@@ -47,7 +49,7 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
     let settings = Settings::get();
     host::before(row, arguments);
     let thread = sys::thread(|own| {
-        // In the serial mode, `run` counts the operation.
+        // In the serial mode `run` has counted the operation.
         own.count += u64::from(settings.mode == Mode::Record && entry.kind.is_operation());
         own.number
     });
@@ -71,7 +73,7 @@ pub(crate) fn before(place: usize, per_thread: bool, arguments: &[u64]) -> Noted
     }
 }
 
-/// The stream of a call whose stream may be in a capture.
+/// The stream of a call that a capture may record; None for other calls.
 fn stream(place: usize, row: Row, per_thread: bool, arguments: &[u64]) -> Option<u64> {
     use crate::entries::Kind::{
         Config, Copy, FromHost, Kernel, OnDefault, Record, ToHost, Wait, Work,
@@ -96,7 +98,8 @@ fn stream(place: usize, row: Row, per_thread: bool, arguments: &[u64]) -> Option
     Some(driver::handle(given, per_thread))
 }
 
-/// Whether the call needs its stack: it touches memory, or makes a stream.
+/// Whether the record has the call's stack: the call is an operation, allocates from a pool, frees memory by
+/// `cuMemFree`, or makes a stream.
 fn has_stack(place: usize, row: Row) -> bool {
     ENTRIES.get(place).is_some_and(|entry| entry.kind.is_operation())
         || matches!(
@@ -109,7 +112,7 @@ fn has_stack(place: usize, row: Row) -> bool {
         )
 }
 
-/// Runs after the driver's function.
+/// Runs after the driver's function. Records the call, unless it is a query whose answer is not success.
 pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32, noted: Noted) {
     let (Some(entry), Some(row)) = (ENTRIES.get(place), Row::at(place)) else { return };
     if code != 0 && asks(row) {
@@ -163,7 +166,7 @@ pub(crate) fn after(place: usize, per_thread: bool, arguments: &[u64], code: u32
 /// Adds the values that a successful call's arguments point to, and follows the call's effects.
 fn points_to(log: &mut Log, words: &mut Vec<u64>, row: Row, arguments: &[u64]) {
     let word = |address: u64, at: usize| {
-        // SAFETY: the caller gave the driver this address, which has at least that many words.
+        // SAFETY: the program gave the driver this address, and the driver has just used that many words there.
         if address == 0 { 0 } else { unsafe { (address as *const u64).add(at).read_unaligned() } }
     };
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
@@ -183,7 +186,7 @@ fn points_to(log: &mut Log, words: &mut Vec<u64>, row: Row, arguments: &[u64]) {
             // SAFETY: the driver has just written the descriptor to the first argument's address.
             unsafe { log.described(argument(0), argument(3)) };
         }
-        // SAFETY: as above.
+        // SAFETY: the driver has just changed the descriptor at the first argument's address.
         Row::cuTensorMapReplaceAddress => unsafe { log.described(argument(0), argument(1)) },
         Row::cuStreamBeginCapture_v2 | Row::cuStreamBeginCaptureToGraph => log.captures += 1,
         Row::cuModuleUnload | Row::cuLibraryUnload => log.kernels.clear(),

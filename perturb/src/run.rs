@@ -1,4 +1,4 @@
-//! Does what the library does around each driver call.
+//! What the library does before and after each driver call of the program.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -16,13 +16,13 @@ use crate::{design, driver, functions, gate, serial, stack, told};
 /// The driver makes the host wait for a copy of more bytes than this from pageable memory.
 const STAGED: u64 = 65_536;
 
-/// Whether the process has called the driver.
+/// Whether the program has called a hooked function of the driver, in a mode other than `Off`.
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// Whether the process is ending: the driver may be gone.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Registers handlers for forks and for the end of the process. Called at the first driver call: handlers run
-/// in reverse order, and the driver ends after the program's own handlers.
+/// At the first driver call, registers handlers for forks and for the end of the process. Exit handlers run in
+/// reverse order, so driver calls from handlers that the program registers later are still seen.
 fn start(settings: &Settings) {
     if settings.mode == Mode::Off || STARTED.swap(true, Relaxed) {
         return;
@@ -43,7 +43,7 @@ extern "C" fn at_end() {
     record::flush();
 }
 
-/// Runs in a fork's child, which starts with no state.
+/// Runs in a fork's child, and resets the library's state.
 fn renew() {
     STATE.renew();
     *STATE.lock() = State::NEW;
@@ -72,17 +72,19 @@ struct Work {
     settles: bool,
 }
 
-/// The facts of a call that are needed after the driver answered.
+/// What is known of a call before the driver runs it, and needed after the driver answered.
 pub(crate) struct Called {
-    /// The queued work, if it is not captured.
+    /// The work that the call queues. None for a captured call, for one that queues no work, and in the record
+    /// mode.
     work: Option<Work>,
-    /// Whether the call ends an active capture.
+    /// Whether the call ends an active capture. False in the record mode, where `noted` has it.
     ends: bool,
-    /// The facts for the record.
+    /// The facts for the record, if calls are recorded.
     noted: Option<Noted>,
 }
 
-/// Runs before the driver's function. None: the call is not the program's.
+/// Runs before the driver's function. None: the library leaves the call alone, because it is off, makes the
+/// call itself, or the process is ending.
 pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<Called> {
     let call = Call::new(row, per_thread, arguments)?;
     if ENDED.load(Relaxed) || sys::thread(|own| core::mem::replace(&mut own.inside, true))? {
@@ -96,7 +98,8 @@ pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<
     Some(Called { work, ends, noted })
 }
 
-/// Replaces arguments for the driver.
+/// If calls are recorded, replaces a host function among the arguments by this library's wrapper, and notes
+/// that the thread is inside a driver call of the program.
 pub(crate) fn replace(
     row: usize,
     per_thread: bool,
@@ -109,7 +112,8 @@ pub(crate) fn replace(
     }
 }
 
-/// Runs after the driver's function. Returns what the program is answered.
+/// Runs after the driver's function, which returned `code`. Returns the code for the program, which `told` may
+/// change.
 pub(crate) fn after(
     row: usize,
     per_thread: bool,
@@ -154,7 +158,7 @@ impl<'a> Call<'a> {
         driver::handle(self.argument(place), self.per_thread)
     }
 
-    /// The stream of an operation, and its kernel or 0.
+    /// The stream of an operation, and its kernel or 0. None if the call is no operation.
     fn work(&self) -> Option<(u64, u64)> {
         match self.kind {
             Kind::Work(stream) => Some((self.handle(stream), 0)),
@@ -172,8 +176,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the host waits for the operation: a copy to pageable memory, or a large copy from pageable
-    /// memory.
+    /// Whether the host waits for the operation: a blocking copy, a copy to pageable memory, or a large copy
+    /// from pageable memory.
     fn blocks(&self) -> bool {
         let to = matches!(self.kind, Kind::Copy | Kind::ToHost);
         let from = matches!(self.kind, Kind::Copy | Kind::FromHost);
@@ -182,7 +186,7 @@ impl<'a> Call<'a> {
             || (from && self.argument(2) > STAGED && driver::is_pageable(self.argument(1)))
     }
 
-    /// Only counts the call, in a mode that delays nothing.
+    /// Counts the call, in the record mode. Returns None, since this mode neither delays nor marks work.
     fn counted(&self) -> Option<Work> {
         let mut state = STATE.lock();
         state.counts.call(self.row);
@@ -192,7 +196,8 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// Acts before the call. Returns the queued work, unless it is captured.
+    /// Acts before the call, in the serial and the late mode. Returns the work that the call queues; None if it
+    /// is captured, or the call queues none.
     fn before(&self) -> Option<Work> {
         STATE.lock().counts.call(self.row);
         match self.kind {
@@ -217,7 +222,8 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// A capture is about to begin. The gate is prepared first, because that makes the host wait.
+    /// Runs before a capture begins. In the late mode, prepares the context's gate first, because that makes
+    /// the host wait; not if a capture is active already.
     fn begin(&self) {
         if let Some(key) = key(self.handle(0)).filter(|_| self.settings.mode == Mode::Late)
             && STATE.lock().captures == 0
@@ -252,7 +258,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls `act` for a stream, unless it is being captured.
+    /// Calls `act` with a stream's key and whether it is blocking, unless the stream is being captured.
     fn mark(handle: u64, act: impl FnOnce(&mut State, Key, bool)) {
         let Some(key) = key(handle) else { return };
         if !driver::is_capturing(handle) {
@@ -327,9 +333,9 @@ impl<'a> Call<'a> {
         Some(Work { key, behind, settles: !is_free || set.chosen.settles(operation) })
     }
 
-    /// The host is about to wait. If it would wait for late work, the gates open one by one. Before each gate
-    /// opens, all work that no gate holds up is done. This is the least helpful order that the program
-    /// allows.
+    /// Runs before the host waits, in the late mode, unless it is `patient`. If the host would wait for late
+    /// work, the gates open one by one. Before each gate opens, all work that no gate holds up is done, except
+    /// during a capture. This is the least helpful order that the program allows.
     fn host_waits(&self, wait: Wait) {
         if self.settings.mode != Mode::Late || self.settings.patient {
             return;
@@ -365,7 +371,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Queues the gate that a late operation needs. Returns false on failure: then the operation is not late.
+/// Queues the gate that a late operation needs, if it needs a new one. Returns false on failure: then the
+/// operation is not late.
 fn queued(key: Key, launch: Launch) -> bool {
     let Some(behind) = launch.gate else { return true };
     let beside = STATE.lock().captures > 0;
@@ -389,8 +396,8 @@ enum Wait {
     All,
 }
 
-/// Waits until all streams are idle. Gives up two delays and a second after the last gate's time: pending
-/// work may wait for this thread.
+/// Waits until all marked work is done; during a capture not at all. Gives up two delays and a second after the
+/// last gate's time: pending work may wait for this thread.
 fn wait_for_all(delay: u64) {
     let opened = STATE.lock().streams.of_all().until.max(now());
     let ends = opened.saturating_add(delay.saturating_mul(2)).saturating_add(PATIENCE);
@@ -400,12 +407,13 @@ fn wait_for_all(delay: u64) {
     }
 }
 
-/// Records an event behind queued work.
+/// Records an event behind the work that was just queued on a stream, and keeps it as the work's mark.
 fn mark(key: Key, behind: Behind) {
     let kept = STATE.lock().marks.take(key, behind);
     // SAFETY: the context is the stream's, which the program has just used.
     let Some(event) = kept.or_else(|| unsafe { driver::new_event(key.context) }) else { return };
-    // SAFETY: as above; the stream was not being captured before the call.
+    // SAFETY: the program has just used the stream, which was not being captured before the call; the event
+    // lives as long as the context.
     let is_marked = unsafe { driver::record(event, key.handle) };
     let State { streams, marks, .. } = &mut *STATE.lock();
     if is_marked {
@@ -415,8 +423,8 @@ fn mark(key: Key, behind: Behind) {
     }
 }
 
-/// Whether work is unfinished that no gate holds up at the time `at`. During a capture the driver is not
-/// asked.
+/// Whether marked work is unfinished that no gate holds up at the time `at`. False during a capture: then the
+/// driver is not asked.
 fn some_run(at: u64) -> bool {
     // Holds the lock, so that no other thread destroys a context meanwhile.
     let State { streams, marks, captures, .. } = &mut *STATE.lock();

@@ -1,8 +1,8 @@
 //! The serial mode: an operation begins when the one before has ended. So the values are the right ones.
 //!
-//! The host waits for each operation. In two cases the next operation waits on the device instead. During a
-//! capture, the host's wait would end the capture in some modes. Work that outlasts the host's patience may
-//! need the host itself: a function that takes Python's lock, a kernel that polls a flag.
+//! The host waits for each operation. In two cases the next operation in the same context waits on the device
+//! instead. During a capture, the host's wait would end the capture in some modes. Work that outlasts the
+//! host's patience may need the host itself: a function that takes Python's lock, a kernel that polls a flag.
 
 use crate::driver;
 use crate::settings::PATIENCE;
@@ -13,19 +13,21 @@ use crate::sys::{self, now};
 /// How long the host polls without a rest, in nanoseconds.
 const RESTLESS: u64 = 100_000;
 
-/// Runs before an operation is queued on a stream that is not being captured.
+/// Runs before an operation is queued on a stream that is not being captured. If the host has not waited for
+/// the operation before it, the stream waits for that one, in the same context.
 pub(crate) fn works(stream: u64) {
     let Some((context, event)) = STATE.lock().last else { return };
     if !is_beside() && !is_pending(event) {
         STATE.lock().last = None;
     } else if key(stream).is_some_and(|key| key.context == context) {
-        // Only in the same context: the pending work may itself wait for another device's work.
+        // Not across contexts: the pending work may itself wait for another device's work.
         // SAFETY: the program is about to use the stream; the event lives as long as its context.
         unsafe { driver::wait(stream, event) };
     }
 }
 
-/// Runs after the operation was queued.
+/// Runs after an operation was queued on `stream`. The host waits for it, or its end is marked for the next
+/// operation.
 pub(crate) fn worked(stream: u64) {
     let on_device = is_beside() || STATE.lock().last.is_some();
     // SAFETY: the program has just used the stream.
@@ -34,7 +36,8 @@ pub(crate) fn worked(stream: u64) {
     }
 }
 
-/// Runs when a capture ends. After the last capture, the host waits for work that was queued meanwhile.
+/// Runs when a capture ends or could not begin. If no other capture is active, and the mode is serial, the host
+/// waits for work that was queued meanwhile.
 pub(crate) fn ended(serial: bool) {
     let last = {
         let mut state = STATE.lock();
@@ -57,7 +60,7 @@ fn is_pending(event: u64) -> bool {
     unsafe { driver::is_pending(event) }
 }
 
-/// Makes the host wait. Returns false if its patience ended first.
+/// Makes the host wait while `is_busy` is true. Returns false if its patience ended first.
 fn ends(is_busy: impl Fn() -> bool) -> bool {
     let begun = now();
     while is_busy() {

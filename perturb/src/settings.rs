@@ -8,19 +8,19 @@ use crate::launch::{Chosen, decimal, list};
 use crate::streams::Delay;
 use crate::sys;
 
-/// How long the host waits for the device on the library's behalf, in nanoseconds.
+/// How long the host waits at most where the library makes it wait, in nanoseconds.
 pub(crate) const PATIENCE: u64 = 1_000_000_000;
 
 /// The mode of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Does nothing.
+    /// The library does nothing.
     Off,
     /// The host waits after each operation.
     Serial,
     /// Delays the work of some streams.
     Late,
-    /// Delays nothing, and records the program's calls.
+    /// Delays no work, and records the program's calls.
     Record,
 }
 
@@ -30,24 +30,24 @@ pub(crate) struct Settings {
     pub(crate) mode: Mode,
     /// The seed; None: no stream is late.
     pub(crate) seed: Option<u64>,
-    /// The index of the only late stream, whatever the seed says.
+    /// The index of the only late stream, whatever the seed says. None: the seed decides.
     pub(crate) stream: Option<u64>,
     /// The delay of late work, in nanoseconds.
     pub(crate) delay: u64,
-    /// The least time between the openings of two gates, in nanoseconds.
+    /// The least time between the openings of two gates, in nanoseconds. None: an eighth of the delay.
     apart: Option<u64>,
-    /// The folder for logs.
+    /// The folder for logs and records; None: there are none.
     pub(crate) folder: Option<&'static [u8]>,
     pub(crate) chosen: Chosen,
     /// Whether each operation is logged.
     pub(crate) trace: bool,
-    /// No gate opens before its time, and each late operation has its own gate. So late work on several
-    /// streams runs in the order in which it was queued.
+    /// The host opens no gate before its time, and each late operation has its own gate. So late work on
+    /// several streams runs in the order in which it was queued.
     pub(crate) patient: bool,
-    /// Serial mode: also records the calls, with the bytes that some launches change and read. The file lists
-    /// these launches, one a line.
+    /// For the serial mode: a file that lists launches, one a line. If set, the calls are recorded too, with
+    /// the bytes that these launches change and read.
     pub(crate) compared: Option<&'static [u8]>,
-    /// Record mode: also records the host's accesses to page-locked memory that copies use.
+    /// For the record mode: whether to record the host's accesses to page-locked memory that copies use.
     pub(crate) host: bool,
     /// The operations whose Python stack is logged.
     pub(crate) stacks: Vec<u64>,
@@ -56,13 +56,13 @@ pub(crate) struct Settings {
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Settings {
-    /// Reads the environment. Called once, when the library is loaded. No other thread runs yet. Later the
-    /// program may clear its environment.
+    /// Reads the environment, when the library is loaded: no other thread runs yet, and later the program may
+    /// clear its environment.
     pub(crate) fn load() {
         SETTINGS.store(Box::into_raw(Box::new(Self::read())), Ordering::Release);
     }
 
-    /// The settings that were read when the library was loaded.
+    /// The settings from the environment. Reads them if [`Self::load`] has not run yet.
     pub(crate) fn get() -> &'static Self {
         let found = SETTINGS.load(Ordering::Acquire);
         if found.is_null() {
@@ -70,7 +70,7 @@ impl Settings {
             Self::load();
             return Self::get();
         }
-        // SAFETY: the settings are never freed or changed.
+        // SAFETY: the pointer came from a box, and settings are never freed or changed.
         unsafe { &*found }
     }
 
@@ -79,7 +79,7 @@ impl Settings {
         self.mode == Mode::Record || self.compared.is_some()
     }
 
-    /// The delays of late work.
+    /// The delays of late work. A patient run shares no gate, and has no bound.
     pub(crate) fn late(&self) -> Delay {
         let each = self.delay;
         let (shared, most) =

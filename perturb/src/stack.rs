@@ -1,4 +1,4 @@
-//! Writes down where a thread is in its Python program.
+//! Writes a thread's Python stack to a file, by the interpreter.
 
 use alloc::string::String;
 use core::ffi::{CStr, c_char, c_int};
@@ -7,7 +7,8 @@ use core::fmt::Write;
 use crate::settings::Settings;
 use crate::{log, symbols};
 
-/// Adds the thread's Python stack to the process's file of stacks, if the process runs Python.
+/// Adds the thread's Python stack, with the operation's number, to the process's file of stacks, if the thread
+/// runs Python. Takes the interpreter's lock.
 pub(crate) fn write(operation: u64) {
     let Some(folder) = Settings::get().folder else { return };
     let find = |name: &CStr| symbols::of_the_program(name);

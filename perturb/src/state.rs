@@ -15,9 +15,10 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
     /// The number of active captures.
     pub(crate) captures: u64,
-    /// Serial mode: one event for each context. `last` is the event behind the last operation, if the host
-    /// has not waited for that operation.
+    /// For the serial mode: contexts, each with its event.
     pub(crate) events: Vec<(u64, u64)>,
+    /// For the serial mode: the context and the event recorded after the last operation, if the host has not
+    /// waited for that operation.
     pub(crate) last: Option<(u64, u64)>,
 }
 
@@ -34,14 +35,14 @@ impl State {
 
 pub(crate) static STATE: Locked<State> = Locked::new(State::NEW);
 
-/// The stream that a handle means in this thread.
+/// The stream that a handle means in this thread; None without a context.
 pub(crate) fn key(handle: u64) -> Option<Key> {
     let context = driver::context_of(handle)?;
     let thread = if handle == PER_THREAD { this_thread()? } else { 0 };
     Some(Key { context, handle, thread })
 }
 
-/// This thread's number in a key, from 1: there 0 means no thread.
+/// This thread's number in a key, from 1: in a key, 0 means no thread.
 fn this_thread() -> Option<u64> {
     sys::thread(|own| own.number + 1)
 }

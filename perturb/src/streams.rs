@@ -1,8 +1,8 @@
-//! Streams: their indices, and the gate that each one's work stands behind. Pure.
+//! Streams: their indices, and the last gate that holds up the work of each. Pure.
 //!
 //! Gates have ascending tickets. The host opens all gates up to one ticket, and a gate opens by itself at its
-//! time. So the highest ticket of all that a stream waits for tells whether it is held up. Events and the
-//! legacy default stream carry tickets between streams.
+//! time. So the highest ticket among the gates that a stream waits for tells whether the stream is held up.
+//! Events and the legacy default stream carry tickets between streams.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub(crate) const LEGACY: u64 = 1;
 /// The handle of each thread's own default stream.
 pub(crate) const PER_THREAD: u64 = 2;
-/// If there are more events, those with open gates are forgotten.
+/// When an event is recorded and at least this many are known, the events with open gates are forgotten.
 const EVENTS: usize = 4096;
 
 /// Identifies a stream: a context, a handle and, for a thread's own default stream, the thread.
@@ -22,7 +22,7 @@ pub(crate) struct Key {
     pub(crate) thread: u64,
 }
 
-/// The last gate that work stands behind. Ticket 0: none.
+/// The last of the gates that work waits for. Ticket 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
     pub(crate) ticket: u64,
@@ -41,18 +41,19 @@ impl Behind {
 struct Stream {
     key: Key,
     index: u64,
-    /// Whether the stream is blocking: the legacy default stream orders it.
+    /// Whether the stream is blocking, so that CUDA orders it with the legacy default stream.
     blocking: bool,
     destroyed: bool,
     behind: Behind,
     gate: Behind,
     gated_at: u64,
-    /// Whether an event was recorded behind the gate. A stream that waits for that event does not wait for
-    /// later work.
+    /// Whether an event was recorded on the stream since its last gate was queued. A stream that waits for that
+    /// event does not wait for later work.
     marked: bool,
 }
 
-/// Whether one of the two streams is the legacy default stream, and orders the other.
+/// Whether one of the two streams is the legacy default stream and the other a blocking one of the same
+/// context.
 fn joined(one: &Stream, key: Key, blocking: bool) -> bool {
     let both = one.key.context == key.context && one.blocking && blocking;
     both && (key.handle == LEGACY || one.key.handle == LEGACY)
@@ -64,36 +65,36 @@ pub(crate) struct Delay {
     pub(crate) each: u64,
     /// The least time between the openings of two gates, if their order matters.
     pub(crate) apart: u64,
-    /// How long a gate also serves the work that is queued behind it.
+    /// How long after a gate was queued late work on its stream needs no gate of its own.
     pub(crate) shared: u64,
-    /// The most delay from now. At this bound, gates open together.
+    /// The most by which keeping gates apart may delay a gate from now. At this bound, gates open together.
     pub(crate) most: u64,
 }
 
-/// The action before an operation.
+/// What is done before an operation is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) index: u64,
     pub(crate) late: bool,
-    /// The gate to queue before the operation.
+    /// The gate to queue before the operation; None: it needs no new one.
     pub(crate) gate: Option<Behind>,
-    /// The gate that the work stands behind without the new gate.
+    /// The last gate that the operation waits for without the new gate.
     pub(crate) without: Behind,
 }
 
-/// All streams of the process.
+/// All streams of the process that have been used.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     all: Vec<Stream>,
     events: BTreeMap<u64, Behind>,
-    /// The possibly closed gates, in order.
+    /// The gates that may be closed, in the order of their tickets.
     closed: VecDeque<Behind>,
     tickets: u64,
     opened: u64,
     latest: Latest,
 }
 
-/// The last queued gate: its opening time and its stream.
+/// The last queued gate: the time at which it opens by itself, and its stream's index.
 #[derive(Clone, Copy, Debug, Default)]
 struct Latest {
     until: u64,
@@ -112,13 +113,13 @@ impl Streams {
         }
     }
 
-    /// The most streams that existed at one time.
+    /// The most streams that had an index at one time.
     pub(crate) fn most(&self) -> u64 {
         self.all.len() as u64
     }
 
-    /// Decides what comes before an operation. `is_late` takes the stream's index. The gate opens `delay`
-    /// after `now`, or later if an earlier gate opens later.
+    /// Decides what comes before an operation. `is_late` takes the stream's index. A new gate opens by itself
+    /// `delay.each` after `now`, or later if an earlier gate does or the two must open apart.
     pub(crate) fn launch(
         &mut self,
         key: Key,
@@ -161,7 +162,8 @@ impl Streams {
         Launch { index, late, gate, without }
     }
 
-    /// The gate could not be queued. Neither the launch nor work that waits for it is late.
+    /// Takes back the gate of `launch`, which could not be queued. Neither the operation nor work that waits
+    /// for it is late.
     pub(crate) fn failed(&mut self, launch: Launch) {
         let Some(gate) = launch.gate else { return };
         self.closed.retain(|one| *one != gate);
@@ -174,7 +176,7 @@ impl Streams {
         }
     }
 
-    /// An event is recorded on the stream.
+    /// Notes that an event is recorded on the stream.
     pub(crate) fn record(&mut self, event: u64, key: Key, blocking: bool, now: u64) {
         let behind = self.upstream(key, blocking).or(self.stream(key, blocking, now).behind);
         for one in self.all.iter_mut().filter(|one| one.key == key || joined(one, key, blocking)) {
@@ -187,14 +189,14 @@ impl Streams {
         self.events.insert(event, behind);
     }
 
-    /// The stream waits for an event.
+    /// Notes that the stream waits for an event.
     pub(crate) fn wait(&mut self, key: Key, blocking: bool, event: u64, now: u64) {
         let behind = self.upstream(key, blocking).or(self.of_event(event));
         let stream = self.stream(key, blocking, now);
         stream.behind = stream.behind.or(behind);
     }
 
-    /// The gate that the host waits for if it waits for a stream.
+    /// The last gate that the host waits for if it waits for a stream.
     pub(crate) fn of_stream(&self, key: Key) -> Behind {
         if key.handle == LEGACY {
             return self.upstream(key, true);
@@ -206,7 +208,7 @@ impl Streams {
         self.events.get(&event).copied().unwrap_or_default()
     }
 
-    /// The gate that the host waits for if it waits for all work.
+    /// The last gate that the host waits for if it waits for the work of all streams that are not destroyed.
     pub(crate) fn of_all(&self) -> Behind {
         self.live().fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
@@ -215,7 +217,7 @@ impl Streams {
         behind.ticket > self.opened && now < behind.until
     }
 
-    /// Opens the first closed gate. Returns the ticket up to which all gates are open.
+    /// Counts the first closed gate as open. Returns the ticket up to which all gates are open.
     pub(crate) fn open_first(&mut self, now: u64) -> u64 {
         let first = self.first_closed(now).unwrap_or_default();
         self.opened = self.opened.max(first.ticket);
@@ -232,7 +234,7 @@ impl Streams {
         None
     }
 
-    /// Marks a stream as destroyed. Another stream may get its handle.
+    /// Marks the streams with this handle as destroyed. Another stream may get the handle.
     pub(crate) fn destroy(&mut self, handle: u64) {
         self.drop_if(|one| one.key.handle == handle);
     }
@@ -252,15 +254,16 @@ impl Streams {
         self.all.iter().filter(|one| !one.destroyed)
     }
 
-    /// The gate that work on this stream waits for by the rules of the legacy default stream.
+    /// The last gate that work on this stream waits for because the legacy default stream and blocking streams
+    /// wait for each other.
     fn upstream(&self, key: Key, blocking: bool) -> Behind {
         let joined = self.live().filter(|one| joined(one, key, blocking));
         joined.fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
 
-    /// The stream of a key. A new stream takes the index of a destroyed stream that nothing holds up, so a
-    /// program that keeps making streams needs no more memory. Before that the two would always be late
-    /// together.
+    /// The stream of a key. A new stream takes the place and index of a destroyed stream that no gate holds up,
+    /// so a program that keeps making streams needs no more memory. While a gate holds a destroyed stream up,
+    /// its index is not taken: two streams of one index are always late together.
     fn stream(&mut self, key: Key, blocking: bool, now: u64) -> &mut Stream {
         let place = self.all.iter().position(|one| !one.destroyed && one.key == key);
         let place = place.unwrap_or_else(|| {

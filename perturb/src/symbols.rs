@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// The C library's own `dlsym`, which this library's `dlsym` hides.
+/// The C library's own `dlsym`, which this library's `dlsym` hides; null until [`true_dlsym`] has found it.
 pub(crate) static TRUE_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -26,7 +26,8 @@ pub(crate) fn true_dlsym() -> Option<Dlsym> {
     Some(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
 
-/// Looks a symbol up in the driver's library; null if the process has not loaded it.
+/// Looks a symbol up in the driver's library; null if the process has not loaded the library, or the library
+/// lacks the symbol.
 pub(crate) fn real(name: &CStr) -> *mut c_void {
     static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let mut library = LIBRARY.load(Relaxed);
@@ -43,7 +44,7 @@ pub(crate) fn real(name: &CStr) -> *mut c_void {
     }
 }
 
-/// [`real`], looked up once. The name ends with a zero.
+/// Looks a symbol up by [`real`], and keeps what it found in `at` for later calls. The name ends with a zero.
 pub(crate) fn once(at: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     let mut found = at.load(Relaxed);
     if found.is_null() {
@@ -53,7 +54,7 @@ pub(crate) fn once(at: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     found
 }
 
-/// [`real`], for a name that does not end with a zero.
+/// Looks a symbol up by [`real`], for a name that does not end with a zero.
 pub(crate) fn real_named(name: &str) -> *mut c_void {
     let mut text = alloc::vec::Vec::with_capacity(name.len() + 1);
     text.extend_from_slice(name.as_bytes());
@@ -61,7 +62,7 @@ pub(crate) fn real_named(name: &str) -> *mut c_void {
     CStr::from_bytes_until_nul(&text).map_or(null_mut(), real)
 }
 
-/// Looks a symbol up in the whole program.
+/// Looks a symbol up in all libraries that the program has loaded globally; None if there is none.
 pub(crate) fn of_the_program(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the name ends with a zero.
     let found = unsafe { true_dlsym()?(libc::RTLD_DEFAULT, name.as_ptr()) };

@@ -1,4 +1,4 @@
-//! The C library's services: a lock, the clock, numbers for each thread, files.
+//! The C library's services: memory, a lock, the clock, each thread's state, the environment, files.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ pub(crate) struct Locked<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only the mutex's holder reaches the value.
+// SAFETY: only the holder of the mutex reaches the value.
 unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
@@ -48,7 +48,7 @@ impl<T> Locked<T> {
         Guard(self)
     }
 
-    /// Renews the lock in a fork's child, whose only thread does not hold it.
+    /// Makes the lock free again, in a fork's child: a thread that the child does not have may have held it.
     pub(crate) fn renew(&self) {
         // SAFETY: the child has only this thread.
         unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
@@ -76,12 +76,12 @@ impl<T> DerefMut for Guard<'_, T> {
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: this thread locked it.
+        // SAFETY: this thread locked the mutex when it made the guard.
         unsafe { libc::pthread_mutex_unlock(self.0.mutex.get()) };
     }
 }
 
-/// Nanoseconds of the monotonic clock.
+/// The time of the monotonic clock in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure is a local.
@@ -90,7 +90,7 @@ pub(crate) fn now() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Sleeps for 20 microseconds.
+/// Sleeps for 20 microseconds or a little longer.
 pub(crate) fn rest() {
     // SAFETY: the call touches no memory.
     unsafe { libc::usleep(20) };
@@ -101,26 +101,27 @@ pub(crate) fn process() -> u64 {
     u64::from(unsafe { libc::getpid() }.unsigned_abs())
 }
 
-/// A thread's state in this library.
+/// What this library keeps for a thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) number: u64,
     pub(crate) count: u64,
     /// Whether the thread runs this library's code. Its driver calls are then the library's own.
     pub(crate) inside: bool,
-    /// Whether the thread is inside a driver call of the program.
+    /// Whether the thread is inside a driver call of the program that is recorded, or in a host function of the
+    /// program.
     pub(crate) calling: bool,
 }
 
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
-/// How many threads have called the driver.
+/// How many threads have called the driver or run a host function.
 pub(crate) fn threads() -> u64 {
     THREADS.load(Relaxed)
 }
 
-/// Makes the key to each thread's state. Called once, before any other thread asks.
+/// Makes the key to each thread's state. Called once, when the library is loaded.
 pub(crate) fn make_thread_key() {
     unsafe extern "C" fn end(of: *mut c_void) {
         // SAFETY: `thread` made the box, and the thread is ending.
@@ -133,7 +134,8 @@ pub(crate) fn make_thread_key() {
     }
 }
 
-/// Calls a function with the calling thread's state; None without one.
+/// Calls a function with the calling thread's state, which the first call makes. None if the key could not be
+/// made or is not made yet.
 pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     let key = KEY.load(Relaxed);
     if key == u32::MAX {
@@ -152,9 +154,10 @@ pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     Some(call(unsafe { &mut *own }))
 }
 
-/// A copy of an environment variable; None if it is unset or empty.
+/// An environment variable's text; None if the variable is unset or empty.
 ///
-/// The program may overwrite the environment's memory, as `setproctitle` does.
+/// The text is a copy that is never freed: the program may overwrite the environment's memory, as
+/// `setproctitle` does.
 pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: the name ends with a zero. The text is copied before anything can change the variable: no other thread
     // runs yet when the library is loaded.
@@ -181,7 +184,7 @@ pub(crate) fn create(folder: &[u8], name: &[u8]) -> Option<i32> {
     (file >= 0).then_some(file)
 }
 
-/// The contents of a file; empty if it cannot be read.
+/// The contents of a file, or the part that can be read.
 pub(crate) fn contents(path: &[u8]) -> Vec<u8> {
     let mut name = path.to_vec();
     name.push(0);
@@ -211,7 +214,8 @@ pub(crate) fn close(file: i32) {
     unsafe { libc::close(file) };
 }
 
-/// Sets the file's length to `size`, and maps it. Writes to the mapping reach the file at once.
+/// Sets the file's length to `size`, and maps the file. What is written to the mapping is in the file even if
+/// the process is killed.
 pub(crate) fn map(file: i32, size: usize) -> Option<*mut u8> {
     let length = libc::off_t::try_from(size).ok()?;
     let access = libc::PROT_READ | libc::PROT_WRITE;

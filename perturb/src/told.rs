@@ -1,9 +1,9 @@
-//! Tells the program late that work is done, while its calls are recorded.
+//! In the record mode, tells the program late that work is done.
 //!
-//! On an idle GPU work is done at once. A thread that waits for it, or asks, then knows so before another
-//! thread queues the next work, though nothing makes that one wait: the record would have an order by luck.
-//! So the library lets some time pass, as a slower GPU would: before a host function runs, before a thread
-//! without Python goes on behind a wait, and before an event is said to be over.
+//! On an idle GPU work is done at once. A thread that waits for the work, or asks, learns this before another
+//! thread queues the next work, though nothing makes the other thread wait. The record would have an order by
+//! luck. So the library lets some time pass, as a slower GPU would. It does so before a host function runs,
+//! before a thread without Python returns from a wait, and before an event is said to be over.
 
 use alloc::collections::BTreeMap;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,31 +16,33 @@ use crate::sys::{self, Locked, now};
 
 /// How much later the program is told, in nanoseconds.
 const LATER: u64 = 2_000_000;
-/// How much of the program's time may pass so: one part of so many, and some at the beginning.
+/// Of the program's time, at most one part in this many passes on purpose, and [`FIRST`] besides.
 const SHARE: u64 = 20;
+/// How much time may pass on purpose, or an event be said to be pending, in any case, in nanoseconds.
 const FIRST: u64 = 60_000_000;
-/// For one part of so many an event may be said to be pending though it is over: a program that asks until
-/// it is over goes on.
+/// Of the program's time, for at most one part in this many, and [`FIRST`] besides, an event that is over is
+/// said to be pending. So a program that asks until the event is over goes on.
 const PENDING: u64 = 2;
 
-/// When the program first called one of these functions.
+/// The time of the first call of [`begun`]; 0: there was none.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
-/// How much time has passed on purpose.
+/// How much time has passed on purpose, in nanoseconds.
 static SPENT: AtomicU64 = AtomicU64::new(0);
 
-/// The events that were recorded, and for which nobody has waited since.
+/// The recorded events that the program may not know to be over.
 struct Events {
-    /// When each was recorded.
+    /// The time at which each event was recorded.
     recorded: BTreeMap<u64, u64>,
-    /// When the program was last told that one is pending, and for how long it was told so in all.
+    /// The time at which the program was last told that an event is pending which is over.
     told: u64,
+    /// For how long the program was told so in all, in nanoseconds.
     spent: u64,
 }
 
 impl Events {
     const NEW: Self = Self { recorded: BTreeMap::new(), told: 0, spent: 0 };
 
-    /// Whether the program is told that an event is pending, which is over.
+    /// Whether to tell the program that `event`, which is over, is pending.
     fn is_pending(&mut self, event: u64, time: u64, begun: u64) -> bool {
         let Some(at) = self.recorded.get(&event).copied() else { return false };
         let most = FIRST + time.saturating_sub(begun) / PENDING;
@@ -49,7 +51,7 @@ impl Events {
             self.told = time;
             return true;
         }
-        // What was recorded before may be over too, and the program may know.
+        // Events that were recorded before this one are over too, and the program may know.
         self.recorded.retain(|_, other| *other > at);
         false
     }
@@ -57,13 +59,13 @@ impl Events {
 
 static EVENTS: Locked<Events> = Locked::new(Events::NEW);
 
-/// Runs in a fork's child.
+/// Forgets all events, in a fork's child.
 pub(crate) fn renew() {
     EVENTS.renew();
     *EVENTS.lock() = Events::NEW;
 }
 
-/// When the program first called one of these functions.
+/// The time of the first call of this function. `time` is now.
 fn begun(time: u64) -> u64 {
     let known = BEGUN.load(Relaxed);
     if known == 0 {
@@ -72,7 +74,7 @@ fn begun(time: u64) -> u64 {
     if known == 0 { time } else { known }
 }
 
-/// Lets some time pass, if the program has run for long enough.
+/// Lets [`LATER`] pass, unless so much time has passed on purpose already as [`SHARE`] and [`FIRST`] allow.
 fn pass() {
     let time = now();
     let most = FIRST + time.saturating_sub(begun(time)) / SHARE;
@@ -85,7 +87,8 @@ fn pass() {
     }
 }
 
-/// A host function is about to run.
+/// Runs before a host function of the program. In the record mode, lets some time pass, and forgets the
+/// recorded events.
 pub(crate) fn before_function() {
     if Settings::get().mode == Mode::Record {
         pass();
@@ -93,7 +96,8 @@ pub(crate) fn before_function() {
     }
 }
 
-/// Runs after each call of the program. Returns what the program is answered.
+/// Runs after each driver call of the program in the record mode. Returns the code for the program: `code`, or
+/// "not ready" for an event that is over.
 pub(crate) fn after(row: Row, arguments: &[u64], code: u32) -> u32 {
     let first = arguments.first().copied().unwrap_or(0);
     let Some(kind) = ENTRIES.get(row as usize).map(|one| one.kind) else { return code };
@@ -111,7 +115,7 @@ pub(crate) fn after(row: Row, arguments: &[u64], code: u32) -> u32 {
                 return NOT_READY;
             }
         }
-        // Whoever knows that later work is done, or may know it, is not told otherwise.
+        // The program may know from now on that recorded events are over, so it is not told otherwise.
         Row::cuStreamQuery | Row::cuEventElapsedTime | Row::cuEventElapsedTime_v2 => {
             EVENTS.lock().recorded.clear();
         }
@@ -120,7 +124,8 @@ pub(crate) fn after(row: Row, arguments: &[u64], code: u32) -> u32 {
         }
         _ if kind.waits() => {
             EVENTS.lock().recorded.clear();
-            // A thread with Python passes on what it knows by Python's lock, and its own calls come later.
+            // A thread that runs Python passes on what it knows only with Python's lock, so after this call is
+            // recorded.
             if sys::threads() > 1 && frames::read().is_none() {
                 pass();
             }

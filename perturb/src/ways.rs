@@ -1,4 +1,4 @@
-//! Hooks every way in which programs find the driver's functions.
+//! Hooks the three ways in which programs find the driver's functions.
 //!
 //! A program links `libcuda.so.1`, calls `dlsym`, or calls `cuGetProcAddress`. For the first way this library
 //! exports the driver's names (`hooks`): it is loaded earlier. For the others it exports `dlsym` and
@@ -15,7 +15,7 @@ use crate::symbols::{TRUE_DLSYM, once, real, true_dlsym};
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
 
-/// The hook that `dlsym` returns in place of the driver's function; null: call the C library.
+/// The hook that `dlsym` returns in place of the driver's function; null: the C library's `dlsym` answers.
 unsafe extern "C" fn instead(library: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(dlsym) = true_dlsym() else { return null_mut() };
     if name.is_null() || library == libc::RTLD_NEXT {
@@ -43,7 +43,8 @@ unsafe extern "C" fn instead(library: *mut c_void, name: *const c_char) -> *mut 
 }
 
 /// Whether `found` may be the driver's function: it lies in the library of `own`, or in a library with the
-/// driver's name. The process may have loaded a second copy, or know another address of the same function.
+/// driver's name. The process may have loaded a second copy of the driver, or know another address of the same
+/// function.
 fn is_driver_like(found: *mut c_void, own: *mut c_void) -> bool {
     let (Some(one), Some(other)) = (library_of(found), library_of(own)) else { return false };
     // SAFETY: the string is the loader's own, and ends with a zero.
@@ -67,7 +68,8 @@ fn library_of(function: *mut c_void) -> Option<libc::Dl_info> {
 /// `dlsym`, with hooks for the driver's functions.
 ///
 /// The code is in assembly because the C library's `dlsym` looks at the return address to find its caller, for
-/// `RTLD_NEXT` and `RTLD_DEFAULT`. So this function jumps to it, and leaves the caller's return address.
+/// `RTLD_NEXT` and `RTLD_DEFAULT`. So this function jumps to the C library's `dlsym`, and leaves the caller's
+/// return address in place.
 ///
 /// # Safety
 /// The C library's own rules.
@@ -127,7 +129,8 @@ pub unsafe extern "C" fn dlsym(library: *mut c_void, name: *const c_char) -> *mu
     )
 }
 
-/// Replaces the address that the driver returned by the hook.
+/// If the library has a hook for the function that the driver returned, replaces the function's address by the
+/// hook's.
 unsafe fn replace(name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) {
     // SAFETY: the driver has just read the name and written there.
     let (asked, found) = unsafe { (CStr::from_ptr(name).to_bytes(), *to) };
@@ -137,7 +140,7 @@ unsafe fn replace(name: *const c_char, to: *mut *mut c_void, version: c_int, fla
         asked => hooks::by_name(asked, found, version, flags & PER_THREAD != 0),
     };
     if !found.is_null() && !hook.is_null() {
-        // SAFETY: as above.
+        // SAFETY: the driver has just written to this address.
         unsafe { *to = hook };
     }
 }

@@ -1,8 +1,8 @@
 //! Divides memory into cells between the addresses that a record names. Pure.
 //!
-//! Nobody knows how far a kernel goes from an address that it was given. The checker assumes that it stays in
-//! the cell that begins there: another address names the memory behind that cell. A known range of bytes may
-//! span several cells.
+//! Nobody knows how far a kernel goes from an address that it was given. The checker assumes that the kernel
+//! stays in the cell that begins there, since the record names the memory after this cell by another address. A
+//! known range of bytes may span several cells.
 
 use alloc::vec::Vec;
 
@@ -35,8 +35,8 @@ impl Touch {
         self.low < other.high && other.low < self.high
     }
 
-    /// Whether the order of two overlapping touches matters. None: both only read. Some(true): both are
-    /// known.
+    /// Whether the order of two overlapping touches matters. None: no, both read. Some(true): yes, since one
+    /// writes and the other touches the bytes. Some(false): perhaps, since one is only a given address.
     pub(crate) fn conflicts(&self, other: &Self) -> Option<bool> {
         match (self.how, other.how) {
             (How::Read, How::Read) => None,
@@ -46,23 +46,24 @@ impl Touch {
     }
 }
 
-/// An operation's touch. It has what the check compares, so that the check does not look the operation up.
+/// An operation's touch, with what the check compares of the operation, so that the check need not look the
+/// operation up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub(crate) operation: u32,
     pub(crate) stream: u32,
     /// The operation's number on its stream.
     pub(crate) number: u32,
-    /// The host's patience ended during the operation.
+    /// Whether the host's patience ended during the operation.
     pub(crate) lost: bool,
-    /// The hash of the operation's line and name.
+    /// A hash of the operation's stack and name.
     pub(crate) site: u64,
     pub(crate) touch: Touch,
 }
 
 impl Access {
-    /// Whether this access may replace an older one before it: the same line touches the same bytes on the
-    /// same stream. Whatever races with the older access then races with this one.
+    /// Whether this access may replace `old`, which is ordered before it: both have the same stack and name,
+    /// stream and touch. Later work that races with `old` then races with this access too.
     pub(crate) fn replaces(&self, old: &Self) -> bool {
         self.site == old.site && self.touch == old.touch && self.stream == old.stream
     }
@@ -76,7 +77,7 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Makes cells between the addresses.
+    /// Makes a cell from each address to the next one.
     pub(crate) fn new(mut bounds: Vec<u64>) -> Self {
         bounds.sort_unstable();
         bounds.dedup();
@@ -85,12 +86,12 @@ impl Cells {
         Self { bounds, lists }
     }
 
-    /// The index of the cell that has an address.
+    /// The index of the cell that has an address; 0 for an address below all cells.
     fn at(&self, address: u64) -> usize {
         self.bounds.partition_point(|one| *one <= address).saturating_sub(1)
     }
 
-    /// The end of the cell that has an address.
+    /// The end of the cell that has an address; `u64::MAX` for the last cell.
     pub(crate) fn end(&self, address: u64) -> u64 {
         self.bounds.get(self.at(address) + 1).copied().unwrap_or(u64::MAX)
     }
@@ -107,7 +108,7 @@ impl Cells {
         }
     }
 
-    /// Forgets all accesses to these bytes.
+    /// Forgets all accesses in the cells that have these bytes.
     pub(crate) fn clear(&mut self, low: u64, high: u64) {
         if low < high {
             self.each(&Touch::exact(low, high, How::Write), |_, _, list| list.clear());

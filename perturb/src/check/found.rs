@@ -1,4 +1,4 @@
-//! The pairs that were found, grouped by the lines that queued them. Pure.
+//! The pairs of unordered operations that were found, grouped by the lines that queued them. Pure.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,22 +7,22 @@ use super::cells::{Access, How, Touch};
 use super::clocks::Operation;
 use crate::memory::Memory;
 
-/// The most occurrences of a pair to look at in another run.
+/// The most occurrences of a pair of lines to look at in another run.
 const LOOKED: usize = 4;
 
-/// An older access that nothing orders before a new operation.
+/// An older access that nothing orders before a new operation on the same bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit {
     pub(crate) first: u32,
     pub(crate) proven: bool,
-    /// How the older and the new operation touch the memory, and where.
+    /// How the older and the new operation touch the memory from `low` to `high`.
     pub(crate) how: (How, How),
     pub(crate) low: u64,
     pub(crate) high: u64,
 }
 
 impl Hit {
-    /// The strength of a hit: a proven hit is stronger, and then a hit with a write.
+    /// The strength of a hit: a proven hit is stronger than any other, and else a hit with a known write.
     fn rank(&self) -> u8 {
         let writes = self.how.0 == How::Write || self.how.1 == How::Write;
         2 * u8::from(self.proven) + u8::from(writes)
@@ -46,26 +46,28 @@ impl Hit {
     }
 }
 
-/// Two lines of a program, with their strongest pair of unordered operations.
+/// Two lines of a program, with the strongest of their pairs of unordered operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) hit: Hit,
     pub(crate) second: u32,
-    /// The number of pairs of operations, and the number of proven ones.
+    /// The number of pairs of operations by these lines.
     pub(crate) count: u64,
+    /// How many of these pairs are proven.
     pub(crate) proven: u64,
-    /// The first pairs: both operations, the memory, and the offset in it.
+    /// The first pairs, at most [`LOOKED`]: both operations, the number of the allocation, and the offset in
+    /// it.
     pub(crate) looked: Vec<(u32, u32, u64, u64)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     by_site: BTreeMap<(u64, u64), Pair>,
-    /// Each pair of operations, and whether it is proven, on request.
+    /// Each pair of operations, older first, and whether it is proven; only if every pair was asked for.
     pub(crate) each: Vec<(u32, u32, bool)>,
 }
 
-/// A hash of an operation's line and name.
+/// A hash of an operation's stack and name; of the driver's function, if it has no name.
 pub(crate) fn site(one: &Operation) -> u64 {
     let what =
         if one.name == u32::MAX { u64::from(one.row) << 32 } else { u64::from(one.name) + 1 };
@@ -101,7 +103,7 @@ impl Found {
         }
     }
 
-    /// All pairs: the proven ones first, then those in which one side writes; each group by its count.
+    /// All pairs of lines, by the rank of their strongest hit and then by their count, the highest first.
     pub(crate) fn pairs(&self) -> Vec<&Pair> {
         let mut all: Vec<&Pair> = self.by_site.values().collect();
         all.sort_by_key(|one| {

@@ -1,4 +1,4 @@
-//! Checks a record for pairs of operations that nothing orders. Pure: from the record's bytes to a text.
+//! Checks a record for pairs of operations that nothing orders. Pure: from records' bytes to a text.
 
 mod calls;
 mod cells;
@@ -12,8 +12,9 @@ mod said;
 
 use alloc::string::String;
 
-/// Checks a record. `second` is the record of another run, whose launches were looked at; or nothing. Returns
-/// the findings as JSON.
+/// Checks a record. `second` is the record of another run, with the bytes that launches changed and read; or
+/// empty. With `every`, the findings have each pair of operations. Returns them as JSON, or the problem that a
+/// record is of another build.
 pub(crate) fn check(bytes: &[u8], second: &[u8], every: bool) -> String {
     checked(bytes, second, every)
         .unwrap_or_else(|| String::from("{\"problem\": \"the record is of another build\"}"))

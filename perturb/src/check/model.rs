@@ -1,4 +1,4 @@
-//! Checks the clocks against a graph, in which each order is an edge.
+//! Tests the clocks against a graph in which each order is an edge.
 
 #![allow(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
@@ -9,7 +9,7 @@ use super::cells::{How, Touch};
 use super::clocks::{Checker, For, Form, Operation, Rule};
 use crate::memory::Place;
 
-/// The streams: the legacy default one, a thread's own, a blocking one, and two non-blocking ones.
+/// The number of streams: the legacy default one, a thread's own, a blocking one, and two non-blocking ones.
 const STREAMS: usize = 5;
 const BLOCKING: [bool; STREAMS] = [true, true, true, false, false];
 const SIZE: u64 = 18;
@@ -19,15 +19,17 @@ pub(super) enum Step {
     Work(usize, Vec<(u64, u64, How)>),
     Record(u64, usize),
     Wait(usize, u64),
-    /// A host thread begins to wait, and has waited.
+    /// A host thread begins to wait: thread, stream, and the event that it waits for; without an event, for the
+    /// stream.
     Begin(u64, usize, Option<u64>),
+    /// A host thread has waited.
     End(u64),
     All,
 }
 
 pub(super) type Pairs = BTreeSet<(usize, usize)>;
 
-/// The checker's racing pairs of steps.
+/// The pairs of steps that the checker finds to race; without `every` only one pair for each two lines.
 pub(super) fn by_clocks(steps: &[Step], without: Option<Rule>, every: bool) -> Pairs {
     let mut checker = Checker::new((0..=SIZE).collect(), every);
     checker.without = without;
@@ -87,7 +89,7 @@ pub(super) fn operation(at: usize) -> Operation {
     }
 }
 
-/// The racing pairs by the graph, which has, for each step, all steps that are done before it.
+/// The pairs of steps that race by the graph, which has for each step all steps that are done before it.
 fn by_graph(steps: &[Step]) -> Pairs {
     let mut reach: Vec<BTreeSet<usize>> = Vec::new();
     let mut tail: BTreeMap<usize, usize> = BTreeMap::new();
@@ -239,7 +241,7 @@ fn the_clocks_say_what_reachability_says_of_random_programs() {
         let steps = draw(seed);
         let (said, truth) = (by_clocks(&steps, None, true), by_graph(&steps));
         assert_eq!(said, truth, "{seed}: {steps:?}");
-        // With only the last accesses kept, there are no other pairs, and at least one for each racy program.
+        // Without `every`, the checker finds only pairs of the graph, and at least one for each racy program.
         let some = by_clocks(&steps, None, false);
         assert!(some.is_subset(&truth) && some.is_empty() == truth.is_empty(), "{seed}");
         (racy, pairs, kept) =

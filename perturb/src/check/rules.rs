@@ -1,4 +1,4 @@
-//! Tests each rule of the clocks by a program that needs it, with the rule and without.
+//! Tests each rule of the clocks by programs that need it, with the rule and without.
 
 use std::vec::Vec;
 
@@ -29,7 +29,8 @@ const RULES: [Rule; 19] = [
     Rule::Function,
 ];
 
-/// A program over two non-blocking streams, 1 and 2. Its memory is from 0 to 100.
+/// A program over the legacy default stream 0 and two non-blocking streams, 1 and 2. Its memory is from 0 to
+/// 100.
 struct Program(Checker);
 
 impl Program {
@@ -58,7 +59,7 @@ impl Program {
     }
 }
 
-/// Each case: what it shows, its number of pairs, and the program.
+/// A case: what it shows, its number of racing pairs, and the program.
 type Row = (&'static str, usize, fn(&mut Program));
 
 #[allow(clippy::too_many_lines)] // a table

@@ -1,4 +1,4 @@
-//! Writes the findings as JSON. Pure.
+//! Writes the findings about a record as JSON. Pure.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,10 +14,10 @@ use crate::launched;
 /// The most pairs of lines to write.
 const PAIRS: usize = 2000;
 
-/// The most nodes of a graph to write.
+/// The most nodes of a graph launch to write for one side of a pair.
 const NODES: usize = 3;
 
-/// The findings as JSON.
+/// The findings of a reader that has run, as JSON.
 pub(crate) fn said(reader: &Reader<'_>) -> String {
     let checker = &reader.checker;
     let unseen = &checker.unseen;
@@ -132,7 +132,8 @@ fn side(to: &mut String, reader: &Reader<'_>, index: u32, how: How, low: u64) {
     to.push_str("]}");
 }
 
-/// Why the bytes of a launch that was looked at are not all known.
+/// Why not all bytes are known of a launch with these flags, in words; empty for a launch that was not looked
+/// at.
 fn why(flags: u64) -> &'static str {
     const WHY: [(u64, &str); 8] = [
         (launched::LOST, "it took longer than a second"),

@@ -11,7 +11,7 @@ use crate::graphs::{GIVEN, WRITES};
 use crate::memory::{Effect, effect, taken};
 use crate::record::{AT, Kind, line};
 
-/// The words of a record; None if another build wrote it.
+/// The words of a record; None if another build wrote the record.
 pub(crate) fn read(bytes: &[u8]) -> Option<Vec<u64>> {
     let (head, body) = bytes.split_at_checked(AT)?;
     if head != line().as_bytes() {
@@ -21,7 +21,8 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Vec<u64>> {
     Some(body.chunks_exact(8).map(word).collect())
 }
 
-/// Passes each entry's kind and words to `call`. Leaves out an entry that the process did not finish writing.
+/// Passes each entry's kind and words to `call`. Leaves out a last entry that the process did not finish
+/// writing.
 pub(super) fn each<'a>(words: &'a [u64], mut call: impl FnMut(u64, &'a [u64])) {
     let mut rest = words;
     while let Some((head, behind)) = rest.split_first() {
@@ -32,7 +33,7 @@ pub(super) fn each<'a>(words: &'a [u64], mut call: impl FnMut(u64, &'a [u64])) {
     }
 }
 
-/// Reads a text from words. Returns the words after it, too.
+/// Reads a text at the beginning of `words`. Returns the text and the words after it.
 pub(super) fn text(words: &[u64]) -> Option<(String, &[u64])> {
     let (size, rest) = words.split_first()?;
     let size = usize::try_from(*size).ok()?;
@@ -41,7 +42,7 @@ pub(super) fn text(words: &[u64]) -> Option<(String, &[u64])> {
     Some((String::from_utf8_lossy(&bytes).into_owned(), rest))
 }
 
-/// A call of the driver.
+/// A call of the driver in a record, or its beginning.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) row: Row,
@@ -53,12 +54,12 @@ pub(super) struct Call<'a> {
     pub(super) stack: u64,
     pub(super) operation: u64,
     pub(super) arguments: &'a [u64],
-    /// The values that the arguments point to.
+    /// The words after the arguments: the values that they point to.
     pub(super) extra: &'a [u64],
 }
 
 impl<'a> Call<'a> {
-    /// Reads a call or its beginning. A beginning has neither stack nor operation.
+    /// Reads a call, or with `begins` its beginning, which has neither stack nor operation.
     pub(super) fn read(words: &'a [u64], begins: bool) -> Option<Self> {
         let (head, rest) = words.split_at_checked(2)?;
         let [thread, head] = *head else { return None };
@@ -96,7 +97,7 @@ impl<'a> Call<'a> {
         taken(self.row, self.arguments, [self.extra(0), self.extra(1)])
     }
 
-    /// The stream of the call's work.
+    /// The handle of the stream on which the call queues work; the default stream if its arguments name none.
     pub(super) fn stream(&self) -> u64 {
         let given = match ENTRIES.get(self.place).map(|one| one.kind) {
             Some(Does::Work(at)) => self.argument(at),
@@ -107,7 +108,7 @@ impl<'a> Call<'a> {
         handle(given, self.per_thread)
     }
 
-    /// The byte ranges that a copy touches: low, high, and whether it writes.
+    /// The byte ranges that the call touches if it is a copy: low, high, and whether the copy writes there.
     pub(super) fn copied(&self) -> Vec<(u64, u64, bool)> {
         let two = |to: u64, from: u64, size: u64| {
             alloc::vec![
@@ -142,7 +143,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The byte ranges that a memset writes.
+    /// The byte ranges that the call writes if it is a memset: low and high.
     pub(super) fn set(&self) -> Vec<(u64, u64)> {
         let [to, second, third, fourth, fifth] = [0, 1, 2, 3, 4].map(|at| self.argument(at));
         let wide = match self.row {
@@ -160,7 +161,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A graph's entry: the flags, the recorded events, and the touches of all nodes.
+/// A graph's entry in a record: the flags, the events that the graph records, and the touches of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pub(super) flags: u64,
@@ -172,14 +173,15 @@ pub(super) struct Graph {
     pub(super) kernels: Vec<u64>,
 }
 
-/// The bytes that a launch changed and read.
+/// The entry about a launch's bytes: its flags, and the bytes that it changed and read.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     pub(super) flags: u64,
     pub(super) touches: Vec<Touch>,
 }
 
-/// All addresses in a record.
+/// The addresses in a record that bound cells: the ends of allocations, copies and sets, and the addresses that
+/// kernels were given; in graphs too.
 pub(super) fn bounds(words: &[u64]) -> Vec<u64> {
     let mut found = Vec::new();
     each(words, |kind, body| {
@@ -212,7 +214,7 @@ pub(super) fn bounds(words: &[u64]) -> Vec<u64> {
     found
 }
 
-/// Reads a graph's entry.
+/// Reads the words of a graph's entry.
 pub(super) fn graph(words: &[u64]) -> Graph {
     let mut found = Graph::default();
     let mut rest = words.iter().copied().skip(1);
@@ -239,7 +241,7 @@ pub(super) fn graph(words: &[u64]) -> Graph {
     found
 }
 
-/// Reads an entry of a launch's bytes.
+/// Reads the words of an entry about a launch's bytes.
 pub(super) fn bytes(words: &[u64]) -> Bytes {
     let mut found = Bytes::default();
     let mut rest = words.iter().copied().skip(1);

@@ -1,11 +1,11 @@
-//! What a second run tells of the first run's launches. Pure.
+//! What a second run tells about the first run's launches. Pure.
 //!
-//! The second run waits for each operation, and so its program may find out earlier that work is done: an
-//! event that it asks for, a host function that has run. Then two operations are ordered there that nothing
-//! ordered in the first run. So the first run tells the order, and the second one the bytes.
+//! The second run waits for each operation. So its program may find out earlier that work is done, by an event
+//! that it asks for or a host function. Then two operations are ordered there that nothing ordered in the first
+//! run. So the first run tells the order, and the second run the bytes.
 //!
-//! A launch is the same in both runs if kernel, number among the kernel's launches, and stack are the same.
-//! Its memory may lie elsewhere, so bytes are told by their distance from the addresses that it was given.
+//! A launch is the same in both runs if kernel, number among the kernel's launches, and stack are the same. The
+//! memory may lie elsewhere, so bytes are told by their distance from the addresses that the launch was given.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,11 +22,12 @@ pub(crate) type Given = (u64, u64);
 struct Stretch {
     how: How,
     size: u64,
-    /// How far the bytes lie behind each address that the launch was given in their memory: place, distance.
+    /// For each address at or below the bytes that the launch was given in the same allocation: the parameter's
+    /// place, and the distance to the bytes.
     from: Vec<(u64, u64)>,
 }
 
-/// The evidence about one launch.
+/// What a run showed about one launch.
 #[derive(Debug)]
 struct Launch {
     stack: u64,
@@ -65,7 +66,8 @@ impl Evidence {
         self.0.contains_key(&launch)
     }
 
-    /// The bytes of a launch of another run.
+    /// The bytes of a launch, as the same launch in the evidence's run tells them. `given` and `memory` are of
+    /// the launch's own run. None if the evidence has no such launch with this stack.
     pub(super) fn find(
         &self,
         launch: (u64, u32),
@@ -76,8 +78,8 @@ impl Evidence {
         let known = self.0.get(&launch).filter(|one| one.stack == stack)?;
         let mut found = Bytes { flags: known.flags, touches: Vec::new() };
         for Stretch { how, size, from } in &known.touches {
-            // A word that the kernel does not use may look like an address. It is another one in each run, or
-            // in one run alone. So bytes that two words tell differently are not known.
+            // A word that the kernel does not use may look like an address, perhaps in one run alone. So if two
+            // words tell different places for the bytes, they are not known.
             let mut lows = from.iter().filter_map(|(place, distance)| {
                 let word = given.iter().find(|one| one.0 == *place)?.1;
                 let low = word.saturating_add(*distance);
@@ -104,8 +106,9 @@ mod tests {
         found
     }
 
-    /// The bytes in a run whose memory begins at 500 and whose launch was given `now`, if one was given
-    /// `then` in a run whose memory begins at 1000 and wrote the bytes from 1020 to 1024.
+    /// In one run the memory begins at 1000, and a launch was given `then` and wrote the bytes from 1020 to
+    /// 1024. Returns the bytes that this tells about a run whose memory begins at 500 and whose launch was
+    /// given `now`.
     fn moved(then: &[Given], now: &[Given], stack: u64) -> Option<Vec<(u64, u64)>> {
         let mut evidence = Evidence::default();
         let bytes = Bytes { flags: 1, touches: alloc::vec![Touch::exact(1020, 1024, How::Write)] };

@@ -31,23 +31,29 @@ pub(crate) struct Reader<'a> {
     words: &'a [u64],
     pub(crate) checker: Checker,
     pub(crate) calls: u64,
-    /// The kernels' names and hashes. `kernels` has their indices, by handle.
+    /// The names of kernels, and of the launch of a graph, with their hashes.
     pub(crate) names: Vec<(String, u64)>,
+    /// The index in `names` of each kernel, by handle.
     kernels: BTreeMap<u64, u32>,
+    /// The number of launches so far, by the name's index.
     places: BTreeMap<u32, u32>,
     graphs: BTreeMap<u64, Graph>,
     /// The kernels of each graph launch, by its operation.
     pub(crate) inner: BTreeMap<u32, Vec<u32>>,
-    /// The touches of each graph launch's nodes, with the stacks of the calls that made the nodes.
+    /// By the operation of a graph launch: the touches of the graph's nodes, each after the stack of the call
+    /// that made the node.
     nodes: BTreeMap<u32, Rc<Vec<(u64, Touch)>>>,
+    /// As `nodes`, by the handle of an executable graph.
     made: BTreeMap<u64, Rc<Vec<(u64, Touch)>>>,
+    /// The bytes of each thread's next call.
     bytes: BTreeMap<u64, Bytes>,
     pub(crate) codes: BTreeMap<u64, (String, String)>,
     pub(crate) stacks: BTreeMap<u64, &'a [u64]>,
-    /// The evidence about this run's launches. `told` is another run's.
+    /// What this run shows about its launches.
     pub(crate) evidence: Evidence,
+    /// What another run showed about its launches, if there was one.
     told: Option<&'a Evidence>,
-    /// The launch that was being repeated when the process ended.
+    /// The launch that was being repeated when the process ended: hash of the name, and number.
     pub(crate) trying: Option<(u64, u64)>,
     touches: Vec<Touch>,
 }
@@ -142,8 +148,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The stacks of the calls that made those nodes of a graph launch that touch an address. Of the nodes that
-    /// were given addresses, the ones with the nearest address below.
+    /// The stacks of the calls that made the nodes that touch an address, for the graph launch `index`. Of the
+    /// nodes that were only given addresses, those with the nearest address at or below count.
     pub(crate) fn made(&self, index: u32, address: u64) -> Vec<u64> {
         let Some(nodes) = self.nodes.get(&index) else { return Vec::new() };
         let below = |one: &Touch| one.how == How::Given && one.low <= address;
@@ -175,14 +181,15 @@ impl<'a> Reader<'a> {
         self.stream(call, handle(of, call.per_thread))
     }
 
-    /// The object that the host waits for in a call, or queries.
+    /// What the host waits for in a call, or queries. None for other calls, and for waits that are handled
+    /// elsewhere.
     fn waits(&mut self, call: &Call<'_>) -> Option<For> {
         match call.row {
             Row::cuStreamSynchronize | Row::cuStreamQuery => {
                 Some(For::Stream(self.given(call, call.argument(0))))
             }
             Row::cuEventSynchronize | Row::cuEventQuery => Some(For::Event(call.argument(0))),
-            // The driver returns a time only if both events are done.
+            // The driver returns a time only if both events are done. Only the second one is looked at.
             Row::cuEventElapsedTime | Row::cuEventElapsedTime_v2 => {
                 Some(For::Event(call.argument(2)))
             }
@@ -215,7 +222,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The operation of a launch, with its number among launches of this name.
+    /// The operation for a launch, with its number among launches of this name. Counts the launch.
     fn launch(&mut self, call: &Call<'_>, name: u32) -> Operation {
         let place = self.places.entry(name).or_insert(0);
         *place += 1;
@@ -263,7 +270,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Keeps the part of a touch that lies in known memory. A touch by a given address ends with its cell.
+    /// Adds the part of a touch that lies in known memory to `touches`. A touch by a given address ends with
+    /// its cell.
     fn known(&mut self, touch: Touch) {
         let Some(range) = self.checker.memory.find(touch.low) else { return };
         let high = match touch.how {
@@ -275,7 +283,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A hash of a stack that is the same in each run of the program.
+    /// A hash of the stack with this number. It is the same in each run of the program.
     fn stack_of(&self, number: u64) -> u64 {
         let frames = self.stacks.get(&number).copied().unwrap_or_default();
         frames.chunks_exact(2).fold(0, |found: u64, frame| {
@@ -288,7 +296,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Adds what is known of a launch's bytes, by this run or by another one.
+    /// Adds what is known of a launch's bytes to its flags and `touches`: by this run if it looked at the
+    /// launch, else by the other run.
     fn compared(
         &mut self,
         call: &Call<'_>,
@@ -358,7 +367,7 @@ impl<'a> Reader<'a> {
         if let Some(made) = self.made.get(&executable) {
             self.nodes.insert(index, Rc::clone(made));
         }
-        // The node's place in the graph tells the same parameter of two nodes apart.
+        // The touch's index among the graph's touches tells the same parameter of two nodes apart.
         let given: Vec<Given> = (0..)
             .zip(&touches)
             .filter(|one| one.1.how == How::Given)

@@ -1,4 +1,4 @@
-//! Handles calls that queue no work: memory, streams, events, waits. Pure.
+//! Handles calls that are no operations: memory, streams, events, waits. Pure.
 
 use super::super::clocks::Form;
 use super::{Call, Reader};
@@ -6,7 +6,7 @@ use crate::entries::Row;
 use crate::memory::{Effect, Place, effect};
 
 impl Reader<'_> {
-    /// Follows an allocation, or a free.
+    /// Applies an allocation, a free, or another call's effect on memory, to the checker's memory.
     pub(super) fn follow(&mut self, call: &Call<'_>) {
         self.checker.memory.follow(call.row, call.arguments, [call.extra(0), call.extra(1)]);
     }
@@ -70,7 +70,8 @@ impl Reader<'_> {
             | Row::cuGraphExecMemcpyNodeSetParams
             | Row::cuGraphExecMemsetNodeSetParams
             | Row::cuGraphExecChildGraphNodeSetParams => {
-                // The graph's nodes touch other memory now. Their order stays.
+                // A node touches other memory now, so the touches of the graph are no longer known. What it
+                // waits for and records stays.
                 if let Some(graph) = self.graphs.get_mut(&call.argument(0)) {
                     graph.touches.clear();
                 }
@@ -90,8 +91,9 @@ impl Reader<'_> {
     }
 
     fn wait_value(&mut self, call: &Call<'_>) {
-        /// The comparison, in the flags' low bits: at least, or equal.
+        /// The comparison in the flags' low bits: at least.
         const AT_LEAST: u64 = 0;
+        /// The comparison in the flags' low bits: equal.
         const EXACTLY: u64 = 1;
         let stream = self.given(call, call.argument(0));
         let (address, wanted, how) = (call.argument(1), call.argument(2), call.argument(3) & 3);

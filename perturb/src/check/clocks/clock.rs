@@ -1,32 +1,37 @@
-//! A vector clock, and the rules that advance clocks. Pure.
+//! A vector clock, and the names of the rules that advance clocks. Pure.
 
 use alloc::vec::Vec;
 
-/// The rules. Tests can leave one out.
+/// The rules of the check. Tests can leave one out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Work that the host has waited for comes before all later work.
     Host,
-    /// The legacy default stream waits for blocking streams (`Legacy`), and they wait for it (`Blocking`).
+    /// The legacy default stream waits for blocking streams.
     Legacy,
+    /// Blocking streams wait for the legacy default stream.
     Blocking,
-    /// An event covers the work that its stream had queued at the last record (`Record`). A stream waits for
-    /// an event (`Wait`).
+    /// An event covers the work that its stream had queued when the event was last recorded.
     Record,
+    /// A stream waits for an event.
     Wait,
-    /// The host waits for a stream; for an event; for all work.
+    /// The host waits for a stream.
     Stream,
+    /// The host waits for an event.
     Event,
+    /// The host waits for all work.
     All,
     /// A wait covers the work that was queued when it began.
     Begin,
-    /// A copy with pageable memory makes the host wait.
+    /// Some copies make the host wait: blocking ones, and some with pageable memory.
     Copy,
     /// A free outside a pool waits for all work.
     Free,
-    /// A pool's memory is written by its allocation, by its free, and by a free from the host.
+    /// A pool's memory counts as written by its allocation.
     Allocated,
+    /// A pool's memory counts as written when it is freed on a stream.
     Freed,
+    /// A pool's memory counts as written by the host when it is freed without a stream.
     FreedByHost,
     /// Memory that is allocated again is new memory.
     Again,
@@ -34,13 +39,13 @@ pub(crate) enum Rule {
     Value,
     /// An unknown order hides the work behind it.
     Fog,
-    /// A launch of a graph waits for the graph's launch before it.
+    /// A launch of an executable graph waits for the same graph's launch before.
     Graph,
-    /// When a host function runs, the work before it is done.
+    /// When a host function runs, the work before it on its stream is done.
     Function,
 }
 
-/// For each stream, the number of the last operation up to which all are done.
+/// For each stream, the number up to which all its operations are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
     pub(super) numbers: Vec<u32>,

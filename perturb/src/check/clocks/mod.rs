@@ -1,10 +1,11 @@
 //! Decides whether anything orders two operations of a record: vector clocks of streams, and the accesses to
 //! bytes. Pure.
 //!
-//! An operation is work on the device; it has a stream and a number there. A clock has, for each stream, the
-//! number up to which all operations are done. The host has one clock for all threads, in the record's order.
-//! So a wait of one thread also counts for a later call of another, which accuses less. If an order is not
-//! known, the stream is in *fog*: its work is not checked until the host has waited for it.
+//! An operation is work on the device, or an access by the host. It has a stream and a number there. A clock
+//! has, for each stream, the number up to which all operations are done. The host has one clock for all
+//! threads, in the record's order. So a wait of one thread also counts for a later call of another, which
+//! accuses less. If an order is not known, the stream is in *fog*: its work is not checked until the host has
+//! waited for it.
 
 mod clock;
 mod order;
@@ -20,8 +21,8 @@ use crate::launched;
 use crate::memory::{Memory, Place};
 use crate::streams::LEGACY;
 
-/// The most accesses of a cell to keep. A new access drops its stream's oldest. A dropped access is no longer
-/// compared, which accuses less.
+/// The most accesses of a cell to keep, unless every pair is wanted. At this number, a new access drops its
+/// stream's oldest one, or else the oldest. A dropped access is no longer compared, which accuses less.
 const MOST: usize = 64;
 
 /// The kind of a stream.
@@ -32,7 +33,7 @@ pub(crate) enum Form {
     Own,
     Blocking,
     NonBlocking,
-    /// The host, for its own memory accesses.
+    /// Not a stream: the host, for its own memory accesses.
     Host,
 }
 
@@ -57,22 +58,23 @@ enum Event {
     /// The event is not recorded yet: a wait for it does nothing.
     Never,
     At(Clock),
-    /// The event stands for unseen work: a node of a graph, or another process's work.
+    /// The event stands for work that the check does not see, such as a node of a graph.
     Elsewhere,
 }
 
 /// An operation, for the report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
-    /// The operation's row in the table, and its name's index or `u32::MAX`.
+    /// The operation's row in the table of functions; `u32::MAX` for the host.
     pub(crate) row: u32,
+    /// The index of the operation's name; `u32::MAX` for none.
     pub(crate) name: u32,
     pub(crate) stream: u32,
     pub(crate) number: u32,
     pub(crate) stack: u32,
     /// The launch's number among launches of this name, from 0.
     pub(crate) place: u32,
-    /// The number in `cai-bridge perturb`, plus 1; 0: it has none.
+    /// The operation's number in `cai-bridge perturb`, plus 1; 0: it has none.
     pub(crate) numbered: u64,
     /// The flags of a launch that was looked at ([`launched`]).
     pub(crate) flags: u64,
@@ -95,19 +97,21 @@ impl Operation {
 /// Counts of what the check could not see.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unseen {
-    /// Waits for unknown work (`orders`), and operations in fog (`fog`).
+    /// Waits of a stream for unknown work.
     pub(crate) orders: u64,
+    /// Operations on streams in fog, which were not compared.
     pub(crate) fog: u64,
-    /// Launches without a known address (`without`), and launches of unreadable graphs (`graphs`).
+    /// Launches that were given no address in known memory.
     pub(crate) without: u64,
+    /// Launches of graphs that could not be read.
     pub(crate) graphs: u64,
-    /// Launches whose repeat left other bytes (`varying`), and launches that ended the host's patience
-    /// (`lost`).
+    /// Launches whose repeat from the same memory left other bytes.
     pub(crate) varying: u64,
+    /// Launches during which the host's patience ended.
     pub(crate) lost: u64,
 }
 
-/// The object that the host waits for.
+/// What the host waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum For {
     Stream(usize),
@@ -119,17 +123,19 @@ pub(crate) enum For {
 #[derive(Debug)]
 pub(crate) struct Checker {
     pub(crate) without: Option<Rule>,
-    /// Whether to find every pair, rather than at least one for each two lines.
+    /// Whether to find every pair of operations. If not, an access that a newer one replaces is dropped, and a
+    /// cell keeps at most [`MOST`].
     pub(crate) every: bool,
     pub(crate) streams: Vec<Stream>,
     handles: BTreeMap<(u64, u64), usize>,
     host: Clock,
-    /// The clock that each thread's active wait covers.
+    /// By thread: the clock that the thread's active wait or query covers.
     begun: BTreeMap<u64, Clock>,
     events: BTreeMap<u64, Event>,
     values: BTreeMap<u64, (Clock, Vec<u64>)>,
     launched: BTreeMap<u64, Clock>,
-    /// The clock that is done when a host function runs; None: it ran before its queuing call was recorded.
+    /// By the number of a host function: the clock that is done when the function runs. None: the function ran
+    /// before its queuing call was recorded.
     functions: BTreeMap<u64, Option<Clock>>,
     pub(crate) memory: Memory,
     pub(crate) cells: Cells,
@@ -176,7 +182,8 @@ impl Checker {
 
     // Streams.
 
-    /// The stream of a handle. `thread` is 0, except for a thread's own default stream.
+    /// The index of a handle's stream. `thread` is 0, except for a thread's own default stream. Makes an
+    /// unknown stream.
     pub(crate) fn stream(&mut self, handle: u64, thread: u64) -> usize {
         if let Some(known) = self.handles.get(&(handle, thread)) {
             return *known;
@@ -192,7 +199,7 @@ impl Checker {
         new
     }
 
-    /// Forgets a destroyed stream's handle. Another stream may get it.
+    /// Forgets the handle of a destroyed stream. Another stream may get the handle.
     pub(crate) fn destroy(&mut self, handle: u64) {
         self.handles.remove(&(handle, 0));
     }
@@ -207,7 +214,8 @@ impl Checker {
         }
     }
 
-    /// Adds the work that new work on the stream waits for to the stream's clock.
+    /// Adds to a stream's clock the work that new work on the stream waits for by the rules of the legacy
+    /// default stream.
     fn arrive(&mut self, stream: usize) {
         let taken = self.streams.get_mut(stream).map(|one| core::mem::take(&mut one.clock));
         let Some(mut clock) = taken else { return };
@@ -217,7 +225,8 @@ impl Checker {
         }
     }
 
-    /// The legacy default stream waits for all blocking streams, and each of them waits for it.
+    /// Adds the work of all blocking streams to the clock of the legacy default stream, or its work to a
+    /// blocking stream's clock.
     fn join_blocking(&self, stream: usize, clock: &mut Clock) {
         if stream == 0 && self.has(Rule::Legacy) {
             for other in self.streams.iter().skip(1).filter(|one| one.is_blocking()) {
@@ -236,7 +245,8 @@ impl Checker {
 
     // Operations.
 
-    /// Queues work. Its touches lie in known memory.
+    /// Queues an operation on a stream, and compares its touches with older accesses, unless the stream is in
+    /// fog. The touches lie in known memory.
     pub(crate) fn work(&mut self, stream: usize, mut operation: Operation, touches: &[Touch]) {
         self.arrive(stream);
         let Some(of) = self.streams.get_mut(stream) else { return };
@@ -307,7 +317,8 @@ impl Checker {
         });
     }
 
-    /// The host touches a byte, after all work that it has waited for.
+    /// The host touches a byte, after all work that it has waited for. Compared only if the byte is in known
+    /// memory.
     pub(crate) fn touched(&mut self, operation: Operation, address: u64, how: How) {
         let stream = self.on_host();
         let touch = Touch::exact(address, address.saturating_add(1), how);
@@ -317,7 +328,7 @@ impl Checker {
         self.host.join_known(&clock);
     }
 
-    /// The pseudo-stream of the host's own accesses.
+    /// The index of the stream that stands for the host's own accesses.
     fn on_host(&mut self) -> usize {
         let stream = self.stream(u64::MAX, u64::MAX);
         if let Some(of) = self.streams.get_mut(stream) {
@@ -328,14 +339,14 @@ impl Checker {
 
     // Memory.
 
-    /// The bytes are newly allocated: earlier accesses do not count.
+    /// The bytes are newly allocated, so earlier accesses to their cells are forgotten.
     pub(crate) fn taken(&mut self, low: u64, size: u64) {
         if self.has(Rule::Again) {
             self.cells.clear(low, low.saturating_add(size));
         }
     }
 
-    /// A pool's memory is allocated or freed, in a stream's order.
+    /// A pool's memory at `low` is allocated or freed, in a stream's order. Counts as a write of it.
     pub(crate) fn pooled(&mut self, stream: usize, operation: Operation, low: u64, is_free: bool) {
         let rule = if is_free { Rule::Freed } else { Rule::Allocated };
         let whole = self.memory.find(low).filter(|_| self.has(rule));
@@ -343,10 +354,11 @@ impl Checker {
         self.work(stream, operation, touches.as_slice());
     }
 
-    /// A call without a stream frees memory.
+    /// A call without a stream frees the memory at `low`. For a pool's memory this counts as a write by the
+    /// host; for other memory the host waits for all work.
     pub(crate) fn freed(&mut self, thread: u64, operation: Operation, low: u64) {
         match self.memory.find(low) {
-            // This free waits for nothing.
+            // A free of a pool's memory waits for nothing.
             Some(one) if one.place == Place::Pool => {
                 self.begun.remove(&thread);
                 let stream = self.on_host();

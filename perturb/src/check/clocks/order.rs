@@ -3,7 +3,7 @@
 use super::{Checker, Clock, Event, For, Operation, Rule, Touch};
 
 impl Checker {
-    /// Adds a new event.
+    /// Adds a new event, which was never recorded.
     pub(crate) fn event(&mut self, event: u64) {
         self.events.insert(event, Event::Never);
     }
@@ -21,12 +21,12 @@ impl Checker {
         self.events.insert(event, Event::At(clock));
     }
 
-    /// Makes an event stand for unseen work.
+    /// Makes an event stand for work that the check does not see.
     pub(crate) fn elsewhere(&mut self, event: u64) {
         self.events.insert(event, Event::Elsewhere);
     }
 
-    /// Makes all events stand for unseen work: any of them may have been recorded.
+    /// Makes all known events stand for work that the check does not see: any of them may have been recorded.
     pub(crate) fn any_event(&mut self) {
         for event in self.events.values_mut() {
             *event = Event::Elsewhere;
@@ -45,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// Puts the stream in fog: it waits for unknown work.
+    /// Puts the stream in fog, since it waits for unknown work, and counts this wait.
     pub(crate) fn unknown(&mut self, stream: usize) {
         self.unseen.orders += 1;
         if let Some(one) = self.streams.get_mut(stream)
@@ -82,13 +82,13 @@ impl Checker {
         }
     }
 
-    /// A host thread begins to wait.
+    /// A host thread begins to wait or to query.
     pub(crate) fn begin(&mut self, thread: u64, what: For) {
         let clock = self.pending(what);
         self.begun.insert(thread, clock);
     }
 
-    /// A host thread has waited.
+    /// A host thread has waited, or its query said that the work is done.
     pub(crate) fn waited(&mut self, thread: u64, what: For) {
         let begun = self.begun.remove(&thread);
         let clock = match begun {
@@ -107,7 +107,7 @@ impl Checker {
         }
     }
 
-    /// The host has waited for work that was just queued on a stream.
+    /// The host has waited for a stream after it queued a copy there.
     pub(crate) fn copied(&mut self, thread: u64, stream: usize) {
         if self.has(Rule::Copy) {
             self.begun.remove(&thread);
@@ -115,7 +115,7 @@ impl Checker {
         }
     }
 
-    /// From now on the host may know that the stream's work is done.
+    /// From now on the host may know that the stream's work is done, so the work counts as done.
     pub(crate) fn told(&mut self, stream: usize) {
         let clock = self.clock(stream);
         self.is_over(&clock);
@@ -131,7 +131,7 @@ impl Checker {
         self.host.join_known(clock);
     }
 
-    /// A host function is queued.
+    /// The record has the call that queued a host function.
     pub(crate) fn function(&mut self, number: u64, stream: usize) {
         if !self.has(Rule::Function) {
             return;
@@ -144,7 +144,7 @@ impl Checker {
         }
     }
 
-    /// A host function runs.
+    /// A host function runs, so the work before it on its stream is done.
     pub(crate) fn ran(&mut self, number: u64) {
         match self.functions.remove(&number) {
             Some(Some(clock)) => self.is_over(&clock),
@@ -163,7 +163,8 @@ impl Checker {
         known.1.push(value);
     }
 
-    /// A stream waits for a value. `is_met` tells which values end the wait.
+    /// A stream waits until memory has a value. `is_met` tells which values end the wait. The stream waits for
+    /// all recorded writes there if one of them ends the wait; else it is in fog.
     pub(crate) fn wait_value(&mut self, stream: usize, address: u64, is_met: impl Fn(u64) -> bool) {
         self.arrive(stream);
         let known =
@@ -171,14 +172,14 @@ impl Checker {
         match known.map(|one| one.0.clone()) {
             Some(clock) if self.has(Rule::Value) => self.join(stream, &clock),
             Some(_) => {}
-            // Unseen work writes the value, or will.
+            // Work that the check does not see writes the value, or a later call will.
             None => self.unknown(stream),
         }
     }
 
     // Graphs.
 
-    /// Launches a graph. The launch touches the memory of all its nodes.
+    /// Launches an executable graph, as one operation that touches the memory of all its nodes.
     pub(crate) fn launch(
         &mut self,
         executable: u64,
