@@ -203,7 +203,7 @@ impl<'id, T: Element> ViewMut<'_, 'id, T> {
 }
 
 impl<T> CudaBorrow<'_, T> {
-    /// cudarc's view.
+    /// cudarc's view of the lent elements, for reading.
     ///
     /// # Examples
     ///
@@ -214,7 +214,7 @@ impl<T> CudaBorrow<'_, T> {
 }
 
 impl<T> CudaBorrowMut<'_, T> {
-    /// cudarc's view.
+    /// cudarc's view of the lent elements, for reading and writing.
     ///
     /// # Examples
     ///

@@ -179,7 +179,7 @@ unsafe fn launch_unlocked(
             let launch =
                 Launch { function, blocks, threads, shared, cluster, cooperative, arguments };
             // SAFETY: the caller promises that the kernel takes these arguments, which outlive the call. The function
-            // belongs to this context and is never unloaded.
+            // belongs to this context and is never unloaded. The scope's stream waits for the memory of each view.
             return unsafe { Cuda::get()?.launch(launch, RustStream::of(stream).alive()) };
         }
         let triple = |[x, y, z]: [u32; 3]| (x, y, z);
@@ -272,8 +272,8 @@ fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
     Ok(function)
 }
 
-/// The context's number (`cuCtxGetId`). A later context at the same address has another number. Before CUDA 12 it is
-/// always 0, and the two cannot be told apart.
+/// The context's number (`cuCtxGetId`). A later context at the same address has another number. Before CUDA 12 the
+/// number is always 0, and two such contexts cannot be told apart.
 fn life(context: usize) -> Result<u64> {
     let context = NonZeroUsize::new(context).map(Context);
     let none = || Error::new(Kind::DriverMissing, "a stream without a context");

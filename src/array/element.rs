@@ -9,8 +9,8 @@ use crate::error::{Error, Kind, Result};
 ///
 /// The trait is implemented for `i8` to `i64`, `u8` to `u64`, `f32`, `f64` and [`Bool`]. Features of the crate add
 /// `half::f16` and `half::bf16` (`half`), `num_complex::Complex<f32>` and `Complex<f64>` (`num-complex`), and
-/// `float8::F8E4M3` and `F8E5M2` (`float8`). You can implement it for a type of your own. Wrap a type of another crate
-/// first: Rust forbids an implementation of a foreign trait for a foreign type.
+/// `float8::F8E4M3` and `F8E5M2` (`float8`). You can implement the trait for a type of your own. Wrap a type of another
+/// crate first: Rust forbids an implementation of a foreign trait for a foreign type.
 ///
 /// # Safety
 ///

@@ -57,9 +57,9 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Makes the array usable in the scope `s`: work queued there from now on runs after the producer's work on the
-    /// array. Of the producer's work, only what was queued before the scope first took the array counts. The scope's
-    /// work also runs after what other open scopes have queued on this memory, unless both only read.
+    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that the array's
+    /// producer had queued when the scope first took the array. It also runs after what other open scopes have queued
+    /// on this memory, unless both scopes only read.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The view of a launch that a kernel's stand-in function gets when the simulated device runs it.
+//! What a kernel's stand-in function gets when the simulated device runs it in a launch.
 
 use std::fmt;
 

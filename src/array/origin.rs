@@ -48,8 +48,8 @@ pub(super) struct Use {
 }
 
 /// Makes `scope` a user of the memory, in its turn. Its stream waits for the producer, unless it has done so already,
-/// and for other open scopes. Two scopes that only read do not wait for each other. Fails if a scope has lent the
-/// memory to work that `work` must not run beside.
+/// and for other open scopes. Two scopes that only read do not wait for each other. Fails if a scope has lent elements
+/// that `work` uses, unless the borrower and `work` only read.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
@@ -58,7 +58,7 @@ pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) ->
 fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
-        // Wait for the producer only after `scope` has entered: a scope that ends meanwhile then finds this one among
+        // Wait for the producer only after `scope` has entered: a scope that ends meanwhile then finds `scope` among
         // the users, or has already made the producer wait.
         origin.order_for("scope", scope.alive())?;
         origin.users().caught_up(scope);
@@ -84,8 +84,8 @@ pub(super) fn in_turn<R>(
 }
 
 /// Ends the use of the memory by `scope`. First the scope's stream waits for work on memory that the scope lent. Then
-/// the producer's stream waits for the scope's, and so do open scopes, unless both only read. If a wait fails, the
-/// scope stays a user.
+/// the producer's stream waits for the scope's stream, and so do the other open scopes, unless the two only read. If a
+/// wait fails, the scope stays a user.
 pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     origin.users().take_back(scope, |_| true)?;
     // Do this before the scope stops being a user: a scope that enters later waits for the producer's stream alone, and

@@ -10,8 +10,8 @@ use crate::dtype::Dtype;
 /// [`stream`](Owner::stream) waits for all their work. So an owner that frees the memory on that stream frees it in
 /// order. If the wait fails, the owner is kept until a later call of [`scope`](crate::scope) or
 /// [`Array::to_dlpack`](crate::Array::to_dlpack) can make the wait, or dropped if the context is destroyed or broken.
-/// In a forked child the owner is never dropped. The crate may drop the owner on any thread. If that panics, the crate
-/// catches the panic and logs it.
+/// In a forked child the owner is never dropped. The crate may drop the owner on any thread. If the drop panics, the
+/// crate catches the panic and logs it.
 ///
 /// # Safety
 ///

@@ -14,7 +14,7 @@ use super::users::Span;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
-/// Calls `work` with a [`Scope`], by which it queues GPU work on `stream`.
+/// Calls `work` with a [`Scope`], in which `work` queues GPU work on `stream`.
 ///
 /// When `work` first [takes](Array::on) an array, `stream` waits for the array's producer: work queued on `stream` from
 /// then on runs after what the producer had queued. When `work` returns, even by an error or a panic, the producer's
@@ -200,7 +200,7 @@ impl<S: WorkStream> Scope<'_, S> {
 
     /// Calls `queue`, which queues this scope's work on the memory in `uses`. The work runs after what other open
     /// scopes have queued on that memory, unless both only read. Meanwhile no other thread queues scope work there.
-    /// Fails if a scope has lent that memory.
+    /// Fails if a scope has lent elements that the work uses, unless the borrower and the work only read.
     pub(super) fn in_turn<R>(&self, uses: &[Use], queue: impl FnOnce() -> Result<R>) -> Result<R> {
         origin::in_turn(uses, self.used.user(), queue)
     }
@@ -218,8 +218,8 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
     }
 }
 
-/// The memory that a scope uses. When the scope ends, its producers and the other open scopes are made to wait for the
-/// scope's stream.
+/// The memory that a scope uses. When the scope ends, the memory's producers and the other open scopes on it wait for
+/// the scope's stream.
 pub(super) struct ScopeMemory {
     user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,

@@ -79,7 +79,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// The errors of [`Array::on`].
+    /// The errors of [`Array::on`]. [`Borrowed`](Kind::Borrowed) also if the array is lent for reading and is not
+    /// read-only.
     ///
     /// # Examples
     ///
@@ -131,7 +132,7 @@ impl Array {
     }
 
     /// Makes the consumer's `stream` wait for the array, and returns what the consumer's tensor keeps. Fails for a
-    /// stream of another driver or GPU.
+    /// stream of another driver or GPU, and for memory that a scope has lent.
     fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));
@@ -148,9 +149,9 @@ impl Array {
         Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
     }
 
-    /// Makes an array from `tensor`. The memory is ready on `stream`, which is the producer's stream or the stream that
-    /// the tensor was exported for. After the array's last use, the tensor is deleted once `stream` waits for all work
-    /// on the memory.
+    /// Makes an array from `tensor`. The memory is ready on `stream`, which is the stream of the tensor's producer or
+    /// the stream that the tensor was exported for. After the array's last use, the tensor is deleted once `stream`
+    /// waits for all work on the memory.
     ///
     /// # Safety
     ///

@@ -1,7 +1,7 @@
 //! The scopes that use an array's memory at the same time: nested, or in several threads.
 //!
-//! The producer's stream waits for a scope when the scope ends. Until then, work of the other scopes on the memory
-//! waits for this scope's stream itself. Scopes that only read do not wait for each other.
+//! The producer's stream waits for a scope when the scope ends. Before that, work of other scopes on the memory must
+//! wait for the scope's stream directly. Scopes that only read do not wait for each other.
 //!
 //! A thread makes a scope's waits and queues its work in one *turn*: no other thread queues scope work on the memory in
 //! between. A thread waits for its turn without the interpreter's lock, which the current holder of the turn may need.
@@ -208,7 +208,7 @@ impl Users {
         self.lock().retain(|user| !user.is(scope));
     }
 
-    /// The open scopes that `work` must wait for, which runs on the stream `to` and belongs to no scope. Fails if a
+    /// The open scopes that `work` must wait for. `work` runs on the stream `to`, and belongs to no scope. Fails if a
     /// scope has lent elements that `work` uses, unless `work` and the borrower only read.
     pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
