@@ -1,9 +1,10 @@
 //! Reads the calling thread's Python frames without the interpreter's lock.
 //!
-//! The lock's holder may wait for a driver lock that this thread holds, so this module does not take it. It
-//! is not needed: a thread inside the driver runs no Python. Its chain of frames does not change, and the
-//! chain's code objects are alive. The frame layout is not a public interface: [`LAYOUTS`] has it for some
-//! versions, from their headers. For other versions, and for builds without the lock, no frame is read.
+//! The holder of the interpreter's lock may wait for a driver lock that this thread holds. So this module does
+//! not take the interpreter's lock. It need not: a thread inside the driver runs no Python. So the thread's
+//! chain of frames does not change, and the chain's code objects are alive. The frame layout is not a public
+//! interface: [`LAYOUTS`] has it for some versions, from their headers. For other versions, and for builds
+//! without the lock, no frame is read.
 
 use alloc::string::String;
 use core::ffi::{CStr, c_int, c_void};

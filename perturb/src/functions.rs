@@ -48,7 +48,7 @@ pub(crate) fn written(number: u64) {
     QUEUED.lock().retain(|one| *one != number);
 }
 
-/// Runs in a fork's child, which has queued nothing.
+/// Forgets all queued functions, in a fork's child, which has queued nothing.
 pub(crate) fn renew() {
     QUEUED.renew();
     QUEUED.lock().clear();

@@ -14,7 +14,7 @@ use crate::sys;
 /// What the library counts. The value is the count's place among the words of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// Operations: calls that queue work.
+    /// Operations: calls that queue work, of the kinds that the library may delay.
     Seen,
     /// Late operations.
     Late,

@@ -388,7 +388,7 @@ fn queued(key: Key, launch: Launch) -> bool {
     queued
 }
 
-/// The object that the host waits for.
+/// What the host is about to wait for: a stream or an event, by its handle, or all work.
 #[derive(Clone, Copy)]
 enum Wait {
     Stream(u64),

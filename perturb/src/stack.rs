@@ -60,7 +60,7 @@ pub(crate) fn write(operation: u64) {
     let Ok(program) = CStr::from_bytes_until_nul(text.as_bytes()) else { return };
     // SAFETY: the interpreter is initialised. `ensure` takes its lock if this thread does not have it, and
     // `release` gives back what was taken. The program text ends with a zero. A thread without a state has no
-    // Python frame. It does not wait for the lock: the lock's holder may wait for this thread.
+    // Python frame. Such a thread does not take the lock: the lock's holder may wait for it.
     unsafe {
         if initialized() != 0 && state() != 0 {
             let taken = ensure();

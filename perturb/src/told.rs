@@ -16,12 +16,13 @@ use crate::sys::{self, Locked, now};
 
 /// How much later the program is told, in nanoseconds.
 const LATER: u64 = 2_000_000;
-/// Of the program's time, at most one part in this many passes on purpose, and [`FIRST`] besides.
+/// The time that passes on purpose is at most the program's run time divided by this number, plus [`FIRST`].
 const SHARE: u64 = 20;
-/// How much time may pass on purpose, or an event be said to be pending, in any case, in nanoseconds.
+/// How much time may pass on purpose, and for how long events may be said to be pending, however short the run
+/// is, in nanoseconds.
 const FIRST: u64 = 60_000_000;
-/// Of the program's time, for at most one part in this many, and [`FIRST`] besides, an event that is over is
-/// said to be pending. So a program that asks until the event is over goes on.
+/// The time for which events that are over are said to be pending is at most the program's run time divided by
+/// this number, plus [`FIRST`]. So a program that asks until an event is over goes on.
 const PENDING: u64 = 2;
 
 /// The time of the first call of [`begun`]; 0: there was none.
@@ -65,7 +66,7 @@ pub(crate) fn renew() {
     *EVENTS.lock() = Events::NEW;
 }
 
-/// The time of the first call of this function. `time` is now.
+/// The time of the first call of this function; `time`, the time now, if this is the first call.
 fn begun(time: u64) -> u64 {
     let known = BEGUN.load(Relaxed);
     if known == 0 {
@@ -74,7 +75,7 @@ fn begun(time: u64) -> u64 {
     if known == 0 { time } else { known }
 }
 
-/// Lets [`LATER`] pass, unless so much time has passed on purpose already as [`SHARE`] and [`FIRST`] allow.
+/// Waits for [`LATER`], unless more time would then have passed on purpose than [`SHARE`] and [`FIRST`] allow.
 fn pass() {
     let time = now();
     let most = FIRST + time.saturating_sub(begun(time)) / SHARE;

@@ -21,7 +21,7 @@ pub(crate) struct Touch {
     pub(crate) low: u64,
     pub(crate) high: u64,
     pub(crate) how: How,
-    /// The kernel parameter with the address, from 1; 0 if the bytes are known.
+    /// The place of the address among the kernel's parameters, as a number; 0 if the bytes are known.
     pub(crate) place: u64,
 }
 

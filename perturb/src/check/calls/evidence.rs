@@ -14,7 +14,8 @@ use super::super::cells::{How, Touch};
 use super::Bytes;
 use crate::memory::Memory;
 
-/// An address that a launch was given: the parameter's place, and the address.
+/// An address that a launch was given: a number for its place among the launch's parameters or touches, and the
+/// address.
 pub(crate) type Given = (u64, u64);
 
 /// Bytes that a launch touches.
@@ -22,8 +23,8 @@ pub(crate) type Given = (u64, u64);
 struct Stretch {
     how: How,
     size: u64,
-    /// For each address at or below the bytes that the launch was given in the same allocation: the parameter's
-    /// place, and the distance to the bytes.
+    /// For each address at or below the bytes that the launch was given in the same allocation: its place, and
+    /// its distance to the bytes.
     from: Vec<(u64, u64)>,
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Rule {
     Again,
     /// A stream waits for a value that another stream writes.
     Value,
-    /// An unknown order hides the work behind it.
+    /// Work that waits for unknown work is not compared.
     Fog,
     /// A launch of an executable graph waits for the same graph's launch before.
     Graph,
@@ -49,7 +49,7 @@ pub(crate) enum Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
     pub(super) numbers: Vec<u32>,
-    /// Whether the clock stands behind an unknown order.
+    /// Whether the clock's stream or event waits for unknown work.
     pub(super) fog: bool,
 }
 
