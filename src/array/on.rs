@@ -57,7 +57,7 @@ pub struct OnMut<'a, 'id> {
 }
 
 impl Array {
-    /// Makes the array usable in the scope `s`: work queued there from now on runs after the work that the array's
+    /// Makes the array usable in the scope `s`. Work queued there from now on runs after the work that the array's
     /// producer had queued when the scope first took the array. It also runs after what other open scopes have queued
     /// on this memory, unless both scopes only read.
     ///
