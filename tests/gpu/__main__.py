@@ -4,12 +4,13 @@
         [pytest's arguments ...]
 
 Run from the checkout, with `cai_bridge` importable. `--processes 0` runs all in one process. Tests
-marked `alone` measure times or free memory: they run last, one by one on each GPU. What was skipped
-is printed by its reason, then one line of figures. `--spread 4` gives each process one of 4 GPUs;
-what needs two GPUs runs behind the others, where all are seen. Arguments that name tests choose
-those, of all GPU tests otherwise. Without arguments for pytest tests/gpu/LAST.md says what came of
-it; `--commit` is for a tree without a repository, and the variable COMMIT is as good. Exits with 1
-if a test failed, with 2 if none ran.
+marked `programs` run a program many times: they run behind the others, and a process that is free
+takes the next one. Tests marked `alone` measure times or free memory: they run last, one by one on
+each GPU. What was skipped is printed by its reason, then one line of figures. `--spread 4` gives
+each process one of 4 GPUs; what needs two GPUs runs behind the others, where all are seen.
+Arguments that name tests choose those, of all GPU tests otherwise. Without arguments for pytest
+tests/gpu/LAST.md says what came of it; `--commit` is for a tree without a repository, and the
+variable COMMIT is as good. Exits with 1 if a test failed, with 2 if none ran.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ ROOT = HERE.parents[1]
 # Benchmarks are not run here, and the plugin warns beside xdist.
 OPTIONS = ("-q", "-p", "no:benchmark", "-p", "no:cacheprovider")
 NOTHING_RAN = 5
+BESIDE, PROGRAMS, ALONE = "not alone and not programs", "programs and not alone", "alone"
 
 
 def run(processes: int, marked: str, arguments: list[str], report: Path) -> Figures:
     """Run the tests that `marked` chooses; pytest's own lines go to the terminal."""
     command = [sys.executable, "-m", "pytest", *OPTIONS, "-m", marked, f"--junitxml={report}"]
     if processes:
-        # A file's tests share what they set up; those that run alone are few and long.
-        dist = "worksteal" if marked == "alone" else "loadfile"
+        # A file's tests share what they set up; others are long, and share nothing.
+        dist = "loadfile" if marked == BESIDE else "worksteal"
         command += ["-n", str(processes), "--dist", dist]
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     began = time.monotonic()
@@ -79,17 +81,19 @@ def main() -> None:
     named = any((ROOT / one.partition("::")[0]).exists() for one in arguments)
     tests = arguments if named else ["tests/gpu", *arguments]
     with tempfile.TemporaryDirectory() as folder:
-        beside_xml, alone_xml, whole_xml = (
-            Path(folder) / f"{name}.xml" for name in ("beside", "alone", "whole")
+        beside_xml, programs_xml, alone_xml, whole_xml = (
+            Path(folder) / f"{name}.xml" for name in ("beside", "programs", "alone", "whole")
         )
         if asked.spread:
             os.environ["SPREAD_OVER_GPUS"] = str(asked.spread)
-        beside = run(asked.processes, "not alone", tests, beside_xml)
-        alone = run(asked.spread or 0, "alone", tests, alone_xml)
+        beside = run(asked.processes, BESIDE, tests, beside_xml)
+        beside += run(asked.processes, PROGRAMS, tests, programs_xml)
+        alone = run(asked.spread or 0, ALONE, tests, alone_xml)
         both = beside + alone
         if asked.spread:
             del os.environ["SPREAD_OVER_GPUS"]
-            need_two = [*skipped_for("one GPU", beside_xml), *skipped_for("one GPU", alone_xml)]
+            reports = (beside_xml, programs_xml, alone_xml)
+            need_two = [one for report in reports for one in skipped_for("one GPU", report)]
             if need_two:
                 both = both.without("one GPU") + run(0, "", need_two, whole_xml)
     print("\n".join(both.skips()))

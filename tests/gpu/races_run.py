@@ -26,13 +26,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "perturb_programs"))
 
-from all import HERE, run_all
+from all import HERE, programs, run_all
+
+__all__ = ["BY_HOST", "HERE", "LOOPS", "SIDES", "All", "is_right", "programs"]
 
 SIDES = "the write", "the read"
 BY_HOST = {"numpy_on_pinned", "torch_pinned_reuse"}
 """The programs in which the host is one of the two."""
 SHOWN = 12
 """So many pairs of a program are written."""
+LOOPS = "plain", "prefetch", "graphed", "compiled", "reduced", "ddp"
 
 
 def lines(side: dict[str, Any]) -> list[str]:
@@ -79,6 +82,8 @@ def is_right(pair: dict[str, Any]) -> bool:
 class All:
     """The programs that run, and what came of those that have ended."""
 
+    loops = LOOPS
+
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked, self.ends = asked, time.monotonic() + asked.limit
         self.running: set[int] = set()
@@ -94,6 +99,7 @@ class All:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env={**os.environ, **self.environment()},
         )
         with self.lock:
             self.running.add(child.pid)
@@ -102,16 +108,23 @@ class All:
             return child.returncode, out, errors
         except subprocess.TimeoutExpired:
             # An interrupt lets the command end its own program, which has a session of its own.
-            child.send_signal(signal.SIGINT)
+            os.killpg(child.pid, signal.SIGINT)
             try:
                 out, errors = child.communicate(timeout=10)
             except subprocess.TimeoutExpired:
-                child.kill()
+                os.killpg(child.pid, signal.SIGKILL)
                 out, errors = child.communicate()
             return None, out, errors
         finally:
             with self.lock:
                 self.running.discard(child.pid)
+
+    def environment(self) -> dict[str, str]:
+        """Give the variables of a program, beside those of this process."""
+        return {}
+
+    def found(self, name: str, kind: str, what: dict[str, Any]) -> None:
+        """Take all that the command said of a program."""
 
     def run(self, name: str, kind: str) -> None:
         try:
@@ -146,6 +159,7 @@ class All:
             said |= {"error": "no JSON", "output": out[-500:], "errors": errors[-1500:]}
             self.say(said, expected=False)
             return
+        self.found(name, kind, found)
         pairs = found["pairs"]
         certain = [one for one in pairs if one["verdict"] != "suspect"]
         right = [one for one in pairs if is_right(one)]

@@ -22,19 +22,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 NO_PROGRAMS = {"all", "common", "training"}
-LIBRARIES = ("torch", "cupy", "jax", "numba", "warp")
+LIBRARIES = ("torch", "cupy", "jax", "numba", "triton", "warp")
 SHOWN = 6
 
 
 class All:
     """The programs that run, and what came of those that have ended."""
+
+    loops: Sequence[str] = "plain", "prefetch"
+    """The training loops that run."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked, self.ends = asked, time.monotonic() + asked.limit
@@ -101,7 +104,7 @@ class All:
                 os.killpg(process, signal.SIGINT)
 
 
-def programs() -> list[tuple[str, str]]:
+def programs(loops: Sequence[str]) -> list[tuple[str, str]]:
     """List the programs whose libraries are installed, racy ones before their twins."""
     absent = {one for one in LIBRARIES if importlib.util.find_spec(one) is None}
     found = []
@@ -110,8 +113,7 @@ def programs() -> list[tuple[str, str]]:
         if path.stem not in NO_PROGRAMS and not imports & absent:
             found.append(path.stem)
     twins = [(name, kind) for name in found for kind in ("racy", "right")]
-    loops = [] if "torch" in absent else [("training", "plain"), ("training", "prefetch")]
-    return [*twins, *loops]
+    return [*twins, *([] if "torch" in absent else [("training", kind) for kind in loops])]
 
 
 def main() -> None:
@@ -127,7 +129,8 @@ def main() -> None:
 def run_all(parser: argparse.ArgumentParser, kind_of: Callable[[argparse.Namespace], Any]) -> None:
     """Run the programs that the command line names, several at a time, and exit."""
     asked = parser.parse_args()
-    every, found = kind_of(asked), programs()
+    every = kind_of(asked)
+    found = programs(every.loops)
     if absent := set(asked.names) - {name for name, _ in found}:
         parser.error(f"no program whose libraries are installed: {', '.join(sorted(absent))}")
     chosen = [one for one in found if not asked.names or one[0] in asked.names]
