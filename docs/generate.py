@@ -7,6 +7,7 @@ From new data:
 
     python docs/generate.py matrix FILE ...               what `cai-bridge matrix --json` wrote
     python docs/generate.py speed FILE                    what `tests/bench/bench.py --json` wrote
+    python docs/generate.py races FILE ...                what `tests.gpu.race_tools` wrote
     python docs/generate.py specification run             runs the tests that the page lists
     python docs/generate.py public-api FILE               what `make public-api` has of rustdoc
 """
@@ -22,9 +23,9 @@ from generating import ROOT
 # Each is a module in the folder generating. Its `files` returns paths with their contents.
 NAMES = (
     *("libraries", "dtypes", "pages", "stub", "licenses", "contract", "specification"),
-    *("matrix", "speed", "modules", "scenes", "trace", "public-api"),
+    *("matrix", "speed", "races", "modules", "scenes", "trace", "public-api"),
 )
-TAKING = ("matrix", "speed", "specification", "public-api")
+TAKING = ("matrix", "speed", "races", "specification", "public-api")
 
 
 def files(name: str) -> dict[Path, str]:

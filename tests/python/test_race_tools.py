@@ -1,0 +1,122 @@
+"""What tests/gpu/race_tools.py reads of other tools, and the table that is made of its results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from generating import races as of_races
+from gpu.race_tools import csan_reports, judged, marks, sanitizer_errors
+
+CSAN = """
+============================
+CSAN detected a possible data race on tensor with data pointer 139
+Access by stream 1001 during kernel:
+    x.fill_(number)  # the write
+Previous access by stream 0 during kernel:
+    y = x.max().item()
+Tensor was allocated with stack trace:
+    x = torch.zeros(1)  # the read
+Traceback (most recent call last):
+    return play(number)  # the read
+"""
+ACCESS = """========= COMPUTE-SANITIZER
+========= Stream-ordered race condition of size 4 bytes
+=========     Saved host backtrace up to driver entry point
+RESULT [1.0]
+========= ERROR SUMMARY: 3 errors
+"""
+
+
+def test_what_csan_shows_of_the_allocation_and_of_its_own_error_is_no_side_of_a_race() -> None:
+    (report,) = csan_reports(CSAN)
+    assert marks(report) == ["the write"]
+    assert len(csan_reports(CSAN + CSAN)) == 2
+    assert csan_reports("RESULT [1.0]") == []
+
+
+def test_without_a_summary_nothing_was_checked() -> None:
+    count, messages = sanitizer_errors(ACCESS)
+    assert (count, [*messages]) == (3, ["Stream-ordered race condition of size 4 bytes"])
+    assert sanitizer_errors(ACCESS.replace("3 errors", "0 errors"))[0] == 0
+    assert sanitizer_errors("RESULT [1.0]")[0] is None
+    assert sanitizer_errors(f"========= Error: Device not supported\n{ACCESS}")[0] is None
+
+
+BOTH = ["the write", "the read"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "count", "named", "program", "verdict"),
+    [
+        (0, "racy", 1, BOTH, "cupy_graph", "named"),
+        (1, "racy", 1, BOTH[:1], "cupy_graph", "found"),
+        (0, "racy", 1, BOTH[:1], "numpy_on_pinned", "named"),
+        (0, "racy", 0, [], "cupy_graph", "not found"),
+        (1, "racy", 0, [], "cupy_graph", "failed"),
+        (None, "racy", 0, [], "cupy_graph", "timed out"),
+        (0, "right", 0, [], "cupy_graph", "quiet"),
+        (1, "right", 1, BOTH, "cupy_graph", "accused"),
+        (0, "plain", 1, [], "training", "accused"),
+    ],
+)
+def test_a_verdict_is_of_what_the_tool_found_and_of_how_the_program_ended(
+    status: int | None, kind: str, count: int, named: list[str], program: str, verdict: str
+) -> None:
+    assert judged(status, kind, count, named, program)["verdict"] == verdict
+
+
+MACHINE = {
+    "part": "machine",
+    "date": "2031-02-03",
+    "gpus": ["NVIDIA Q700, 1.2", "NVIDIA Q700, 1.2"],
+    "cores": 4,
+    "python": "3.12.1",
+    "versions": {"torch": "9.8"},
+}
+
+
+def one(part: str, kind: str, verdict: str, seconds: Any = 4.0, program: str = "a") -> Any:
+    return {
+        "part": part,
+        "program": program,
+        "kind": kind,
+        "verdict": verdict,
+        "seconds": seconds,
+    }
+
+
+def test_the_page_has_a_row_for_each_program_and_counts_what_was_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, first, later = (tmp_path / name for name in ("races.md", "first", "later"))
+    page.write_text(f"before {of_races.BEGIN}old{of_races.END} after")
+    monkeypatch.setattr(of_races, "PAGE", page)
+    monkeypatch.setattr(of_races, "RUN", tmp_path / "races" / "tools.json")
+    assert of_races.files() == {}
+    runs = [
+        [
+            *(MACHINE, one("races", "racy", "named", [2.0, 3.0]), one("races", "right", "quiet")),
+            *(one("csan", "racy", "not applicable"), one("csan", "right", "not applicable")),
+            *(one("perturb", "racy", "found"), one("memcheck", "racy", "timed out")),
+            *(one("races", "ddp", "accused", 5.0, "training"), {"part": "pytest", "verdict": ""}),
+        ],
+        [one("perturb", "racy", "failed"), one("memcheck", "racy", "not found", 30.0)],
+    ]
+    for path, run in zip((first, later), runs, strict=True):
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in run))
+    of_races.update(str(first), str(later))
+    text = of_races.files()[page]
+    assert text.startswith("before <!-- tools -->")
+    assert text.endswith("<!-- end of tools --> after")
+    assert "2 x NVIDIA Q700, driver 1.2, 4 cores, 2031-02-03; Python 3.12.1, torch 9.8." in text
+    rows = [line.split(" | ", 1) for line in text.splitlines() if line.startswith("| ")]
+    cells = {name.split("`")[1] if "`" in name else name.strip("| *"): rest for name, rest in rows}
+    assert cells["a"] == "**named** / quiet | **found** / - | not applicable | not found / - |"
+    assert cells["training ddp"] == "**accused** | - | - | - |"
+    assert cells["racy programs found"] == "1 of 1 | 1 of 1 | 0 of 0 | 0 of 1 |"
+    assert cells["right programs accused"] == "1 of 2 | 0 of 0 | 0 of 0 | 0 of 0 |"
+    assert cells["median time of a program, beside others"] == "5 s | 4 s | - | 30 s |"
