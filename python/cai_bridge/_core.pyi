@@ -290,8 +290,9 @@ def to_cai(
 ) -> CaiView:
     """A view of an array that speaks DLPack, for consumers that speak the CUDA Array Interface.
 
-    Nothing is copied, and the host does not wait. The view keeps the producer alive. At its end the
-    producer's stream waits for the consumer's, see `CaiView.release`.
+    Nothing is copied. The host waits only if nobody says on which stream the array is ready, see
+    `from_cai`. The view keeps the producer alive. At its end the producer's stream waits for the
+    consumer's, see `CaiView.release`.
 
     Parameters
     ----------
@@ -424,8 +425,9 @@ def to_dlpack(
 ) -> DLPackView:
     """A view of an array that speaks either protocol, for consumers that speak DLPack.
 
-    Nothing is copied, and the host does not wait. The view keeps the producer alive. Each consumer's stream
-    waits when it asks for a capsule, see ``DLPackView.__dlpack__``.
+    Nothing is copied. The host waits only if nobody says on which stream the array is ready, see
+    `from_cai`. The view keeps the producer alive. Each consumer's stream waits when it asks for a
+    capsule, see ``DLPackView.__dlpack__``.
 
     Parameters
     ----------
@@ -473,9 +475,9 @@ def convert(
 ) -> CaiView:
     """Convert an array of any library to an array of another, over the same memory.
 
-    The library's current stream, or `stream`, waits for the producer's. The host does not wait, except
-    for NumPy, which copies to the host. The new array keeps the producer alive, and at its end the
-    producer's stream waits for the consumer's.
+    The library's current stream, or `stream`, waits for the producer's. The host waits only for a copy
+    to the host, as for NumPy, and if nobody says on which stream the array is ready, see `from_cai`. The
+    new array keeps the producer alive, and at its end the producer's stream waits for the consumer's.
 
     Parameters
     ----------

@@ -15,9 +15,9 @@ use crate::py::observe::CallSpan;
 
 /// Convert an array of any library to an array of another, over the same memory.
 ///
-/// The library's current stream, or `stream`, waits for the producer's. The host does not wait, except
-/// for NumPy, which copies to the host. The new array keeps the producer alive, and at its end the
-/// producer's stream waits for the consumer's.
+/// The library's current stream, or `stream`, waits for the producer's. The host waits only for a copy
+/// to the host, as for NumPy, and if nobody says on which stream the array is ready, see `from_cai`. The
+/// new array keeps the producer alive, and at its end the producer's stream waits for the consumer's.
 ///
 /// Parameters
 /// ----------

@@ -22,8 +22,9 @@ const DOOR: &str = "to_cai";
 
 /// A view of an array that speaks DLPack, for consumers that speak the CUDA Array Interface.
 ///
-/// Nothing is copied, and the host does not wait. The view keeps the producer alive. At its end the
-/// producer's stream waits for the consumer's, see `CaiView.release`.
+/// Nothing is copied. The host waits only if nobody says on which stream the array is ready, see
+/// `from_cai`. The view keeps the producer alive. At its end the producer's stream waits for the
+/// consumer's, see `CaiView.release`.
 ///
 /// Parameters
 /// ----------

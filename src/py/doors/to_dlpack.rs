@@ -21,8 +21,9 @@ const DOOR: &str = "to_dlpack";
 
 /// A view of an array that speaks either protocol, for consumers that speak DLPack.
 ///
-/// Nothing is copied, and the host does not wait. The view keeps the producer alive. Each consumer's stream
-/// waits when it asks for a capsule, see ``DLPackView.__dlpack__``.
+/// Nothing is copied. The host waits only if nobody says on which stream the array is ready, see
+/// `from_cai`. The view keeps the producer alive. Each consumer's stream waits when it asks for a
+/// capsule, see ``DLPackView.__dlpack__``.
 ///
 /// Parameters
 /// ----------
