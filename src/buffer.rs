@@ -8,14 +8,14 @@
 
 use std::sync::Arc;
 
-use crate::capture::Part;
-use crate::copy::{Block, Plan};
+use crate::capture::CaptureStatus;
+use crate::copy::{Block, CopyPlan};
 use crate::descriptor::Descriptor;
 use crate::device::{Context, Device, MemoryKind, Place};
 use crate::driver::codes::{
     CONTEXT_IS_DESTROYED, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, failed,
 };
-use crate::driver::copies::{Route, Transfer};
+use crate::driver::copies::{CopyRoute, Transfer};
 use crate::driver::host::HostMemory;
 use crate::driver::{Driver, Handle};
 use crate::error::{Error, Kind, Result};
@@ -69,12 +69,12 @@ impl Buffer {
         bytes: i64,
         on: Alive<'_>,
     ) -> Result<Self> {
-        let run = Layout::from_elements(&[bytes], None, 1).map(|(run, _)| Plan::new(&run, 1));
+        let run = Layout::from_elements(&[bytes], None, 1).map(|(run, _)| CopyPlan::new(&run, 1));
         let Some(plan) = run? else { return Ok(Self::NONE) };
         let calls = driver.get()?;
         let made = Self::uninitialised(calls, bytes.unsigned_abs(), on)?;
         let copied = within(calls, on.place(), |_| {
-            fill(calls, &plan, memory.address(), made.ptr, Route::FromHost(memory), on)
+            fill(calls, &plan, memory.address(), made.ptr, CopyRoute::FromHost(memory), on)
         });
         made.kept_if(driver, on, copied)
     }
@@ -133,8 +133,8 @@ impl Buffer {
             if self.pooled {
                 return driver.free_on(self.ptr, on);
             }
-            match driver.part(on)? {
-                Part::Outside => driver.free_now(self.ptr),
+            match driver.capture_status(on)? {
+                CaptureStatus::Outside => driver.free_now(self.ptr),
                 _ => Err(failed("cuMemFree", STREAM_CAPTURE_UNSUPPORTED)),
             }
         })
@@ -148,17 +148,17 @@ fn is_unsupported(error: &Error) -> bool {
 
 /// Plans how to copy `array`; `None` if it has no elements. Fails for packed elements that are not contiguous, since no
 /// call copies parts of bytes.
-pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
+pub fn plan(array: &Descriptor) -> Result<Option<CopyPlan>> {
     let (layout, dtype) = (array.layout(), array.dtype());
     if !dtype.is_packed() {
-        return Ok(Plan::new(layout, dtype.element_size()));
+        return Ok(CopyPlan::new(layout, dtype.element_size()));
     }
     if !layout.is_contiguous() {
         let got = format!("{dtype:?} with strides {:?}, to be copied", layout.strides());
         return Err(Error::new(Kind::SubByte, got));
     }
     let (bytes, _) = Layout::from_elements(&[array.nbytes()], None, 1)?;
-    Ok(Plan::new(&bytes, 1))
+    Ok(CopyPlan::new(&bytes, 1))
 }
 
 /// What kind of copy brings `array` to the GPU of `place`, whose context is `to`. Every GPU can access pinned and
@@ -168,15 +168,15 @@ fn route(
     array: &Descriptor,
     place: Place,
     to: Context,
-) -> Result<Route<'static>> {
+) -> Result<CopyRoute<'static>> {
     if array.device() == Device::cuda(place.ordinal) {
-        return Ok(Route::Device);
+        return Ok(CopyRoute::Device);
     }
     match driver.pointer(array.ptr())? {
         Some(found) if found.kind == MemoryKind::Device && found.ordinal != place.ordinal => {
-            Ok(Route::Peer { from: context_of(driver, Place::owning(found))?, to })
+            Ok(CopyRoute::Peer { from: context_of(driver, Place::owning(found))?, to })
         }
-        _ => Ok(Route::Device),
+        _ => Ok(CopyRoute::Device),
     }
 }
 
@@ -184,20 +184,20 @@ fn route(
 /// current, and the stream already waits for the array.
 pub fn copy_to(driver: &dyn Driver, array: &Descriptor, target: u64, on: Alive<'_>) -> Result<()> {
     let Some(plan) = plan(array)? else { return Ok(()) };
-    fill(driver, &plan, array.ptr(), target, Route::Device, on)
+    fill(driver, &plan, array.ptr(), target, CopyRoute::Device, on)
 }
 
 /// Queues the copies of `plan` on `on`, whose context is current.
 fn fill(
     driver: &dyn Driver,
-    plan: &Plan,
+    plan: &CopyPlan,
     source: u64,
     target: u64,
-    route: Route<'_>,
+    route: CopyRoute<'_>,
     on: Alive<'_>,
 ) -> Result<()> {
     plan.take(queued(driver, source, target, route, on))?;
-    plan.repeat(queued(driver, target, target, Route::Device, on))
+    plan.repeat(queued(driver, target, target, CopyRoute::Device, on))
 }
 
 /// Returns a function that queues the copy of one block on `on`. When it is called, the context of `on` must be
@@ -206,7 +206,7 @@ fn queued<'a>(
     driver: &'a dyn Driver,
     source: u64,
     target: u64,
-    route: Route<'a>,
+    route: CopyRoute<'a>,
     on: Alive<'a>,
 ) -> impl FnMut(Block, i64, i64) -> Result<()> + 'a {
     move |block, from, to| {
@@ -248,7 +248,7 @@ pub fn into_host(
     let Some(plan) = plan(array)? else { return Ok(()) };
     let driver = driver.get()?;
     within(driver, on.place(), |_| {
-        let route = Route::Host(memory);
+        let route = CopyRoute::Host(memory);
         let copied = plan.take(queued(driver, array.ptr(), memory.address(), route, on));
         let waited = driver.wait_stream(on);
         if waited.is_err() {

@@ -16,9 +16,9 @@
 use crate::error::Kind;
 use crate::stream::Stream;
 
-/// The state of a stream with respect to captures.
+/// The capture status of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum CaptureStatus {
     /// The stream is not captured: work queued on it runs.
     Outside,
     /// The stream is captured, by the capture with this number.
@@ -55,27 +55,39 @@ pub enum Route {
     Refused(Kind),
 }
 
-/// How the host can wait for a stream in the state `part`: by an event, or not at all. Captured work does not run,
-/// however long the host waits, and recording an event on the legacy stream beside a capture invalidates that capture.
-pub const fn host_route(part: Part) -> Route {
-    match part {
-        Part::Outside => Route::Plain,
-        Part::Inside(_) | Part::Beside => Route::Refused(Kind::CaptureWait),
+/// How the host can wait for a stream with the capture status `status`: by an event, or not at all. Captured work does
+/// not run, however long the host waits, and recording an event on the legacy stream beside a capture invalidates that
+/// capture.
+pub const fn host_route(status: CaptureStatus) -> Route {
+    match status {
+        CaptureStatus::Outside => Route::Plain,
+        CaptureStatus::Inside(_) | CaptureStatus::Beside => Route::Refused(Kind::CaptureWait),
     }
 }
 
-/// How to make the stream `to`, which is in the state `part`, wait for a stream in the state `from`.
-pub fn route(direction: Direction, from: Part, to: Stream, part: Part) -> Route {
-    match (from, part) {
-        (Part::Beside, _) | (_, Part::Beside) if direction == Direction::Unsaid => Route::Pointless,
-        (Part::Beside, _) | (_, Part::Beside) => Route::Refused(Kind::CaptureLegacy),
-        (Part::Outside, Part::Inside(_)) => Route::External,
-        (Part::Inside(one), Part::Inside(other)) if one == other => Route::Plain,
-        (Part::Inside(_), _) if direction == Direction::GiveBack => Route::Pointless,
-        (Part::Inside(_), Part::Inside(_)) => Route::Refused(Kind::CaptureOther),
-        (Part::Inside(_), Part::Outside) if to == Stream::Legacy => {
+/// How to make the stream `to`, whose capture status is `status`, wait for a stream whose capture status is `from`.
+pub fn route(
+    direction: Direction,
+    from: CaptureStatus,
+    to: Stream,
+    status: CaptureStatus,
+) -> Route {
+    match (from, status) {
+        (CaptureStatus::Beside, _) | (_, CaptureStatus::Beside)
+            if direction == Direction::Unsaid =>
+        {
+            Route::Pointless
+        }
+        (CaptureStatus::Beside, _) | (_, CaptureStatus::Beside) => {
             Route::Refused(Kind::CaptureLegacy)
         }
-        (Part::Outside | Part::Inside(_), Part::Outside) => Route::Plain,
+        (CaptureStatus::Outside, CaptureStatus::Inside(_)) => Route::External,
+        (CaptureStatus::Inside(one), CaptureStatus::Inside(other)) if one == other => Route::Plain,
+        (CaptureStatus::Inside(_), _) if direction == Direction::GiveBack => Route::Pointless,
+        (CaptureStatus::Inside(_), CaptureStatus::Inside(_)) => Route::Refused(Kind::CaptureOther),
+        (CaptureStatus::Inside(_), CaptureStatus::Outside) if to == Stream::Legacy => {
+            Route::Refused(Kind::CaptureLegacy)
+        }
+        (CaptureStatus::Outside | CaptureStatus::Inside(_), CaptureStatus::Outside) => Route::Plain,
     }
 }

@@ -1,8 +1,8 @@
 //! How to copy a strided array into a compact one: which blocks, and how many.
 //!
-//! One CUDA call copies a run of bytes, rows with a pitch, or planes of such rows. [`Plan`] finds a large such block of
-//! a [`Layout`] and walks over the remaining dimensions. A pitch must be positive and at least as wide as a row
-//! (`CUDA_MEMCPY3D` in CUDA's driver API). So negative strides and overlapping rows are walked, like all dimensions
+//! One CUDA call copies a run of bytes, rows with a pitch, or planes of such rows. [`CopyPlan`] finds a large such
+//! block of a [`Layout`] and walks over the remaining dimensions. A pitch must be positive and at least as wide as a
+//! row (`CUDA_MEMCPY3D` in CUDA's driver API). So negative strides and overlapping rows are walked, like all dimensions
 //! that do not fit in a block. A dimension of stride 0 is copied once and then doubled within the copy. The copy is
 //! C-contiguous. This module uses no driver and no Python.
 
@@ -72,14 +72,14 @@ struct Blocks {
 /// The blocks that together copy an array with elements. No sum in this module overflows: [`Layout`] has shown that the
 /// reach, and the size of a compact array, in bytes fit in 63 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct CopyPlan {
     taken: Blocks,
     /// How to fill dimensions of stride 0: each entry copies, within the copy, the items that are there already, so
     /// that there are up to twice as many.
     repeated: Vec<Blocks>,
 }
 
-impl Plan {
+impl CopyPlan {
     /// The plan for elements of `element_size` bytes; `None` if there are no elements.
     pub fn new(layout: &Layout, element_size: i64) -> Option<Self> {
         if layout.size() == 0 {

@@ -111,7 +111,7 @@ pub struct Context(pub NonZeroUsize);
 
 /// What the driver knows about a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pointer {
+pub struct PointerAttributes {
     /// The GPU whose context owns the memory.
     pub ordinal: i32,
     /// The kind of memory.
@@ -151,7 +151,7 @@ impl Place {
 
     /// The place of the context that owns the memory, or of the primary context if the driver named none.
     #[doc(hidden)]
-    pub const fn owning(found: Pointer) -> Self {
+    pub const fn owning(found: PointerAttributes) -> Self {
         Self { ordinal: found.ordinal, context: found.context }
     }
 }

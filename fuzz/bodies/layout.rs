@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use cai_bridge::copy::{Block, MAX_PITCH, Plan};
+use cai_bridge::copy::{Block, CopyPlan, MAX_PITCH};
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dtype::Dtype;
@@ -203,7 +203,7 @@ fn placed(ptr: u64, (layout, reach): (Layout, Reach), item: i64, lanes: u16) {
 
 /// Checks that a plan copies every element once, to its place in a compact array.
 fn copied(layout: &Layout, size: i64) {
-    let Some(plan) = Plan::new(layout, size) else { return assert_eq!(layout.size(), 0) };
+    let Some(plan) = CopyPlan::new(layout, size) else { return assert_eq!(layout.size(), 0) };
     let mut all = 0;
     for (block, calls) in plan.blocks() {
         let rows = i128::from(block.rows) * i128::from(block.planes);

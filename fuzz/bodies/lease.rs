@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cai_bridge::driver::codes;
 use cai_bridge::error::Error;
-use cai_bridge::lease::{Ending, Failure, Holder, Lease, Queue, Settlement, State};
+use cai_bridge::lease::{EndState, Ending, Failure, Holder, Lease, Queue, Settlement};
 
 use super::choices::{Bytes, Choices};
 
@@ -101,7 +101,7 @@ impl Drop for Fake {
 #[derive(Debug, Clone, Copy)]
 struct Expected {
     /// `None` while leased.
-    state: Option<State>,
+    state: Option<EndState>,
     settled: usize,
     asked: usize,
 }
@@ -109,28 +109,28 @@ struct Expected {
 impl Expected {
     /// One attempt to make progress.
     fn advance(&mut self, facts: Facts) {
-        if matches!(self.state, Some(State::Due | State::ToRetry)) {
+        if matches!(self.state, Some(EndState::Due | EndState::ToRetry)) {
             self.settled += 1;
             self.state = Some(match facts.mood {
-                Mood::Broken => State::Abandoned,
-                Mood::Failing | Mood::Captured | Mood::Interrupted => State::ToRetry,
-                Mood::Well if facts.marks => State::Waiting(()),
-                Mood::Well => State::GivenBack,
+                Mood::Broken => EndState::Abandoned,
+                Mood::Failing | Mood::Captured | Mood::Interrupted => EndState::ToRetry,
+                Mood::Well if facts.marks => EndState::Waiting(()),
+                Mood::Well => EndState::GivenBack,
             });
         }
-        if self.state == Some(State::Waiting(())) {
+        if self.state == Some(EndState::Waiting(())) {
             self.asked += 1;
             match facts.mood {
-                Mood::Broken => self.state = Some(State::Abandoned),
+                Mood::Broken => self.state = Some(EndState::Abandoned),
                 Mood::Failing => {}
-                _ if facts.reached => self.state = Some(State::GivenBack),
+                _ if facts.reached => self.state = Some(EndState::GivenBack),
                 _ => {}
             }
         }
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.state, Some(State::GivenBack | State::Abandoned))
+        matches!(self.state, Some(EndState::GivenBack | EndState::Abandoned))
     }
 }
 
@@ -174,7 +174,7 @@ impl<C: Choices> Program<C> {
         let Some(holder) = holder else { return };
         let mut ending = Ending::new(holder);
         let _ = ending.advance(());
-        self.expected[id].state = Some(State::Due);
+        self.expected[id].state = Some(EndState::Due);
         let facts = self.facts(id);
         self.expected[id].advance(facts);
         assert_eq!(Some(ending.state()), self.expected[id].state);
@@ -190,9 +190,9 @@ impl<C: Choices> Program<C> {
     fn end_settled(&mut self, id: usize) {
         let Some(holder) = self.leases[id].end() else { return };
         let (settled, state) = match self.choices.below(3) {
-            0 => (Settlement::Done, State::GivenBack),
-            1 => (Settlement::Until(id), State::Waiting(())),
-            _ => (Settlement::Later, State::ToRetry),
+            0 => (Settlement::Done, EndState::GivenBack),
+            1 => (Settlement::Until(id), EndState::Waiting(())),
+            _ => (Settlement::Later, EndState::ToRetry),
         };
         self.expected[id].state = Some(state);
         let ending = Ending::settled(holder, settled);
@@ -270,7 +270,7 @@ impl<C: Choices> Program<C> {
     }
 
     /// Lets every pending end succeed, and drops the rest. Each holder must be dropped exactly once.
-    pub fn finish(mut self) -> Vec<Option<State>> {
+    pub fn finish(mut self) -> Vec<Option<EndState>> {
         for facts in &mut *self.world.lock().unwrap() {
             (facts.mood, facts.reached) = (Mood::Well, true);
         }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut};
 
 use super::element::Element;
-use super::events::Events;
+use super::events::CudarcEvents;
 use super::origin::Origin;
 use super::scope::Scope;
 use super::stream::{Backend, RustStream, WorkStream};
-use super::users::{Lent, Span};
+use super::users::{Lent, UsedBytes};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
@@ -88,12 +88,12 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub struct CudaBorrow<'v, T> {
     slice: ManuallyDrop<CudaSlice<T>>,
-    lease: Option<Borrowed>,
+    lease: Option<ScopeBorrow>,
     view: PhantomData<&'v T>,
 }
 
 /// An entry in the scope's list of lent memory. [`CudaBorrow`]'s drop removes it, or else the scope's end.
-struct Borrowed {
+struct ScopeBorrow {
     origin: Arc<dyn Origin>,
     scope: Arc<RustStream>,
     lent: Arc<dyn Lent>,
@@ -101,13 +101,13 @@ struct Borrowed {
 
 /// Memory lent to cudarc as a slice, with the slice's events. If the slice is forgotten, the events stay alive.
 struct LentToCuda {
-    work: Span,
+    work: UsedBytes,
     stream: Arc<CudaStream>,
-    events: Events,
+    events: CudarcEvents,
 }
 
 impl Lent for LentToCuda {
-    fn work(&self) -> Span {
+    fn work(&self) -> UsedBytes {
         self.work
     }
 
@@ -153,13 +153,14 @@ fn borrow<'v, T, S: WorkStream>(
     let (work, origin, scope) = (used.work, Arc::clone(&used.origin), Arc::clone(s.user()));
     s.in_turn(&[used], || {
         let mut slice = slice_of(view, stream);
-        let (events, _) = Events::of(&mut *slice, stream);
+        let (events, _) = CudarcEvents::of(&mut *slice, stream);
         // Record the slice's write event, so that other streams on which cudarc uses the slice wait for this stream.
         // SAFETY: the events belong to the slice, which exists until the borrow ends.
         unsafe { events.record(stream) }?;
         let lent: Arc<dyn Lent> = Arc::new(LentToCuda { work, stream: Arc::clone(stream), events });
         origin.users().lend(&scope, Arc::clone(&lent));
-        let lease = Some(Borrowed { origin: Arc::clone(&origin), scope: Arc::clone(&scope), lent });
+        let lease =
+            Some(ScopeBorrow { origin: Arc::clone(&origin), scope: Arc::clone(&scope), lent });
         Ok(CudaBorrow { slice, lease, view: PhantomData })
     })
 }
@@ -228,7 +229,7 @@ impl<T> Drop for CudaBorrow<'_, T> {
     /// Makes the scope's stream wait for other streams on which cudarc has used the memory. If the wait fails, or the
     /// borrow is forgotten, the scope's end makes the wait.
     fn drop(&mut self) {
-        if let Some(Borrowed { origin, scope, lent }) = self.lease.take() {
+        if let Some(ScopeBorrow { origin, scope, lent }) = self.lease.take() {
             let taken = origin.users().take_back(&scope, |one| Arc::ptr_eq(one, &lent));
             if taken.is_err() {
                 return; // the slice's events still need a wait

@@ -60,14 +60,14 @@ unsafe impl WorkStream for Arc<CudaStream> {
 const POOLED: u64 = 16;
 
 /// A GPU's primary context, its number from `cuCtxGetId`, and the streams made in it so far.
-struct Pool {
+struct PrimaryContext {
     ordinal: i32,
     life: u64,
     context: Arc<CudaContext>,
     streams: Vec<(u64, Arc<CudaStream>)>,
 }
 
-static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<PrimaryContext>> = Mutex::new(Vec::new());
 
 /// The calling thread's stream on the GPU `ordinal`. It is made on the first call, and again after a reset of the
 /// device, which CUDA before 12 does not show. Threads may share a stream. The crate never destroys these streams.
@@ -107,14 +107,14 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     Ok(stream)
 }
 
-fn new_pool(pools: &mut Vec<Pool>, ordinal: i32) -> Result<usize> {
+fn new_pool(pools: &mut Vec<PrimaryContext>, ordinal: i32) -> Result<usize> {
     let number = usize::try_from(ordinal)
         .map_err(|_| Error::new(Kind::DeviceOrdinal, ordinal.to_string()))?;
     let context = within(Handle::Cuda.get()?, Place::gpu(ordinal), |_| {
         Ok::<_, Error>(CudaContext::new(number)?)
     })?;
     let life = life(context.cu_ctx() as usize)?;
-    pools.push(Pool { ordinal, life, context, streams: Vec::new() });
+    pools.push(PrimaryContext { ordinal, life, context, streams: Vec::new() });
     Ok(pools.len() - 1)
 }
 

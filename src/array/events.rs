@@ -20,21 +20,21 @@ use crate::order::{wait_on_host, within};
 
 /// The events that cudarc records after the last read and after the last write of some memory, as addresses of
 /// `CUevent`. `None` for memory without events, such as a slice made while event tracking was off.
-pub(super) struct Events {
+pub(super) struct CudarcEvents {
     read: Option<usize>,
     written: Option<usize>,
     /// Whether recording one of the events may have failed.
     unsure: AtomicBool,
 }
 
-impl Events {
+impl CudarcEvents {
     /// The events of `memory`, and the device address of `memory`.
     pub(super) fn of<T>(
         memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
         stream: &CudaStream,
     ) -> (Self, u64) {
         // Both calls also make `stream` wait, and errors of these waits are dropped here. A caller that needs the waits
-        // calls `Events::wait`, which makes them again and returns their errors.
+        // calls `CudarcEvents::wait`, which makes them again and returns their errors.
         undisturbed(stream.context(), || {
             let read = event_of(memory.device_ptr(stream).1);
             let (ptr, written) = memory.device_ptr_mut(stream);

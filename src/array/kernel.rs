@@ -28,7 +28,7 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub struct Kernel {
     name: &'static str,
-    code: Code,
+    code: KernelCode,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
     /// The kernel's entries, one for each context in which the kernel was loaded.
     #[cfg(feature = "cudarc")]
@@ -39,7 +39,7 @@ pub struct Kernel {
 type Compile = fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A kernel's code.
-enum Code {
+enum KernelCode {
     Given(&'static [u8]),
     /// The function that makes the code, and the code after the first launch on a GPU that made it.
     #[cfg_attr(
@@ -70,7 +70,7 @@ impl Kernel {
     ///
     /// See [`Kernel`].
     pub const fn new(name: &'static str, ptx: &'static str) -> Self {
-        Self::of(name, Code::Given(ptx.as_bytes()))
+        Self::of(name, KernelCode::Given(ptx.as_bytes()))
     }
 
     /// The entry `name` of a cubin or a fatbin, as `nvcc` and `ptxas` write them.
@@ -85,7 +85,7 @@ impl Kernel {
     /// assert_eq!(DOUBLE.name(), "double");
     /// ```
     pub const fn from_image(name: &'static str, image: &'static [u8]) -> Self {
-        Self::of(name, Code::Given(image))
+        Self::of(name, KernelCode::Given(image))
     }
 
     /// The entry `name` of PTX, a cubin or a fatbin that `compile` makes, for instance by NVRTC. `compile` runs at the
@@ -126,10 +126,10 @@ impl Kernel {
         name: &'static str,
         compile: fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Self::of(name, Code::Compiled(compile, OnceLock::new()))
+        Self::of(name, KernelCode::Compiled(compile, OnceLock::new()))
     }
 
-    const fn of(name: &'static str, code: Code) -> Self {
+    const fn of(name: &'static str, code: KernelCode) -> Self {
         Self {
             name,
             code,
@@ -164,8 +164,8 @@ impl Kernel {
     #[cfg(feature = "cudarc")]
     pub(super) fn code(&self) -> Result<&[u8]> {
         let (compile, made) = match &self.code {
-            Code::Given(code) => return Ok(code),
-            Code::Compiled(compile, made) => (compile, made),
+            KernelCode::Given(code) => return Ok(code),
+            KernelCode::Compiled(compile, made) => (compile, made),
         };
         if let Some(code) = made.get() {
             return Ok(code);
@@ -193,8 +193,8 @@ impl Kernel {
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = match &self.code {
-            Code::Given(code) => Some(*code),
-            Code::Compiled(_, code) => code.get().map(Vec::as_slice),
+            KernelCode::Given(code) => Some(*code),
+            KernelCode::Compiled(_, code) => code.get().map(Vec::as_slice),
         };
         match code {
             Some(code) => write!(f, "Kernel({}, {} bytes of code)", self.name, code.len()),

@@ -20,7 +20,7 @@ use crate::layout::Layout;
 use crate::stream::Alive;
 
 /// Memory that the crate allocates for work on `stream`, and frees after that work.
-struct Memory<S> {
+struct StreamOrderedMemory<S> {
     driver: Handle,
     stream: S,
     /// `stream`, as the allocating thread sees it: a per-thread default stream stays that thread's.
@@ -32,7 +32,7 @@ struct Memory<S> {
 
 // SAFETY: the driver allocated the bytes of `shape` elements of `dtype`, ready for work on the stream, and frees them
 // only when this value is dropped.
-unsafe impl<S: WorkStream> Owner for Memory<S> {
+unsafe impl<S: WorkStream> Owner for StreamOrderedMemory<S> {
     type Stream = S;
 
     fn stream(&self) -> &S {
@@ -52,7 +52,7 @@ unsafe impl<S: WorkStream> Owner for Memory<S> {
     }
 }
 
-impl<S> Drop for Memory<S> {
+impl<S> Drop for StreamOrderedMemory<S> {
     fn drop(&mut self) {
         if let Err(error) = self.buffer.free(&self.driver, self.producer.alive()) {
             tracing::warn!(target: "cai_bridge", door = "memory", %error, "memory was not freed");
@@ -90,7 +90,8 @@ impl Array {
             unlocked(&mut || taken = Buffer::uninitialised(calls, size, producer.alive()));
         }
         let (buffer, stream, shape) = (taken?, stream.clone(), shape.to_vec());
-        Self::from_owner(Memory { driver, stream, producer, buffer, dtype, shape })?.writable()
+        Self::from_owner(StreamOrderedMemory { driver, stream, producer, buffer, dtype, shape })?
+            .writable()
     }
 
     /// Makes a C-contiguous array of `shape` for work on `stream`, with a copy of `values` in C order.

@@ -49,7 +49,7 @@ pub use self::view::{View, ViewMut};
 
 use self::origin::{Origin, RustMemory, Use};
 pub(crate) use self::stream::RustStream;
-use self::users::Span;
+use self::users::UsedBytes;
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dtype::Dtype;
@@ -117,7 +117,7 @@ impl Array {
     /// The array's memory, for work that writes it (`writes`) or only reads it.
     fn used(&self, writes: bool) -> Use {
         let origin = Arc::clone(&self.origin);
-        Use { origin, work: Span::of(&self.descriptor, writes) }
+        Use { origin, work: UsedBytes::of(&self.descriptor, writes) }
     }
 
     /// The descriptor of the array that `owner` owns.

@@ -1,8 +1,8 @@
 //! A loom model of scopes that use one array's memory in several threads. Loom tries many interleavings of their work,
 //! borrows and ends.
 //!
-//! `make loom` runs it. A [`Device`] records which work each stream follows, and fails if two operations that must be
-//! in order are not.
+//! `make loom` runs it. A [`ModelDevice`] records which work each stream follows, and fails if two operations that must
+//! be in order are not.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,9 +16,9 @@ use loom::thread::{self, JoinHandle};
 use super::origin::{self, Origin, Use};
 use super::scope::ScopeMemory;
 use super::stream::{RustStream, WorkStream};
-use super::users::{Lent, Span, Users};
+use super::users::{Lent, UsedBytes, Users};
 use crate::descriptor::Descriptor;
-use crate::device::{Device as Memory, Place};
+use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::dtype::Dtype;
 use crate::error::{Kind, Result};
@@ -42,12 +42,12 @@ const CUDARCS: u64 = 0x1000;
 /// The simulated GPU of the model: for each piece of queued work whether it writes, and for each stream the work that
 /// the stream follows.
 #[derive(Default)]
-struct Device {
+struct ModelDevice {
     work: Vec<bool>,
     after: HashMap<u64, HashSet<usize>>,
 }
 
-impl Device {
+impl ModelDevice {
     fn order(&mut self, from: u64, to: u64) {
         let seen = self.after.get(&from).cloned().unwrap_or_default();
         self.after.entry(to).or_default().extend(seen);
@@ -65,7 +65,7 @@ impl Device {
 
 /// Memory that records the waits between streams and the work on it. Between two records loom may run other threads.
 struct Noted {
-    device: Mutex<Device>,
+    device: Mutex<ModelDevice>,
     users: Users,
 }
 
@@ -129,13 +129,13 @@ unsafe impl WorkStream for Numbered {
 /// Memory lent to a stream of cudarc.
 struct Borrow {
     memory: Arc<Noted>,
-    work: Span,
+    work: UsedBytes,
     scope: u64,
     cudarcs: u64,
 }
 
 impl Lent for Borrow {
-    fn work(&self) -> Span {
+    fn work(&self) -> UsedBytes {
         self.work
     }
 
@@ -146,7 +146,7 @@ impl Lent for Borrow {
 }
 
 /// One thread's scope and its array.
-struct Scope {
+struct ModelScope {
     scope: ScopeMemory,
     memory: Arc<Noted>,
     array: Descriptor,
@@ -164,11 +164,11 @@ enum Does {
     },
 }
 
-impl Scope {
+impl ModelScope {
     fn new(memory: &Arc<Noted>, number: u64) -> Self {
         let float = Dtype::from_name("float32").unwrap();
         let layout = Layout::from_elements(&[4], None, 4).unwrap();
-        let array = Descriptor::new(4096, float, layout, Memory::cuda(0), false).unwrap();
+        let array = Descriptor::new(4096, float, layout, Device::cuda(0), false).unwrap();
         let scope = ScopeMemory::new(RustStream::of(&Numbered(HOME + number)));
         Self { scope, memory: Arc::clone(memory), array }
     }
@@ -196,7 +196,7 @@ impl Scope {
     fn queue(&self, writes: bool, queue: impl FnOnce(u64)) -> Result<()> {
         let origin: Arc<dyn Origin> = Arc::clone(&self.memory) as _;
         self.scope.take(&origin, &self.array, writes)?;
-        let used = Use { origin, work: Span::of(&self.array, writes) };
+        let used = Use { origin, work: UsedBytes::of(&self.array, writes) };
         let own = handle(self.scope.user().alive());
         origin::in_turn(&[used], self.scope.user(), || {
             queue(own);
@@ -212,7 +212,7 @@ impl Scope {
         let (memory, user) = (&self.memory, self.scope.user());
         let scope = handle(user.alive());
         let cudarcs = scope + CUDARCS;
-        let work = Span::of(&self.array, true);
+        let work = UsedBytes::of(&self.array, true);
         let lent: Arc<dyn Lent> =
             Arc::new(Borrow { memory: Arc::clone(memory), work, scope, cudarcs });
         self.queue(true, |own| {
@@ -234,10 +234,10 @@ fn at_once(all: &'static [Does]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if all.len() == 2 { 3 } else { 1 });
     model.check(move || {
-        let device = Mutex::new(Device::default());
+        let device = Mutex::new(ModelDevice::default());
         let memory = Arc::new(Noted { device, users: Users::default() });
         let mut scopes: Vec<_> =
-            (1..).map(|number| Scope::new(&memory, number)).zip(all.iter().copied()).collect();
+            (1..).map(|number| ModelScope::new(&memory, number)).zip(all.iter().copied()).collect();
         let (mine, does) = scopes.pop().unwrap();
         let others: Vec<JoinHandle<bool>> =
             scopes.into_iter().map(|(one, does)| thread::spawn(move || one.run(does))).collect();
@@ -246,7 +246,7 @@ fn at_once(all: &'static [Does]) {
         assert!(ran > 0, "each was refused for the others");
         // All scopes have ended: the producer's next work and a later scope follow all of them.
         memory.work(HOME, true);
-        assert!(Scope::new(&memory, 9).run(Does::Writes), "the memory is still lent");
+        assert!(ModelScope::new(&memory, 9).run(Does::Writes), "the memory is still lent");
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::stream::RustStream;
 use super::unlocked::unlocked;
-use super::users::{Others, Span, Users};
+use super::users::{Others, UsedBytes, Users};
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -44,18 +44,18 @@ pub(crate) trait Origin: Any + Send + Sync {
 #[derive(Clone)]
 pub(super) struct Use {
     pub(super) origin: Arc<dyn Origin>,
-    pub(super) work: Span,
+    pub(super) work: UsedBytes,
 }
 
 /// Makes `scope` a user of the memory, in its turn. Its stream waits for the producer, unless it has done so already,
 /// and for other open scopes. Two scopes that only read do not wait for each other. Fails if a scope has lent elements
 /// that `work` uses, unless the borrower and `work` only read.
-pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
+pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let _turn = origin.users().turn();
     enter_in_turn(origin, scope, work)
 }
 
-fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: Span) -> Result<()> {
+fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, work: UsedBytes) -> Result<()> {
     let Others { scopes, producer } = origin.users().enter(scope, work)?;
     if producer {
         // Wait for the producer only after `scope` has entered: a scope that ends meanwhile then finds `scope` among
@@ -102,7 +102,7 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
 /// consumer only reads, and scopes that only read are left out. Fails if a scope has lent elements of `array`, unless
 /// the borrower and the consumer only read.
 pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Result<()> {
-    let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
+    let others = origin.users().beside(to, UsedBytes::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.order(other.alive(), to))
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Re
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());
     origin.users().show();
-    let others = origin.users().beside(to, Span::of(array, !array.readonly()))?;
+    let others = origin.users().beside(to, UsedBytes::of(array, !array.readonly()))?;
     others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
 

@@ -10,7 +10,7 @@ use super::Array;
 use super::origin::{self, Origin, Use};
 use super::retry;
 use super::stream::{RustStream, WorkStream};
-use super::users::Span;
+use super::users::UsedBytes;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Kind, Result};
 
@@ -243,7 +243,7 @@ impl ScopeMemory {
         writes: bool,
     ) -> Result<()> {
         let known = self.has(origin);
-        let taken = origin::enter(&**origin, &self.user, Span::of(array, writes));
+        let taken = origin::enter(&**origin, &self.user, UsedBytes::of(array, writes));
         match (&taken, known) {
             (Ok(()), false) => self.origins.borrow_mut().push(Arc::clone(origin)),
             (Err(_), false) => origin.users().remove(&self.user),

@@ -10,7 +10,7 @@ use cudarc::driver::{
 };
 
 use super::element::{Element, dtype_of};
-use super::events::{self, Events};
+use super::events::{self, CudarcEvents};
 use super::owner::Owner;
 use super::stream::WorkStream;
 use super::{Array, ArrayMut};
@@ -76,7 +76,7 @@ fn ready<T>(
     memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
     stream: &Arc<CudaStream>,
 ) -> Result<u64> {
-    let (events, ptr) = Events::of(memory, stream);
+    let (events, ptr) = CudarcEvents::of(memory, stream);
     // SAFETY: `memory`, the caller's reference, keeps the memory alive.
     unsafe { events.wait(stream) }?;
     Ok(ptr)

@@ -6,19 +6,19 @@
 
 use std::sync::OnceLock;
 
-use crate::driver::Call;
+use crate::driver::BlockingCall;
 
-static DETACH: OnceLock<fn(Call<'_>)> = OnceLock::new();
+static DETACH: OnceLock<fn(BlockingCall<'_>)> = OnceLock::new();
 
 /// Makes [`unlocked`] run its calls through `detach`, which releases the interpreter's lock if this thread holds it.
 /// Only the first call has an effect.
 #[cfg(feature = "python")]
-pub(crate) fn set_detach(detach: fn(Call<'_>)) {
+pub(crate) fn set_detach(detach: fn(BlockingCall<'_>)) {
     let _ = DETACH.set(detach);
 }
 
 /// Runs `call` once, without the interpreter's lock if `set_detach` was called, else directly.
-pub(crate) fn unlocked(call: Call<'_>) {
+pub(crate) fn unlocked(call: BlockingCall<'_>) {
     match DETACH.get() {
         Some(detach) => detach(call),
         None => call(),

@@ -64,7 +64,7 @@ struct User {
 /// Memory lent to other code, which may queue work on any stream without the crate's knowledge.
 pub(super) trait Lent: Send + Sync {
     /// The lent memory, and whether the borrower may write to it.
-    fn work(&self) -> Span;
+    fn work(&self) -> UsedBytes;
 
     /// Makes the stream of the lending scope wait for the borrower's work.
     fn take_back(&self) -> Result<()>;
@@ -72,12 +72,12 @@ pub(super) trait Lent: Send + Sync {
 
 /// A range of memory, as an address and a length in bytes, and whether work there writes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct UsedBytes {
     bytes: (u64, u64),
     pub(super) writes: bool,
 }
 
-impl Span {
+impl UsedBytes {
     /// The memory from the first to the last byte of `array`.
     pub(super) fn of(array: &Descriptor, writes: bool) -> Self {
         Self { bytes: array.span(), writes }
@@ -136,7 +136,7 @@ impl Users {
     /// Makes `scope` a user, or adds `work` to its uses, and returns what the scope must wait for. Fails while any
     /// scope, also `scope` itself, has lent elements that `work` uses, unless `work` and the borrower only read: the
     /// crate does not see the borrower's work.
-    pub(super) fn enter(&self, scope: &Arc<RustStream>, work: Span) -> Result<Others> {
+    pub(super) fn enter(&self, scope: &Arc<RustStream>, work: UsedBytes) -> Result<Others> {
         let mut users = self.lock();
         check_lent(&users, scope.alive(), work)?;
         let scopes = met(&users, Some(scope), work.writes);
@@ -210,7 +210,7 @@ impl Users {
 
     /// The open scopes that `work` must wait for. `work` runs on the stream `to`, and belongs to no scope. Fails if a
     /// scope has lent elements that `work` uses, unless `work` and the borrower only read.
-    pub(super) fn beside(&self, to: Alive<'_>, work: Span) -> Result<Vec<Arc<RustStream>>> {
+    pub(super) fn beside(&self, to: Alive<'_>, work: UsedBytes) -> Result<Vec<Arc<RustStream>>> {
         let users = self.lock();
         check_lent(&users, to, work)?;
         Ok(met(&users, None, work.writes))
@@ -219,7 +219,7 @@ impl Users {
 
 /// Fails if a scope has lent memory that overlaps that of `work`, and `work` or the borrower writes. The error names
 /// `on`, the stream of `work`.
-fn check_lent(users: &[User], on: Alive<'_>, work: Span) -> Result<()> {
+fn check_lent(users: &[User], on: Alive<'_>, work: UsedBytes) -> Result<()> {
     let meets = |lent: &Arc<dyn Lent>| lent.work().meets(work);
     let Some(user) = users.iter().find(|user| user.lent.iter().any(meets)) else { return Ok(()) };
     let what = if work.writes { "work that writes" } else { "work" };

@@ -13,7 +13,7 @@ use pyo3::types::PyCapsule;
 use super::capsule::{self, Held};
 use super::decode::{self, Header};
 use crate::buffer;
-use crate::copy::Plan;
+use crate::copy::CopyPlan;
 use crate::descriptor::Descriptor;
 use crate::driver::host::HostMemory;
 use crate::error::{Error, Kind, Result};
@@ -106,7 +106,7 @@ impl HostTensor {
     }
 
     /// Copies the bytes side by side, as `plan` says.
-    fn copied(&self, plan: &Plan) -> Result<HostMemory> {
+    fn copied(&self, plan: &CopyPlan) -> Result<HostMemory> {
         let bytes = self.array.nbytes();
         let none = || Error::new(Kind::HostMemory, format!("{bytes} bytes"));
         let memory = usize::try_from(bytes).ok().and_then(HostMemory::new).ok_or_else(none)?;

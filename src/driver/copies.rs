@@ -10,7 +10,7 @@ use crate::stream::Alive;
 
 /// The kinds of memory that a block is copied from and to.
 #[derive(Debug, Clone, Copy)]
-pub enum Route<'a> {
+pub enum CopyRoute<'a> {
     /// Between addresses that the stream's device reaches.
     Device,
     /// From the memory of one device to that of another.
@@ -37,12 +37,12 @@ pub struct Transfer<'a> {
     /// The rows to copy.
     pub block: Block,
     /// The kinds of memory of the source and the target.
-    pub route: Route<'a>,
+    pub route: CopyRoute<'a>,
 }
 
 /// The driver call that carries out a [`Transfer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
+pub enum CopyCall {
     /// `cuMemcpyAsync`.
     Linear,
     /// `cuMemcpyDtoHAsync`.
@@ -61,15 +61,15 @@ pub enum Entry {
 
 impl Transfer<'_> {
     /// The driver call for this transfer.
-    pub const fn entry(&self) -> Entry {
+    pub const fn call(&self) -> CopyCall {
         match (self.block.rows, self.block.planes, self.route) {
-            (1, 1, Route::Device) => Entry::Linear,
-            (1, 1, Route::Host(_)) => Entry::ToHost,
-            (1, 1, Route::FromHost(_)) => Entry::FromHost,
-            (1, 1, Route::Peer { .. }) => Entry::Peer,
-            (_, _, Route::Peer { .. }) => Entry::PeerPlanes,
-            (_, 1, _) => Entry::Rows,
-            _ => Entry::Planes,
+            (1, 1, CopyRoute::Device) => CopyCall::Linear,
+            (1, 1, CopyRoute::Host(_)) => CopyCall::ToHost,
+            (1, 1, CopyRoute::FromHost(_)) => CopyCall::FromHost,
+            (1, 1, CopyRoute::Peer { .. }) => CopyCall::Peer,
+            (_, _, CopyRoute::Peer { .. }) => CopyCall::PeerPlanes,
+            (_, 1, _) => CopyCall::Rows,
+            _ => CopyCall::Planes,
         }
     }
 }
@@ -92,7 +92,7 @@ pub trait Copies {
     /// `cuMemFree`: the host waits for the work that may use the memory, then frees `pointer`.
     fn free_now(&self, pointer: u64) -> Result<()>;
 
-    /// Queues on `stream` the driver call that [`Transfer::entry`] chooses.
+    /// Queues on `stream` the driver call that [`Transfer::call`] chooses.
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()>;
 
     /// `cuStreamSynchronize`: the host waits for the work queued on `stream`.

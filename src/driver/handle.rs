@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cuda::Cuda;
 use super::fork::Process;
-use super::lent::borrowed::Borrowed;
+use super::lent::borrowed::BorrowedDevice;
 use super::simulated::{Machine, Simulated};
-use super::{Driver, Pointer};
+use super::{Driver, PointerAttributes};
 use crate::error::{Error, Kind, Result};
 
 /// A call that may block. It runs without the interpreter's lock.
-pub type Call<'a> = &'a mut (dyn FnMut() + Send);
+pub type BlockingCall<'a> = &'a mut (dyn FnMut() + Send);
 
 /// The driver that a view was made on. Later waits for the view use the same driver.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub enum Handle {
     /// A simulated driver.
     Simulated(Arc<Simulated>),
     /// A simulated driver that another library of this process lends.
-    Borrowed(Arc<Borrowed>),
+    Borrowed(Arc<BorrowedDevice>),
 }
 
 impl Handle {
@@ -67,7 +67,7 @@ impl Handle {
     /// For CUDA's driver, retains the primary context of a GPU inside `detach`, unless the bridge did so before. This
     /// may create the context, which takes a while. An error is ignored here, since the call that needs the context
     /// fails with it again.
-    pub fn open(&self, ordinal: i32, detach: impl FnOnce(Call<'_>)) {
+    pub fn open(&self, ordinal: i32, detach: impl FnOnce(BlockingCall<'_>)) {
         if let (Self::Cuda, Ok(cuda)) = (self, Cuda::get())
             && !cuda.is_open(ordinal)
         {
@@ -76,7 +76,7 @@ impl Handle {
     }
 
     /// What the driver knows about an address. Fails if the memory is not CUDA's.
-    pub fn locate(&self, pointer: u64) -> Result<Pointer> {
+    pub fn locate(&self, pointer: u64) -> Result<PointerAttributes> {
         self.get()?.pointer(pointer)?.ok_or_else(|| {
             Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
         })
@@ -91,7 +91,7 @@ struct StandIns {
     simulated: Mutex<Option<Arc<Simulated>>>,
     /// Whether `borrowed` holds a driver.
     borrowing: AtomicBool,
-    borrowed: Mutex<Option<Arc<Borrowed>>>,
+    borrowed: Mutex<Option<Arc<BorrowedDevice>>>,
 }
 
 static STAND_INS: StandIns = StandIns {
@@ -127,7 +127,7 @@ pub fn current() -> Result<Handle> {
 }
 
 /// The driver for new views. `detach` runs the search for CUDA's driver, which may take a second on first use.
-pub fn prepared(detach: impl FnOnce(Call<'_>)) -> Result<Handle> {
+pub fn prepared(detach: impl FnOnce(BlockingCall<'_>)) -> Result<Handle> {
     let driver = current()?;
     if matches!(driver, Handle::Cuda) && !Cuda::is_probed() {
         detach(&mut || drop(Cuda::get()));
@@ -145,7 +145,7 @@ pub fn install(simulated: Option<Arc<Simulated>>) -> Option<Arc<Simulated>> {
 
 /// Uses another library's simulated device for new arrays in this library, or stops using it. If the same device is in
 /// use already, nothing changes.
-pub fn borrow(borrowed: Option<Borrowed>) {
+pub fn borrow(borrowed: Option<BorrowedDevice>) {
     if borrowed.is_none() && !STAND_INS.borrowing.load(Ordering::Acquire) {
         return;
     }

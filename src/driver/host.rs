@@ -19,12 +19,12 @@ pub const ALIGNMENT: usize = 256;
 pub struct HostMemory {
     start: NonNull<u8>,
     length: usize,
-    owner: Owner,
+    owner: HostOwner,
 }
 
 /// What frees a block.
 #[derive(Debug)]
-enum Owner {
+enum HostOwner {
     Here(Layout),
     Other { _owner: Box<dyn Debug + Send + Sync> },
 }
@@ -43,7 +43,7 @@ impl HostMemory {
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the line above makes the layout's size at least 1, as `alloc` requires.
         let start = NonNull::new(unsafe { alloc(layout) })?;
-        Some(Self { start, length: layout.size(), owner: Owner::Here(layout) })
+        Some(Self { start, length: layout.size(), owner: HostOwner::Here(layout) })
     }
 
     /// `length` bytes of another owner, beginning at `start`.
@@ -57,7 +57,7 @@ impl HostMemory {
         length: usize,
         owner: Box<dyn Debug + Send + Sync>,
     ) -> Self {
-        Self { start, length, owner: Owner::Other { _owner: owner } }
+        Self { start, length, owner: HostOwner::Other { _owner: owner } }
     }
 
     /// `length` bytes, each `pattern`; `None` if memory is exhausted.
@@ -144,7 +144,7 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        if let Owner::Here(layout) = self.owner {
+        if let HostOwner::Here(layout) = self.owner {
             // SAFETY: `new` allocated `start` with this layout, and only this drop frees it.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }

@@ -21,9 +21,9 @@ use std::fmt;
 
 use self::copies::Copies;
 pub use self::event::Event;
-pub use self::handle::{Call, Handle, borrow, current, install, prepared};
-use crate::capture::Part;
-pub use crate::device::{Context, Pointer};
+pub use self::handle::{BlockingCall, Handle, borrow, current, install, prepared};
+use crate::capture::CaptureStatus;
+pub use crate::device::{Context, PointerAttributes};
 use crate::error::Result;
 use crate::stream::Alive;
 
@@ -34,7 +34,7 @@ use crate::stream::Alive;
 /// blocks it, and a host callback in that queue may need the lock.
 pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
     /// `cuPointerGetAttributes`: what `pointer` is; `None` if CUDA does not know it. Legal during any graph capture.
-    fn pointer(&self, pointer: u64) -> Result<Option<Pointer>>;
+    fn pointer(&self, pointer: u64) -> Result<Option<PointerAttributes>>;
 
     /// `cuDevicePrimaryCtxRetain`, once for each device: the device's primary context.
     fn primary_context(&self, ordinal: i32) -> Result<Context>;
@@ -74,7 +74,7 @@ pub trait Driver: Copies + ipc::Ipc + Send + Sync + fmt::Debug {
 
     /// `cuStreamIsCapturing`, and inside a capture `cuStreamGetCaptureInfo`: the stream's state with respect to
     /// captures. Legal at any time.
-    fn part(&self, stream: Alive<'_>) -> Result<Part>;
+    fn capture_status(&self, stream: Alive<'_>) -> Result<CaptureStatus>;
 
     /// `cuStreamGetFlags`: whether the stream is blocking, so that CUDA orders it with the legacy default stream of
     /// its context. Must not be asked of a stream under capture: it ends the capture.

@@ -36,10 +36,10 @@ pub(crate) use panics::{caught, said};
 /// assert_eq!(failed.driver_code().unwrap().code, 2);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorParts>);
 
 #[derive(Clone, PartialEq, Eq)]
-struct Inner {
+struct ErrorParts {
     kind: Kind,
     field: Cow<'static, str>,
     got: String,
@@ -110,7 +110,7 @@ impl Error {
         field: impl Into<Cow<'static, str>>,
         got: impl Into<String>,
     ) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorParts {
             kind,
             field: field.into(),
             got: shortened(got.into()),
@@ -122,7 +122,7 @@ impl Error {
     /// Makes the error for a driver call that failed with `code`, which CUDA names `name`.
     #[cold]
     pub fn driver(call: &'static str, code: u32, name: &str) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorParts {
             kind: Kind::DriverCall,
             field: Cow::Borrowed(call),
             got: format!("{name} ({code})"),
@@ -168,7 +168,7 @@ impl Error {
     #[cfg(feature = "arrays")]
     fn told(mut self, code: u32, as_kind: Kind, what: fmt::Arguments<'_>) -> Self {
         if self.driver_code().is_some_and(|failed| failed.code == code) {
-            let Inner { kind, field, got, .. } = &mut *self.0;
+            let ErrorParts { kind, field, got, .. } = &mut *self.0;
             *kind = as_kind;
             *got = format!("{what} ({field}: {got})");
             *field = Cow::Borrowed(kind.field());

@@ -1,6 +1,6 @@
 //! A lease that is ending, and its state.
 
-use super::{Failure, Holder, Settlement, State};
+use super::{EndState, Failure, Holder, Settlement};
 use crate::driver::codes::is_final;
 use crate::error::Error;
 
@@ -8,14 +8,14 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct Ending<H: Holder> {
     holder: H,
-    state: State<H::Mark>,
+    state: EndState<H::Mark>,
     told: bool,
 }
 
 impl<H: Holder> Ending<H> {
     /// Starts the end of a lease. `holder` holds the memory.
     pub const fn new(holder: H) -> Self {
-        Self { holder, state: State::Due, told: false }
+        Self { holder, state: EndState::Due, told: false }
     }
 
     /// Continues the end of a lease for which the caller has already called [`Holder::settle`] and got `settled`.
@@ -29,46 +29,46 @@ impl<H: Holder> Ending<H> {
         &self.holder
     }
 
-    /// The mark that the end waits for, in [`State::Waiting`]; `None` in every other state.
+    /// The mark that the end waits for, in [`EndState::Waiting`]; `None` in every other state.
     pub const fn mark(&self) -> Option<&H::Mark> {
         match &self.state {
-            State::Waiting(mark) => Some(mark),
+            EndState::Waiting(mark) => Some(mark),
             _ => None,
         }
     }
 
     /// The state, without the mark.
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> EndState {
         match self.state {
-            State::Due => State::Due,
-            State::Waiting(_) => State::Waiting(()),
-            State::ToRetry => State::ToRetry,
-            State::GivenBack => State::GivenBack,
-            State::Abandoned => State::Abandoned,
+            EndState::Due => EndState::Due,
+            EndState::Waiting(_) => EndState::Waiting(()),
+            EndState::ToRetry => EndState::ToRetry,
+            EndState::GivenBack => EndState::GivenBack,
+            EndState::Abandoned => EndState::Abandoned,
         }
     }
 
     /// Whether the holder may drop its references.
     pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::GivenBack | State::Abandoned)
+        matches!(self.state, EndState::GivenBack | EndState::Abandoned)
     }
 
     /// Does as much of the end as is possible now. If the end is not over afterwards, or this returns an interrupt,
     /// call it again later.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
-        if matches!(self.state, State::Due | State::ToRetry) {
+        if matches!(self.state, EndState::Due | EndState::ToRetry) {
             self.state = match self.holder.settle(lock) {
                 Ok(settled) => settled.into(),
                 Err(Failure::Failed(error)) => self.failed(&error),
                 Err(Failure::Interrupted(interrupt)) => {
-                    self.state = State::ToRetry;
+                    self.state = EndState::ToRetry;
                     return Err(interrupt);
                 }
             };
         }
-        if let State::Waiting(mark) = &mut self.state {
+        if let EndState::Waiting(mark) = &mut self.state {
             match self.holder.is_done(mark) {
-                Ok(true) => self.state = State::GivenBack,
+                Ok(true) => self.state = EndState::GivenBack,
                 Ok(false) => {}
                 Err(error) if is_final(&error) => self.state = self.failed(&error),
                 Err(error) => self.tell(&error, "kept"),
@@ -77,14 +77,14 @@ impl<H: Holder> Ending<H> {
         Ok(())
     }
 
-    fn failed(&mut self, error: &Error) -> State<H::Mark> {
+    fn failed(&mut self, error: &Error) -> EndState<H::Mark> {
         if is_final(error) {
             self.told = false;
             self.tell(error, "let go");
-            State::Abandoned
+            EndState::Abandoned
         } else {
             self.tell(error, "kept");
-            State::ToRetry
+            EndState::ToRetry
         }
     }
 

@@ -1,7 +1,7 @@
 //! Leases: one state machine for giving a producer's memory back, whatever held it.
 //!
 //! A view has a [`Lease`], and so has every managed tensor, copy or borrowed tensor that the view hands out. The memory
-//! is leased until the lease ends. The end has a [`State`]:
+//! is leased until the lease ends. The end has an [`EndState`]:
 //!
 //! ```text
 //!            end()            no order is left to make
@@ -120,7 +120,7 @@ impl<I> From<Error> for Failure<I> {
 
 /// The state of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State<M = ()> {
+pub enum EndState<M = ()> {
     /// The orders are still to be made.
     Due,
     /// The orders are made. The references stay until the consumer's work is done.
@@ -134,7 +134,7 @@ pub enum State<M = ()> {
     Abandoned,
 }
 
-impl<M> From<Settlement<M>> for State<M> {
+impl<M> From<Settlement<M>> for EndState<M> {
     fn from(settled: Settlement<M>) -> Self {
         match settled {
             Settlement::Done => Self::GivenBack,
@@ -146,14 +146,14 @@ impl<M> From<Settlement<M>> for State<M> {
 
 /// Keeps a holder of memory until the lease is ended. Only the first call that ends it gets the holder.
 pub struct Lease<H> {
-    place: Mutex<Place<H>>,
+    place: Mutex<HolderPlace<H>>,
     /// Whether the lease has ended or is ending, so that [`Lease::is_leased`] need not take the lock. [`Lease::stop`]
     /// clears the flag if the lease has not ended and no other thread is ending it. [`Lease::end_unshared`] does not
     /// set it.
     ended: AtomicBool,
 }
 
-struct Place<H> {
+struct HolderPlace<H> {
     holder: Option<H>,
     /// How many threads are between [`Lease::begin`] and [`Lease::stop`].
     enders: usize,
@@ -162,11 +162,11 @@ struct Place<H> {
 impl<H> Lease<H> {
     /// A lease of the memory that `holder` holds.
     pub fn new(holder: H) -> Self {
-        let place = Place { holder: Some(holder), enders: 0 };
+        let place = HolderPlace { holder: Some(holder), enders: 0 };
         Self { place: Mutex::new(place), ended: AtomicBool::new(false) }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place<H>> {
+    fn place(&self) -> MutexGuard<'_, HolderPlace<H>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,7 +4,7 @@
 //! first is checked, and the next one when the first is over. One check per stream is enough, however many ends wait.
 //! Ends that wait for something else are checked one by one.
 
-use std::collections::btree_map::Entry as Slot;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -33,7 +33,7 @@ impl Most {
 
 /// An entry of the queue.
 #[derive(Debug)]
-enum Entry<K, T> {
+enum ParkedEntry<K, T> {
     Alone(T),
     Lane(K),
     /// An item that was moved to a lane.
@@ -73,7 +73,7 @@ impl Hasher for WordHasher {
 /// A collection of items that are checked from time to time until they are over.
 pub struct Parked<K, T> {
     turn: fn(&T) -> Option<Turn<K>>,
-    queue: Queue<Entry<K, T>>,
+    queue: Queue<ParkedEntry<K, T>>,
     /// The lanes. Each lane has one entry in the queue, except while [`Parked::ask`] asks the lane's items.
     lanes: Mutex<Lanes<K, T>>,
     /// How many items there are. [`Parked::len`] reads this without a lock.
@@ -110,19 +110,19 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
 
     fn put(&self, item: T) {
         let Some((key, number)) = (self.turn)(&item) else {
-            return self.queue.push(Entry::Alone(item));
+            return self.queue.push(ParkedEntry::Alone(item));
         };
         let mut lanes = self.lanes();
         let entry = match lanes.get_mut(&key).map(|lane| lane.entry(number)) {
-            Some(Slot::Vacant(slot)) => {
+            Some(Entry::Vacant(slot)) => {
                 slot.insert(item);
                 return;
             }
             // This cannot happen, since numbers in a lane are unique. If it does, check the item alone.
-            Some(Slot::Occupied(_)) => Entry::Alone(item),
+            Some(Entry::Occupied(_)) => ParkedEntry::Alone(item),
             None => {
                 lanes.insert(key.clone(), BTreeMap::from([(number, item)]));
-                Entry::Lane(key)
+                ParkedEntry::Lane(key)
             }
         };
         drop(lanes);
@@ -152,7 +152,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
                 return false;
             }
             match entry {
-                Entry::Alone(item) => {
+                ParkedEntry::Alone(item) => {
                     left -= 1;
                     if self.is_over(item, &mut is_over) {
                         return true;
@@ -160,18 +160,18 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
                     if (self.turn)(item).is_none() {
                         return false;
                     }
-                    if let Entry::Alone(item) = std::mem::replace(entry, Entry::Moved) {
+                    if let ParkedEntry::Alone(item) = std::mem::replace(entry, ParkedEntry::Moved) {
                         self.put(item);
                     }
                 }
-                Entry::Lane(key) => self.ask_lane(key, &mut left, &mut over, &mut is_over),
-                Entry::Moved => {}
+                ParkedEntry::Lane(key) => self.ask_lane(key, &mut left, &mut over, &mut is_over),
+                ParkedEntry::Moved => {}
             }
             true
         });
         over.extend(entries.into_iter().filter_map(|entry| match entry {
-            Entry::Alone(item) => Some(item),
-            Entry::Lane(_) | Entry::Moved => None,
+            ParkedEntry::Alone(item) => Some(item),
+            ParkedEntry::Lane(_) | ParkedEntry::Moved => None,
         }));
         over
     }
@@ -221,7 +221,7 @@ impl<K: Clone + Eq + Hash, T> Drop for LaneGuard<'_, K, T> {
         let mut lanes = self.parked.lanes();
         if lanes.get(self.key).is_some_and(|lane| !lane.is_empty()) {
             drop(lanes);
-            self.parked.queue.push(Entry::Lane(self.key.clone()));
+            self.parked.queue.push(ParkedEntry::Lane(self.key.clone()));
         } else {
             lanes.remove(self.key);
         }

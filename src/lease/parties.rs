@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Settlement;
-use crate::capture::Part;
-use crate::driver::{Call, Handle};
+use crate::capture::CaptureStatus;
+use crate::driver::{BlockingCall, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Mark, Purpose};
 use crate::stream::{Alive, Stream, between};
@@ -42,13 +42,13 @@ impl Parties<'_> {
 
     /// Makes the waits between captured streams, for an end for which the host waits. Captured work does not run while
     /// the host waits, so these streams must be ordered inside the graph.
-    pub fn join(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<()> {
+    pub fn join(&self, driver: &Handle, detach: impl Fn(BlockingCall<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
             if stream.stream() == Stream::Legacy {
                 return Ok(false);
             }
-            Ok::<_, Error>(matches!(order::part_of(calls, *stream)?, Part::Inside(_)))
+            Ok::<_, Error>(matches!(order::status_of(calls, *stream)?, CaptureStatus::Inside(_)))
         };
         for user in &self.users {
             if inside(user)? {
@@ -69,7 +69,7 @@ impl Parties<'_> {
     pub fn settle(
         &self,
         driver: &Handle,
-        detach: impl Fn(Call<'_>),
+        detach: impl Fn(BlockingCall<'_>),
     ) -> Result<Settlement<Vec<Mark>>> {
         let door = Purpose::give_back("release");
         let edges = || {

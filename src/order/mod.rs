@@ -14,10 +14,10 @@ use tracing::level_filters::LevelFilter;
 
 use self::place::in_context;
 pub use self::place::{context_of, within};
-use crate::capture::{Direction, Part, Route, host_route, route};
+use crate::capture::{CaptureStatus, Direction, Route, host_route, route};
 use crate::device::{Context, Place};
 use crate::driver::codes::INVALID_HANDLE;
-use crate::driver::{Call, Driver, Event, Handle};
+use crate::driver::{BlockingCall, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 
@@ -74,13 +74,14 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
 #[inline]
 fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
-    let part = part(driver, from.place(), to)?;
-    let forks =
-        direction == Direction::HandOver && part == Part::Outside && to.stream() != Stream::Legacy;
+    let status = status(driver, from.place(), to)?;
+    let forks = direction == Direction::HandOver
+        && status == CaptureStatus::Outside
+        && to.stream() != Stream::Legacy;
     if forks && from.stream() != Stream::Legacy {
         return Ok(Route::Plain);
     }
-    let route = route(direction, part_here(driver, from)?, to.named_here(), part);
+    let route = route(direction, status_here(driver, from)?, to.named_here(), status);
     // The producer uses the legacy stream itself, which follows blocking streams by its own work. Beside a capture of
     // a blocking stream no more order is possible.
     let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
@@ -89,19 +90,23 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
 
 /// The state of `stream` with respect to captures, while the context of `current` is current.
 #[inline]
-fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Result<Part> {
+fn status<D: Driver + ?Sized>(
+    driver: &D,
+    current: Place,
+    stream: Alive<'_>,
+) -> Result<CaptureStatus> {
     if matches!(stream.stream(), Stream::Handle(_)) || stream.place() == current {
-        part_here(driver, stream)
+        status_here(driver, stream)
     } else {
-        within(driver, stream.place(), |_| part_here(driver, stream))
+        within(driver, stream.place(), |_| status_here(driver, stream))
     }
 }
 
 /// The state of `stream` with respect to captures. A default stream's own context must be current. If the stream does
 /// not exist, the error names it.
 #[inline]
-fn part_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<Part> {
-    driver.part(stream).map_err(|error| error.of_stream(stream.stream()))
+fn status_here<D: Driver + ?Sized>(driver: &D, stream: Alive<'_>) -> Result<CaptureStatus> {
+    driver.capture_status(stream).map_err(|error| error.of_stream(stream.stream()))
 }
 
 /// Takes an event and records it on `stream`. `context` is the current context, whose event is tried first.
@@ -134,8 +139,8 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
 }
 
 /// The state of `stream` with respect to captures, asked with the stream's context current.
-pub fn part_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Part> {
-    within(driver, stream.place(), |_| part_here(driver, stream))
+pub fn status_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<CaptureStatus> {
+    within(driver, stream.place(), |_| status_here(driver, stream))
 }
 
 /// Work that a capture must not record.
@@ -150,7 +155,7 @@ pub struct Uncaptured {
 /// Returns an error about `work` if one of `streams` is captured, or is beside a capture.
 pub fn check_captures(driver: &dyn Driver, streams: &[Alive<'_>], work: Uncaptured) -> Result<()> {
     for stream in streams {
-        if part_of(driver, *stream)? != Part::Outside {
+        if status_of(driver, *stream)? != CaptureStatus::Outside {
             return Err(Error::new(work.kind, work.got));
         }
     }
@@ -169,12 +174,12 @@ pub struct Mark {
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// The stream of a mark: its context, the context's number ([`Driver::life`]), and the stream.
-pub type Lane = (Context, u64, Stream);
+pub type MarkStream = (Context, u64, Stream);
 
 impl Mark {
     /// The mark's stream, and the mark's number. Of two marks that one thread makes on a stream, the one with the
     /// smaller number is reached first, or both at once.
-    pub const fn turn(&self) -> (Lane, u64) {
+    pub const fn turn(&self) -> (MarkStream, u64) {
         ((self.event.context, self.event.life, self.stream), self.number)
     }
 }
@@ -184,7 +189,7 @@ impl Mark {
 /// event to the driver.
 pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
     within(driver, stream.place(), |context| {
-        if part_here(driver, stream)? != Part::Outside {
+        if status_here(driver, stream)? != CaptureStatus::Outside {
             return Err(Error::new(
                 Kind::CaptureLegacy,
                 format!("an event on {}", stream.stream()),
@@ -254,7 +259,7 @@ pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
 /// stream comes before any wait.
 pub fn wait_for(driver: &dyn Driver, streams: &[Alive<'_>]) -> Result<()> {
     for stream in streams {
-        if let Route::Refused(kind) = host_route(part_of(driver, *stream)?) {
+        if let Route::Refused(kind) = host_route(status_of(driver, *stream)?) {
             return Err(Error::new(kind, format!("a wait for work on {}", stream.stream())));
         }
     }
@@ -307,7 +312,7 @@ pub fn connect(
     driver: &Handle,
     from: Alive<'_>,
     to: Alive<'_>,
-    detach: impl FnOnce(Call<'_>),
+    detach: impl FnOnce(BlockingCall<'_>),
 ) -> Result<()> {
     if let Some(why) = between(from, to) {
         elided(purpose, to.place(), why, || Some(to.stream()));
@@ -336,7 +341,7 @@ pub fn connect_all(
     purpose: Purpose,
     driver: &Handle,
     edges: &[(Alive<'_>, Alive<'_>)],
-    detach: impl Fn(Call<'_>),
+    detach: impl Fn(BlockingCall<'_>),
 ) -> Result<()> {
     let need = |&(from, to): &_| Need { direction: purpose.direction, from, to };
     let needs: SmallVec<[_; 2]> = edges.iter().map(need).collect();
@@ -353,20 +358,20 @@ pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> 
     }
     let driver = driver.get().map_err(|error| (0, error))?;
     // The state that each stream would have after the waits checked so far.
-    let mut parts: SmallVec<[(Alive<'_>, Part); 4]> = SmallVec::new();
-    let part = |parts: &[(Alive<'_>, Part)], stream: Alive<'_>| {
-        let known = parts.iter().rev().find(|(known, _)| known.is(stream));
-        known.map_or_else(|| part_of(driver, stream), |(_, part)| Ok(*part))
+    let mut statuses: SmallVec<[(Alive<'_>, CaptureStatus); 4]> = SmallVec::new();
+    let status = |statuses: &[(Alive<'_>, CaptureStatus)], stream: Alive<'_>| {
+        let known = statuses.iter().rev().find(|(known, _)| known.is(stream));
+        known.map_or_else(|| status_of(driver, stream), |(_, status)| Ok(*status))
     };
     for (place, &Need { direction, from, to }) in needs.iter().enumerate() {
         if between(from, to).is_some() {
             continue;
         }
-        let asked = part(&parts, from).and_then(|from| Ok((from, part(&parts, to)?)));
+        let asked = status(&statuses, from).and_then(|from| Ok((from, status(&statuses, to)?)));
         let (source, at) = asked.map_err(|error| (place, error))?;
         match route(direction, source, to.named_here(), at) {
             Route::Refused(kind) => return Err((place, refused(kind, from, to))),
-            Route::Plain if at == Part::Outside => parts.push((to, source)),
+            Route::Plain if at == CaptureStatus::Outside => statuses.push((to, source)),
             _ => {}
         }
     }

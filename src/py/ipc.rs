@@ -125,8 +125,8 @@ impl IpcDevice {
             let Some((ready, also)) = ready else { return Ok(()) };
             let check = |stream: Alive<'_>| {
                 let driver = view.driver.get()?;
-                let part = within(driver, stream.place(), |_| driver.part(stream))?;
-                match host_route(part) {
+                let status = within(driver, stream.place(), |_| driver.capture_status(stream))?;
+                match host_route(status) {
                     Route::Refused(kind) => Err(Error::new(kind, "an array that is captured")),
                     _ => Ok(()),
                 }

@@ -1,16 +1,16 @@
 //! Edges during graph captures: the rule as a table, and what an order does by it.
 
-use cai_bridge::capture::{Direction, Part, Route, host_route, route};
+use cai_bridge::capture::{CaptureStatus, Direction, Route, host_route, route};
 use cai_bridge::stream::Stream;
 use toml::Value;
 
 use crate::tables::{rows, table, text};
 
-fn part(value: &Value) -> Part {
+fn status(value: &Value) -> CaptureStatus {
     match value {
-        Value::Integer(number) => Part::Inside(*number as u64),
-        Value::String(text) if text == "outside" => Part::Outside,
-        Value::String(text) if text == "beside" => Part::Beside,
+        Value::Integer(number) => CaptureStatus::Inside(*number as u64),
+        Value::String(text) if text == "outside" => CaptureStatus::Outside,
+        Value::String(text) if text == "beside" => CaptureStatus::Beside,
         other => panic!("{other:?}"),
     }
 }
@@ -36,7 +36,7 @@ fn the_route_of_an_edge_is_the_table() {
                 Some(_) => Stream::Legacy,
                 None => Stream::Handle(7),
             };
-            let got = name(route(direction, part(&row["from"]), to, part(&row["part"])));
+            let got = name(route(direction, status(&row["from"]), to, status(&row["status"])));
             assert_eq!(got, text(&row, "route"), "{section}: {row:?}");
         }
     }
@@ -45,6 +45,6 @@ fn the_route_of_an_edge_is_the_table() {
 #[test]
 fn the_route_of_a_wait_of_the_host_is_the_table() {
     for row in rows(&table("capture.toml"), "host") {
-        assert_eq!(name(host_route(part(&row["part"]))), text(&row, "route"), "{row:?}");
+        assert_eq!(name(host_route(status(&row["status"]))), text(&row, "route"), "{row:?}");
     }
 }

@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 
-use cai_bridge::copy::{Block, MAX_PITCH, Plan};
+use cai_bridge::copy::{Block, CopyPlan, MAX_PITCH};
 use cai_bridge::error::{Error, Kind};
 use cai_bridge::layout::Layout;
 
 use crate::layout::{Random, offsets};
 
 /// What the calls copy that take the array's own.
-fn first(plan: &Plan) -> Block {
+fn first(plan: &CopyPlan) -> Block {
     plan.blocks().next().unwrap().0
 }
 
@@ -18,7 +18,7 @@ fn layout(shape: &[i64], strides: &[i64], item: i64) -> Layout {
 }
 
 /// For each byte of the copy, the bytes from the first element to the one that it was copied from.
-fn copied(plan: &Plan, bytes: i64) -> Vec<Option<i64>> {
+fn copied(plan: &CopyPlan, bytes: i64) -> Vec<Option<i64>> {
     let made = RefCell::new(vec![None; bytes as usize]);
     let calls = Cell::new(0);
     let copy = |block: Block, target: i64, of: &dyn Fn(i64) -> Option<i64>, source: i64| {
@@ -42,7 +42,7 @@ fn copied(plan: &Plan, bytes: i64) -> Vec<Option<i64>> {
 }
 
 /// What `CUDA_MEMCPY2D` and `CUDA_MEMCPY3D` ask of their pitches.
-fn check_block(plan: &Plan) {
+fn check_block(plan: &CopyPlan) {
     for (block, _) in plan.blocks() {
         for pitch in [block.source, block.target] {
             assert!(pitch.row >= block.width && pitch.plane >= block.rows, "{block:?}");
@@ -80,7 +80,7 @@ fn a_plan_copies_every_element_of_any_layout_to_its_place_in_c_order() {
         };
         let item = [1, 2, 4, 12][random.next(4) as usize];
         let array = layout(&shape, &strides, item);
-        let Some(plan) = Plan::new(&array, item) else {
+        let Some(plan) = CopyPlan::new(&array, item) else {
             assert_eq!(array.size(), 0);
             continue;
         };
@@ -121,7 +121,7 @@ fn one_call_copies_what_cuda_copies_by_one_call() {
     ];
     for (shape, strides, wanted) in cases {
         for item in [1, 4, 16] {
-            let plan = Plan::new(&layout(shape, strides, item), item).unwrap();
+            let plan = CopyPlan::new(&layout(shape, strides, item), item).unwrap();
             let block = first(&plan);
             let calls = plan.calls() as u64;
             let made = [calls, block.width / item as u64, block.rows, block.planes];
@@ -151,7 +151,7 @@ fn a_repeated_dimension_is_taken_once_and_doubled() {
     ];
     for (shape, strides, wanted) in cases {
         for item in [1, 4, 16] {
-            let plan = Plan::new(&layout(shape, strides, item), item).unwrap();
+            let plan = CopyPlan::new(&layout(shape, strides, item), item).unwrap();
             check_block(&plan);
             assert_eq!(plan.calls(), wanted, "{shape:?} {strides:?}");
         }
@@ -161,7 +161,7 @@ fn a_repeated_dimension_is_taken_once_and_doubled() {
 #[test]
 fn an_item_is_doubled_up_to_the_most_that_a_layout_may_have() {
     for (extent, calls) in [(1 << 62, 63), ((1 << 62) + 1, 64), (i64::MAX, 64)] {
-        let plan = Plan::new(&layout(&[extent], &[0], 1), 1).unwrap();
+        let plan = CopyPlan::new(&layout(&[extent], &[0], 1), 1).unwrap();
         assert_eq!(plan.calls(), calls);
         let copied: u64 = plan.blocks().map(|(block, calls)| block.width * calls as u64).sum();
         assert_eq!(copied, extent as u64);
@@ -171,23 +171,23 @@ fn an_item_is_doubled_up_to_the_most_that_a_layout_may_have() {
 #[test]
 fn a_pitch_that_cuda_does_not_take_is_walked() {
     for (stride, calls) in [(MAX_PITCH, 1), (MAX_PITCH + 1, 3), (-MAX_PITCH, 3)] {
-        let plan = Plan::new(&layout(&[3, 8], &[stride, 1], 1), 1).unwrap();
+        let plan = CopyPlan::new(&layout(&[3, 8], &[stride, 1], 1), 1).unwrap();
         assert_eq!(plan.calls(), calls);
         assert_eq!(first(&plan).width, 8);
     }
     // The copy's own rows may lie too far apart as well.
     for (repeats, rows) in [(MAX_PITCH, 1 << 30), (MAX_PITCH + 1, 1)] {
-        let plan = Plan::new(&layout(&[1 << 30, repeats], &[2, 0], 1), 1).unwrap();
+        let plan = CopyPlan::new(&layout(&[1 << 30, repeats], &[2, 0], 1), 1).unwrap();
         assert_eq!(first(&plan).rows, rows);
     }
-    let huge = Plan::new(&layout(&[2, 1 << 40], &[1 << 41, 1], 4), 4).unwrap();
+    let huge = CopyPlan::new(&layout(&[2, 1 << 40], &[1 << 41, 1], 4), 4).unwrap();
     assert_eq!((huge.calls(), first(&huge).width), (2, 4 << 40));
 }
 
 #[test]
 fn no_elements_need_no_call_and_the_first_error_ends_a_plan() {
-    assert_eq!(Plan::new(&layout(&[3, 0, 2], &[1, 1, 1], 4), 4), None);
-    let plan = Plan::new(&layout(&[5], &[-1], 4), 4).unwrap();
+    assert_eq!(CopyPlan::new(&layout(&[3, 0, 2], &[1, 1, 1], 4), 4), None);
+    let plan = CopyPlan::new(&layout(&[5], &[-1], 4), 4).unwrap();
     let mut seen = 0;
     let error = plan.take(|_, _, _| {
         seen += 1;
@@ -200,7 +200,7 @@ fn no_elements_need_no_call_and_the_first_error_ends_a_plan() {
 fn the_walk_ends_at_the_last_element_however_far_apart_they_are() {
     let layout = layout(&[2, 2], &[1 << 61, 1 << 62], 1);
     let mut found = Vec::new();
-    Plan::new(&layout, 1)
+    CopyPlan::new(&layout, 1)
         .unwrap()
         .take(|_, source, target| {
             found.push((source, target));

@@ -23,18 +23,18 @@ use crate::driver::codes::{STUB_LIBRARY, SUCCESS};
 use crate::error::{Error, Kind, Result};
 
 /// `CUresult`.
-pub(super) type Code = u32;
+pub(super) type ResultCode = u32;
 /// `cuGetErrorName`. A newer driver may return a code that no enumeration has, so the code is a plain number.
-type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
+type ErrorName = unsafe extern "C" fn(ResultCode, *mut *const c_char) -> ResultCode;
 #[cfg(feature = "cudarc-sys")]
-const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
+const _: () = assert!(size_of::<CUresult>() == size_of::<ResultCode>());
 
 /// The driver's library, its entry points, and what `cuInit` returned.
 pub(super) struct Started {
     pub(super) library: &'static Library,
     pub(super) calls: Calls,
     /// The result of `cuInit`.
-    pub(super) initialised: Code,
+    pub(super) initialised: ResultCode,
 }
 
 /// Opens the driver's library and calls `cuInit`.
@@ -68,8 +68,8 @@ macro_rules! calls {
         #[derive(Debug)]
         pub(super) struct $table {
             error_name: ErrorName,
-            $(pub(super) $raw: unsafe extern "C" fn($($raw_type),*) -> Code,)*
-            $($name: unsafe extern "C" fn($($type),*) -> Code,)+
+            $(pub(super) $raw: unsafe extern "C" fn($($raw_type),*) -> ResultCode,)*
+            $($name: unsafe extern "C" fn($($type),*) -> ResultCode,)+
         }
 
         impl $table {
@@ -86,7 +86,7 @@ macro_rules! calls {
             }
 
             #[inline]
-            pub(super) fn check(&self, symbol: &'static str, code: Code) -> Result<()> {
+            pub(super) fn check(&self, symbol: &'static str, code: ResultCode) -> Result<()> {
                 if code == SUCCESS { Ok(()) } else { Err(failed(self.error_name, symbol, code)) }
             }
 
@@ -283,7 +283,7 @@ unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F> {
 
 /// The error for a failed call, with the driver's name for the code.
 #[cold]
-fn failed(error_name: ErrorName, symbol: &'static str, code: Code) -> Error {
+fn failed(error_name: ErrorName, symbol: &'static str, code: ResultCode) -> Error {
     let call = symbol.strip_suffix("_v2").unwrap_or(symbol);
     let mut name: *const c_char = ptr::null();
     // SAFETY: `name` outlives the call, which writes a static string or NULL.

@@ -13,7 +13,7 @@ use super::sys::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdeviceptr, CUmemorytype,
 };
 use super::{Cuda, native};
-use crate::driver::copies::{Copies, Entry, Route, Transfer};
+use crate::driver::copies::{Copies, CopyCall, CopyRoute, Transfer};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
@@ -38,14 +38,14 @@ const _: () = assert!(same_layout! {
 
 /// One end of a copy: an address and its kind of memory. For host memory the structure has a pointer field of its own.
 #[derive(Clone, Copy)]
-struct Side {
+struct CopySide {
     kind: CUmemorytype,
     host: *mut c_void,
     device: CUdeviceptr,
     context: CUcontext,
 }
 
-impl Side {
+impl CopySide {
     /// Returns the source and the target of `transfer`.
     fn both(transfer: &Transfer<'_>) -> [Self; 2] {
         // Pinned and managed memory belongs to no single device. In a copy that is not between two devices the driver
@@ -58,20 +58,20 @@ impl Side {
         };
         let (source, target) = (unified(transfer.source), unified(transfer.target));
         match transfer.route {
-            Route::Device => [source, target],
-            Route::Peer { from, to } => {
+            CopyRoute::Device => [source, target],
+            CopyRoute::Peer { from, to } => {
                 let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
                 [
                     Self { kind, context: from.0.get() as CUcontext, ..source },
                     Self { kind, context: to.0.get() as CUcontext, ..target },
                 ]
             }
-            Route::Host(_) => {
+            CopyRoute::Host(_) => {
                 let (kind, host) =
                     (CUmemorytype::CU_MEMORYTYPE_HOST, transfer.target as *mut c_void);
                 [source, Self { kind, host, device: 0, ..target }]
             }
-            Route::FromHost(_) => {
+            CopyRoute::FromHost(_) => {
                 let (kind, host) =
                     (CUmemorytype::CU_MEMORYTYPE_HOST, transfer.source as *mut c_void);
                 [Self { kind, host, device: 0, ..source }, target]
@@ -87,7 +87,7 @@ fn size(count: u64) -> Result<usize> {
 
 /// The arguments of `cuMemcpy3DPeerAsync` for `transfer`. The other calls take theirs from this.
 fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
-    let ([source, target], block) = (Side::both(transfer), transfer.block);
+    let ([source, target], block) = (CopySide::both(transfer), transfer.block);
     Ok(CUDA_MEMCPY3D_PEER_v1 {
         srcXInBytes: 0,
         srcY: 0,
@@ -179,7 +179,7 @@ impl Copies for Cuda {
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
-        let for_host = matches!(transfer.route, Route::Host(_) | Route::FromHost(_));
+        let for_host = matches!(transfer.route, CopyRoute::Host(_) | CopyRoute::FromHost(_));
         // For pageable host memory the driver may wait, which would spoil a capture.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: `planes` and `rows` initialise every field, and the driver reads the structures before the call
@@ -187,13 +187,17 @@ impl Copies for Cuda {
         // the stream is alive. The bytes read belong to an array that `buffer` holds meanwhile, or to the copy. The
         // bytes written belong to memory with room for the plan's compact copy.
         unsafe {
-            match transfer.entry() {
-                Entry::Linear => calls.linear(at.dstDevice, at.srcDevice, at.WidthInBytes, stream),
-                Entry::ToHost => calls.to_host(at.dstHost, at.srcDevice, at.WidthInBytes, stream),
-                Entry::FromHost => {
+            match transfer.call() {
+                CopyCall::Linear => {
+                    calls.linear(at.dstDevice, at.srcDevice, at.WidthInBytes, stream)
+                }
+                CopyCall::ToHost => {
+                    calls.to_host(at.dstHost, at.srcDevice, at.WidthInBytes, stream)
+                }
+                CopyCall::FromHost => {
                     calls.to_device(at.dstDevice, at.srcHost, at.WidthInBytes, stream)
                 }
-                Entry::Peer => calls.peer(
+                CopyCall::Peer => calls.peer(
                     at.dstDevice,
                     at.dstContext,
                     at.srcDevice,
@@ -201,9 +205,9 @@ impl Copies for Cuda {
                     at.WidthInBytes,
                     stream,
                 ),
-                Entry::Rows => calls.rows(&rows(&at), stream),
-                Entry::Planes => calls.planes((&raw const at).cast(), stream),
-                Entry::PeerPlanes => calls.peer_planes(&raw const at, stream),
+                CopyCall::Rows => calls.rows(&rows(&at), stream),
+                CopyCall::Planes => calls.planes((&raw const at).cast(), stream),
+                CopyCall::PeerPlanes => calls.peer_planes(&raw const at, stream),
             }
         }
     }

@@ -17,9 +17,9 @@ use crate::error::Result;
 use crate::local::local;
 
 /// The unused events of each context, with the newest context number (`life`) seen at its address.
-static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+static SPARE: Mutex<Vec<SpareEvents>> = Mutex::new(Vec::new());
 
-struct Spare {
+struct SpareEvents {
     context: Context,
     life: u64,
     events: Vec<usize>,
@@ -27,9 +27,9 @@ struct Spare {
 
 /// The unused events of `context`, whose number is `life`. Events of earlier contexts at the same address are
 /// forgotten.
-fn spare_of(all: &mut Vec<Spare>, context: Context, life: u64) -> &mut Vec<usize> {
+fn spare_of(all: &mut Vec<SpareEvents>, context: Context, life: u64) -> &mut Vec<usize> {
     let at = all.iter().position(|spare| spare.context == context).unwrap_or_else(|| {
-        all.push(Spare { context, life, events: Vec::new() });
+        all.push(SpareEvents { context, life, events: Vec::new() });
         all.len() - 1
     });
     let spare = &mut all[at];
@@ -59,7 +59,8 @@ fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
         let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
         // Forget an event of an earlier context at the same address.
-        let is_late = |spare: &Spare| spare.context == event.context && spare.life > event.life;
+        let is_late =
+            |spare: &SpareEvents| spare.context == event.context && spare.life > event.life;
         if !all.iter().any(is_late) {
             spare_of(&mut all, event.context, event.life).push(event.handle);
         }

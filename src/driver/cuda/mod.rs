@@ -25,8 +25,8 @@ use self::sys::{
     CUstream_flags, CUstreamCaptureStatus,
 };
 use super::codes::{NOT_READY, STREAM_CAPTURE_IMPLICIT};
-use super::{Context, Driver, Event, Pointer};
-use crate::capture::Part;
+use super::{Context, Driver, Event, PointerAttributes};
+use crate::capture::CaptureStatus;
 use crate::device::MemoryKind;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
@@ -34,7 +34,7 @@ use crate::stream::Alive;
 impl Cuda {
     /// The capture that the stream is part of. Only for a stream that is being captured.
     #[cold]
-    fn inside(&self, stream: Alive<'_>) -> Result<Part> {
+    fn inside(&self, stream: Alive<'_>) -> Result<CaptureStatus> {
         let (mut status, mut id, none): (c_uint, _, _) = (0, 0, ptr::null_mut());
         // SAFETY: `Alive` proves that the stream is alive; `status` and `id` outlive the call. NULL means that the
         // graph and its dependencies are not asked for.
@@ -43,7 +43,7 @@ impl Cuda {
             let (stream, dependencies, count) = (native(stream), ptr::null_mut(), ptr::null_mut());
             self.calls.stream_capture_info(stream, status, id, none, dependencies, count)
         }?;
-        Ok(Part::Inside(id))
+        Ok(CaptureStatus::Inside(id))
     }
 
     #[inline]
@@ -64,7 +64,7 @@ fn context(raw: CUcontext) -> Option<Context> {
 }
 
 impl Driver for Cuda {
-    fn pointer(&self, pointer: u64) -> Result<Option<Pointer>> {
+    fn pointer(&self, pointer: u64) -> Result<Option<PointerAttributes>> {
         const HOST: c_uint = CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
         let mut names = [
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -95,7 +95,7 @@ impl Driver for Cuda {
             (HOST, _) => MemoryKind::Host,
             _ => MemoryKind::Device,
         };
-        Ok(Some(Pointer { ordinal, kind, context: context(owner) }))
+        Ok(Some(PointerAttributes { ordinal, kind, context: context(owner) }))
     }
 
     #[inline]
@@ -191,7 +191,7 @@ impl Driver for Cuda {
     }
 
     #[inline]
-    fn part(&self, stream: Alive<'_>) -> Result<Part> {
+    fn capture_status(&self, stream: Alive<'_>) -> Result<CaptureStatus> {
         const NONE: c_uint = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
         let call = "cuStreamIsCapturing";
         let mut status = NONE;
@@ -199,11 +199,11 @@ impl Driver for Cuda {
         match unsafe { (self.calls.stream_is_capturing)(native(stream), (&raw mut status).cast()) }
         {
             // Only for the legacy default stream.
-            STREAM_CAPTURE_IMPLICIT => return Ok(Part::Beside),
+            STREAM_CAPTURE_IMPLICIT => return Ok(CaptureStatus::Beside),
             code => self.calls.check(call, code)?,
         }
         if status == NONE {
-            return Ok(Part::Outside);
+            return Ok(CaptureStatus::Outside);
         }
         self.inside(stream)
     }

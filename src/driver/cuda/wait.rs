@@ -36,7 +36,7 @@ struct HostWait {
     /// Whether unloading a module waits, once it has been checked.
     unloading_waits: OnceLock<bool>,
     /// The modules loaded for the next wait, one for each context for which the host has waited.
-    spare: Mutex<Vec<Arc<Spare>>>,
+    spare: Mutex<Vec<Arc<SpareModule>>>,
 }
 
 static HOST_WAIT: HostWait =
@@ -44,7 +44,7 @@ static HOST_WAIT: HostWait =
 
 /// The module that the next wait for a context will unload.
 #[derive(Debug)]
-struct Spare {
+struct SpareModule {
     context: Context,
     life: u64,
     /// The `CUmodule`. A waiting thread keeps it locked, so a second thread for the same context waits for the first.
@@ -59,19 +59,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The slot for the module that the next wait for `context` will unload. Slots of earlier contexts at the same address
 /// are dropped: the driver unloaded their modules.
-fn spare(context: Context, life: u64) -> Arc<Spare> {
+fn spare(context: Context, life: u64) -> Arc<SpareModule> {
     let mut all = lock(&HOST_WAIT.spare);
     all.retain(|spare| spare.context != context || spare.life == life);
     if let Some(known) = all.iter().find(|spare| spare.context == context) {
         return Arc::clone(known);
     }
-    let new = Arc::new(Spare { context, life, module: Mutex::new(None) });
+    let new = Arc::new(SpareModule { context, life, module: Mutex::new(None) });
     all.push(Arc::clone(&new));
     new
 }
 
-/// Keeps a stream busy for the time that `work` points to, one of [`WORK`]. It must call neither CUDA nor Python, since a
-/// thread of the driver runs it.
+/// Keeps a stream busy for the time that `work` points to, one of [`WORK`]. It must call neither CUDA nor Python, since
+/// a thread of the driver runs it.
 unsafe extern "C" fn sleep(work: *mut c_void) {
     // SAFETY: `is_seen_to_wait_for`, the only caller, passes a `&'static Duration`.
     std::thread::sleep(unsafe { *work.cast::<Duration>() });

@@ -8,46 +8,46 @@ use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use super::{Op, Raw, Table, VERSION, Work};
-use crate::capture::Part;
+use super::{LentTable, LentWork, Op, Raw, VERSION};
+use crate::capture::CaptureStatus;
 use crate::device::MemoryKind;
 use crate::driver::copies::{Copies, Transfer};
 use crate::driver::fork::Process;
 use crate::driver::ipc::Ipc;
 use crate::driver::simulated::{Machine, Span, Task};
-use crate::driver::{Context, Driver, Event, Pointer, codes};
+use crate::driver::{Context, Driver, Event, PointerAttributes, codes};
 use crate::error::{Result, caught};
 use crate::stream::Alive;
 
 /// The simulated device of another library in this process.
 #[derive(Debug)]
-pub struct Borrowed {
-    table: &'static Table,
+pub struct BorrowedDevice {
+    table: &'static LentTable,
     machine: Raw,
     process: Process,
 }
 
 // SAFETY: the machine is a `Simulated` of some build, which is `Send` and `Sync`. The table's functions accept it
 // from any thread.
-unsafe impl Send for Borrowed {}
+unsafe impl Send for BorrowedDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Borrowed {}
+unsafe impl Sync for BorrowedDevice {}
 
-impl Drop for Borrowed {
+impl Drop for BorrowedDevice {
     fn drop(&mut self) {
         // SAFETY: `current` took a reference for this value, and only this drop releases it.
         unsafe { (self.table.release)(self.machine) }
     }
 }
 
-impl Borrowed {
+impl BorrowedDevice {
     /// The machine that the table's library uses as its driver now; `None` if it uses none, or if the table has another
     /// version.
     ///
     /// # Safety
     ///
-    /// `table` begins with a version number and is the [`Table`] of that version. Its library stays loaded.
-    pub unsafe fn current(table: *const Table) -> Option<Self> {
+    /// `table` begins with a version number and is the [`LentTable`] of that version. Its library stays loaded.
+    pub unsafe fn current(table: *const LentTable) -> Option<Self> {
         // SAFETY: a table of any version begins with its number. Its other fields are not read yet.
         if unsafe { table.cast::<u32>().read() } != VERSION {
             return None;
@@ -111,15 +111,15 @@ fn event(event: Event, last: u64) -> [u64; 4] {
     [event.handle as u64, number(event.context), event.life, last]
 }
 
-impl Driver for Borrowed {
-    fn pointer(&self, pointer: u64) -> Result<Option<Pointer>> {
+impl Driver for BorrowedDevice {
+    fn pointer(&self, pointer: u64) -> Result<Option<PointerAttributes>> {
         let [known, at, kind, owner] = self.call(Op::Pointer, [pointer, 0, 0, 0])?;
         let kind = match kind {
             3 => MemoryKind::Host,
             13 => MemoryKind::Managed,
             _ => MemoryKind::Device,
         };
-        let found = Pointer { ordinal: ordinal(at), kind, context: context(owner) };
+        let found = PointerAttributes { ordinal: ordinal(at), kind, context: context(owner) };
         Ok((known != 0).then_some(found))
     }
 
@@ -166,12 +166,12 @@ impl Driver for Borrowed {
         self.call(Op::WaitUntil, event(awaited, 0)).map(drop)
     }
 
-    fn part(&self, stream: Alive<'_>) -> Result<Part> {
-        let [part, capture, ..] = self.call(Op::Part, [stream.native(), 0, 0, 0])?;
-        Ok(match part {
-            0 => Part::Outside,
-            1 => Part::Inside(capture),
-            _ => Part::Beside,
+    fn capture_status(&self, stream: Alive<'_>) -> Result<CaptureStatus> {
+        let [status, capture, ..] = self.call(Op::CaptureStatus, [stream.native(), 0, 0, 0])?;
+        Ok(match status {
+            0 => CaptureStatus::Outside,
+            1 => CaptureStatus::Inside(capture),
+            _ => CaptureStatus::Beside,
         })
     }
 
@@ -204,7 +204,7 @@ impl Driver for Borrowed {
     }
 }
 
-impl Copies for Borrowed {
+impl Copies for BorrowedDevice {
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
         self.call(Op::Allocate, [bytes, stream.native(), 0, 0]).map(|[ptr, ..]| ptr)
     }
@@ -233,7 +233,7 @@ impl Copies for Borrowed {
 /// A task, and the table through which it is called.
 struct Data {
     task: Arc<Task>,
-    table: &'static Table,
+    table: &'static LentTable,
 }
 
 unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
@@ -241,7 +241,7 @@ unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
     let data = unsafe { &*data.cast::<Data>() };
     let (table, process) = (data.table, Process::current());
     // Do not release a reference at the end: this value holds none. The machine exists, since it is running this work.
-    let machine = ManuallyDrop::new(Borrowed { table, machine, process });
+    let machine = ManuallyDrop::new(BorrowedDevice { table, machine, process });
     // A panic must not reach the other library. The task has reported it.
     let _ = caught(|| (data.task)(&*machine));
 }
@@ -252,9 +252,9 @@ unsafe extern "C" fn end(data: *mut c_void) {
 }
 
 /// IPC is not lent: an extension shares nothing with other processes.
-impl Ipc for Borrowed {}
+impl Ipc for BorrowedDevice {}
 
-impl Machine for Borrowed {
+impl Machine for BorrowedDevice {
     fn new_stream(&self, ordinal: i32) -> Result<u64> {
         self.one(Op::NewStream, signed(ordinal))
     }
@@ -274,7 +274,7 @@ impl Machine for Borrowed {
         let pairs = reads.iter().chain(writes).map(|span| [span.ptr, span.len]);
         let pairs: Vec<[u64; 2]> = pairs.collect();
         let data = Box::into_raw(Box::new(Data { task, table: self.table }));
-        let work = Work {
+        let work = LentWork {
             name: name.as_ptr(),
             name_length: name.len(),
             spans: pairs.as_ptr(),

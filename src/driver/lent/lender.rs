@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::{Op, Raw, Table, VERSION, Work};
-use crate::capture::Part;
+use super::{LentTable, LentWork, Op, Raw, VERSION};
+use crate::capture::CaptureStatus;
 use crate::device::Place;
 use crate::driver::simulated::{Machine, Simulated, Span};
 use crate::driver::{Context, Driver, Event, Handle, codes, copies::Copies, current};
@@ -13,7 +13,7 @@ use crate::error::{Error, Result, caught};
 use crate::stream::{Alive, Stream, Thread};
 
 /// The table of this library's simulated device.
-pub static TABLE: Table = Table {
+pub static TABLE: LentTable = LentTable {
     version: VERSION,
     current: current_machine,
     release,
@@ -130,10 +130,10 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
         }
         Op::IsReached => one(u64::from(machine.is_reached(event(arguments)?)?)),
         Op::WaitUntil => machine.wait_until(event(arguments)?).map(|()| none)?,
-        Op::Part => match machine.part(stream(first))? {
-            Part::Outside => none,
-            Part::Inside(capture) => [1, capture, 0, 0],
-            Part::Beside => one(2),
+        Op::CaptureStatus => match machine.capture_status(stream(first))? {
+            CaptureStatus::Outside => none,
+            CaptureStatus::Inside(capture) => [1, capture, 0, 0],
+            CaptureStatus::Beside => one(2),
         },
         Op::IsBlocking => one(u64::from(machine.is_blocking(stream(first))?)),
         Op::StreamContext => one(number(machine.stream_context(stream(first))?)),
@@ -156,7 +156,7 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
 
 /// The borrower's data. It is freed with the last work that uses it.
 struct BorrowerData {
-    run: super::Run,
+    run: super::LentRun,
     data: *mut c_void,
     end: super::LentEnd,
 }
@@ -181,7 +181,7 @@ impl Drop for BorrowerData {
     }
 }
 
-unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const Work) -> u32 {
+unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const LentWork) -> u32 {
     // SAFETY: as for `call`. The work's lists have the stated lengths and outlive the call.
     let (machine, work) = unsafe { (machine(raw), *work) };
     let data = BorrowerData { run: work.run, data: work.data, end: work.end };

@@ -1,15 +1,15 @@
 //! A simulated device that one library of a process lends to another.
 //!
 //! An extension built with this crate has its own copy of the crate's state, beside that of the Python package. The
-//! package owns the simulated device, and lends it by a table of C functions ([`Table`]): [`lender`] fills the table,
-//! [`borrowed`] calls it. The two libraries may be different builds, so only integers and addresses cross.
+//! package owns the simulated device, and lends it by a table of C functions ([`LentTable`]): [`lender`] fills the
+//! table, [`borrowed`] calls it. The two libraries may be different builds, so only integers and addresses cross.
 
 pub mod borrowed;
 pub mod lender;
 
 use std::ffi::c_void;
 
-/// The version of [`Table`]. A table of another version is not called.
+/// The version of [`LentTable`]. A table of another version is not called.
 pub const VERSION: u32 = 3;
 
 /// The name of the capsule that holds the table.
@@ -19,7 +19,7 @@ pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
 pub type Raw = *const c_void;
 
 /// The function that the machine calls to run queued work, with the work's data and the machine.
-pub type Run = unsafe extern "C" fn(*mut c_void, Raw);
+pub type LentRun = unsafe extern "C" fn(*mut c_void, Raw);
 
 /// The function that frees the work's data.
 pub type LentEnd = unsafe extern "C" fn(*mut c_void);
@@ -27,7 +27,7 @@ pub type LentEnd = unsafe extern "C" fn(*mut c_void);
 /// A piece of work passed to the other library.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Work {
+pub struct LentWork {
     /// The name, in UTF-8.
     pub name: *const u8,
     /// The length of the name in bytes.
@@ -39,7 +39,7 @@ pub struct Work {
     /// The number of pairs that the work writes.
     pub writes: usize,
     /// The function to run.
-    pub run: Run,
+    pub run: LentRun,
     /// The work's data. Passing it to `queue` gives it to the machine, which frees it with `end`, even if the call
     /// fails.
     pub data: *mut c_void,
@@ -50,7 +50,7 @@ pub struct Work {
 /// The functions. A returned number is a `CUresult`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Table {
+pub struct LentTable {
     /// The table's version, [`VERSION`].
     pub version: u32,
     /// Returns this process's machine, or NULL if the process has none. The caller gets a reference, which it must
@@ -61,7 +61,7 @@ pub struct Table {
     /// Makes the call whose number in [`Op`] is given. The call takes up to four numbers and returns up to four.
     pub call: unsafe extern "C" fn(Raw, u32, *const [u64; 4], *mut [u64; 4]) -> u32,
     /// Queues work on a stream.
-    pub queue: unsafe extern "C" fn(Raw, u64, *const Work) -> u32,
+    pub queue: unsafe extern "C" fn(Raw, u64, *const LentWork) -> u32,
     /// Reads bytes from inside running work.
     pub load: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
     /// Writes bytes from inside running work.
@@ -119,7 +119,7 @@ ops! {
     /// Takes an event's handle, context and life. Returns whether the event is reached.
     IsReached = 9, "cuEventQuery";
     /// Takes a stream. Returns 0 outside a capture, 1 inside, 2 beside; and the capture's number.
-    Part = 10, "cuStreamIsCapturing";
+    CaptureStatus = 10, "cuStreamIsCapturing";
     /// Takes a stream. Returns whether it is blocking.
     IsBlocking = 11, "cuStreamGetFlags";
     /// Takes a stream. Returns its context.

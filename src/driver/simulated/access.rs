@@ -8,12 +8,12 @@ use super::codes;
 use super::history::{Access, Actor};
 use super::operation::Span;
 use super::report::{AccessKind, AccessRange, Report, ReportKind, Side};
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 use crate::error::Result;
 
 const COPY: &str = "cuMemcpy";
 
-impl State {
+impl MachineState {
     /// Checks one declared access of `who`, whose clock is `clock`: against the bounds of the memory, a free, and the
     /// earlier accesses. Skips the earlier operations in `named`, which were paired with `who` before.
     pub(super) fn touch(

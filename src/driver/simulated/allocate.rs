@@ -11,14 +11,14 @@ use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
 use super::history::{Access, Actor, History};
-use super::memory::Export;
+use super::memory::IpcExport;
 use super::operation::Work;
 use super::processes::take;
 use super::report::{AccessKind, AccessRange, Report, ReportKind, Side};
 use super::stream_table::StreamId;
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 use crate::device::MemoryKind;
-use crate::driver::{Context, Pointer};
+use crate::driver::{Context, PointerAttributes};
 use crate::error::Result;
 use crate::stream::Stream;
 
@@ -26,7 +26,7 @@ const ALLOCATE: &str = "cuMemAlloc";
 const FREE: &str = "cuMemFree";
 const FREE_ON: &str = "cuMemFreeAsync";
 
-impl State {
+impl MachineState {
     /// Returns the stream to whose pool the allocation at `start` is returned; `None` if it comes from no pool. If no
     /// live allocation starts at `start`, returns an error, and reports an invalid free unless the allocation was lost
     /// with its context.
@@ -91,7 +91,8 @@ impl State {
         if let Some(start) = self.memory.reuse(pool, nbytes, label) {
             return Ok(start);
         }
-        let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
+        let pointer =
+            PointerAttributes { ordinal, kind: MemoryKind::Device, context: Some(context) };
         self.memory.add(nbytes, pointer, label, Some(pool)).ok_or(codes::OUT_OF_MEMORY)
     }
 
@@ -108,11 +109,11 @@ impl State {
             return Ok(0);
         }
         let context = (kind != MemoryKind::Managed).then_some(context);
-        let pointer = Pointer { ordinal, kind, context };
+        let pointer = PointerAttributes { ordinal, kind, context };
         if self.processes.is_shared && kind == MemoryKind::Device {
             let arena = Arc::clone(self.processes.own()?);
             let at = take(&arena, nbytes).ok_or(codes::OUT_OF_MEMORY)?;
-            let export = Export::Legacy(arena, at);
+            let export = IpcExport::Legacy(arena, at);
             return self
                 .memory
                 .add_shared(nbytes, pointer, label, export)

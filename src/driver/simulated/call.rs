@@ -91,7 +91,7 @@ pub enum Outcome {
 
 /// A call's arguments, as far as they are logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Arguments {
+pub struct CallArguments {
     /// The stream, if it is logged.
     pub stream: Option<Stream>,
     /// The event, if it is logged.
@@ -100,7 +100,7 @@ pub struct Arguments {
     pub context: Option<Context>,
 }
 
-impl Arguments {
+impl CallArguments {
     pub(super) fn stream(stream: Stream) -> Self {
         Self { stream: Some(stream), ..Self::default() }
     }
@@ -124,7 +124,7 @@ pub struct CallRecord {
     /// The entry point.
     pub call: Call,
     /// The call's arguments.
-    pub arguments: Arguments,
+    pub arguments: CallArguments,
     /// The thread that called.
     pub thread: Thread,
     /// How the call ended.

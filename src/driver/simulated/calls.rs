@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::call::{Arguments, Call, CallRecord, Outcome};
+use super::call::{Call, CallArguments, CallRecord, Outcome};
 use super::codes;
 use super::faults::{Fault, Faults};
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::Thread;
 
@@ -14,7 +14,7 @@ pub const LOGGED: usize = 1 << 16;
 
 /// The log of calls, and the injected faults that have not happened yet.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct CallLog {
     log: VecDeque<CallRecord>,
     pub(super) faults: Faults,
 }
@@ -27,7 +27,7 @@ impl Simulated {
     pub(super) fn make<T>(
         &self,
         call: &'static str,
-        body: impl FnOnce(&mut State) -> DriverResult<T>,
+        body: impl FnOnce(&mut MachineState) -> DriverResult<T>,
     ) -> Result<T> {
         let mut state = self.lock();
         state.call = call;
@@ -39,8 +39,8 @@ impl Simulated {
     pub(super) fn called<T>(
         &self,
         call: Call,
-        arguments: Arguments,
-        body: impl FnOnce(&mut State) -> DriverResult<T>,
+        arguments: CallArguments,
+        body: impl FnOnce(&mut MachineState) -> DriverResult<T>,
     ) -> Result<Option<T>> {
         self.make(call.name(), |state| {
             let result = match state.calls.faults.due(call) {
@@ -66,8 +66,8 @@ impl Simulated {
     pub(super) fn ask<T>(
         &self,
         call: Call,
-        arguments: Arguments,
-        body: impl FnOnce(&mut State) -> DriverResult<T>,
+        arguments: CallArguments,
+        body: impl FnOnce(&mut MachineState) -> DriverResult<T>,
     ) -> Result<T> {
         self.called(call, arguments, body)?
             .ok_or_else(|| codes::failed(call.name(), codes::UNKNOWN))
@@ -77,8 +77,8 @@ impl Simulated {
     pub(super) fn act(
         &self,
         call: Call,
-        arguments: Arguments,
-        body: impl FnOnce(&mut State) -> DriverResult<()>,
+        arguments: CallArguments,
+        body: impl FnOnce(&mut MachineState) -> DriverResult<()>,
     ) -> Result<()> {
         self.called(call, arguments, body).map(drop)
     }

@@ -14,13 +14,13 @@
 
 use std::collections::HashMap;
 
-use super::call::{Arguments, Call};
+use super::call::{Call, CallArguments};
 use super::calls::DriverResult;
 use super::clock::{Clock, Lane};
 use super::codes;
 use super::operation::{Node, Operation};
-use super::stream_table::{CaptureId, Member, Role, StreamId};
-use super::{Simulated, State};
+use super::stream_table::{CaptureId, CaptureMember, LegacyOrdering, StreamId};
+use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
@@ -69,7 +69,7 @@ pub(super) struct Captures {
     modes: HashMap<Thread, CaptureMode>,
 }
 
-impl State {
+impl MachineState {
     pub(super) fn capture_of(&self, stream: StreamId) -> Option<CaptureId> {
         self.streams.get(stream).member.as_ref().map(|member| member.capture)
     }
@@ -135,7 +135,7 @@ impl State {
     /// have to order whatever is queued on `stream`.
     fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
         let stream = self.streams.get(stream);
-        if stream.role != Role::Legacy {
+        if stream.ordering != LegacyOrdering::Legacy {
             return None;
         }
         self.blocking(stream.context).iter().find_map(|id| self.capture_of(*id))
@@ -180,11 +180,11 @@ impl State {
         let time = capture.step(lane);
         clock.reach(lane, time);
         capture.nodes.push(Node { lane, time, clock: clock.clone(), operation });
-        self.place(stream, Member { capture: id, lane, clock });
+        self.place(stream, CaptureMember { capture: id, lane, clock });
         Ok(())
     }
 
-    pub(super) fn place(&mut self, stream: StreamId, member: Member) {
+    pub(super) fn place(&mut self, stream: StreamId, member: CaptureMember) {
         self.streams.get_mut(stream).member = Some(member);
     }
 
@@ -196,7 +196,7 @@ impl State {
         event: CaptureId,
         point: &Clock,
     ) -> DriverResult<()> {
-        if self.streams.get(stream).role == Role::Legacy {
+        if self.streams.get(stream).ordering == LegacyOrdering::Legacy {
             self.spoil(event);
             return Err(codes::STREAM_CAPTURE_IMPLICIT);
         }
@@ -219,7 +219,7 @@ impl State {
             capture.times.push(1);
             let mut clock = Clock::default();
             clock.reach(fork, 1);
-            self.place(stream, Member { capture: event, lane: fork, clock });
+            self.place(stream, CaptureMember { capture: event, lane: fork, clock });
         }
         if let Some(member) = &mut self.streams.get_mut(stream).member {
             member.clock.join(point);
@@ -245,7 +245,7 @@ impl Simulated {
     /// `cuStreamIsCapturing`. Legal at any time. For the legacy default stream it fails while a blocking stream of
     /// its context is captured, and spoils nothing.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        self.ask(Call::StreamIsCapturing, Arguments::stream(stream), |state| {
+        self.ask(Call::StreamIsCapturing, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
             if state.implicit(id).is_some() {
                 return Err(codes::STREAM_CAPTURE_IMPLICIT);
@@ -257,7 +257,7 @@ impl Simulated {
     /// `cuStreamGetCaptureInfo`: the number of the capture that contains the stream. No two captures have the same
     /// number.
     pub fn capture_number(&self, stream: Stream) -> Result<u64> {
-        self.ask(Call::StreamGetCaptureInfo, Arguments::stream(stream), |state| {
+        self.ask(Call::StreamGetCaptureInfo, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
             let capture = state.capture_of(id).ok_or(codes::ILLEGAL_STATE)?;
             u64::try_from(capture.index()).map_err(|_| codes::UNKNOWN)

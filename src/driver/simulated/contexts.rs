@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use super::calls::DriverResult;
 use super::codes;
 use super::report::ReportKind;
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Thread;
@@ -142,7 +142,7 @@ impl Contexts {
     }
 }
 
-impl State {
+impl MachineState {
     /// If the context of `event` was reset since the event was made, reports that and returns an error. A real driver
     /// would crash.
     pub(super) fn refuse_dead(&mut self, event: Event) -> DriverResult<()> {

@@ -6,27 +6,27 @@
 
 use std::sync::Arc;
 
-use super::call::{Arguments, Call};
+use super::call::{Call, CallArguments};
 use super::calls::DriverResult;
 use super::codes;
 use super::operation::{Action, Operation, Span, Work};
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 use crate::device::MemoryKind;
 use crate::driver::Context;
-use crate::driver::copies::{Copies, Entry, Route, Transfer};
+use crate::driver::copies::{Copies, CopyCall, CopyRoute, Transfer};
 use crate::driver::host::HostMemory;
 use crate::error::Result;
 use crate::stream::Alive;
 
-const fn call_of(entry: Entry) -> Call {
-    match entry {
-        Entry::Linear => Call::MemcpyAsync,
-        Entry::ToHost => Call::MemcpyDtoHAsync,
-        Entry::FromHost => Call::MemcpyHtoDAsync,
-        Entry::Peer => Call::MemcpyPeerAsync,
-        Entry::Rows => Call::Memcpy2DAsync,
-        Entry::Planes => Call::Memcpy3DAsync,
-        Entry::PeerPlanes => Call::Memcpy3DPeerAsync,
+const fn call_of(call: CopyCall) -> Call {
+    match call {
+        CopyCall::Linear => Call::MemcpyAsync,
+        CopyCall::ToHost => Call::MemcpyDtoHAsync,
+        CopyCall::FromHost => Call::MemcpyHtoDAsync,
+        CopyCall::Peer => Call::MemcpyPeerAsync,
+        CopyCall::Rows => Call::Memcpy2DAsync,
+        CopyCall::Planes => Call::Memcpy3DAsync,
+        CopyCall::PeerPlanes => Call::Memcpy3DPeerAsync,
     }
 }
 
@@ -48,12 +48,12 @@ fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> 
 fn operation(call: Call, transfer: &Transfer<'_>, is_pageable: bool) -> Operation {
     let Transfer { source, target, block, route } = *transfer;
     let writes_of = || runs(target, block.width, block.offsets().map(|(_, to)| to));
-    if let (Route::FromHost(memory), true) = (route, is_pageable) {
+    if let (CopyRoute::FromHost(memory), true) = (route, is_pageable) {
         return from_host(call, memory, transfer, writes_of());
     }
     let reads = runs(source, block.width, block.offsets().map(|(from, _)| from));
     let (writes, host) = match route {
-        Route::Host(memory) => ([].into(), Some(Arc::clone(memory))),
+        CopyRoute::Host(memory) => ([].into(), Some(Arc::clone(memory))),
         _ => (writes_of(), None),
     };
     let action = move |cuda: &Simulated| {
@@ -91,10 +91,10 @@ fn from_host(
     Operation { name: call.name().into(), reads: [].into(), writes, work: Work::Run(action) }
 }
 
-impl State {
+impl MachineState {
     /// Fails for a peer copy whose contexts do not match the devices that hold its memory.
     fn check_peers(&mut self, transfer: &Transfer<'_>) -> DriverResult<()> {
-        let Route::Peer { from, to } = transfer.route else { return Ok(()) };
+        let CopyRoute::Peer { from, to } = transfer.route else { return Ok(()) };
         let mut is_there = |address: u64, context: Context| -> DriverResult<bool> {
             let ordinal = self.contexts.ordinal(context)?;
             Ok(self.memory.pointer(address).is_some_and(|found| found.ordinal == ordinal))
@@ -109,7 +109,7 @@ impl State {
 impl Copies for Simulated {
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
         let stream = stream.named_here();
-        let call_it = |state: &mut State| {
+        let call_it = |state: &mut MachineState| {
             let id = state.native(stream)?;
             state.refuse_unsafe()?;
             if bytes == 0 {
@@ -119,31 +119,31 @@ impl Copies for Simulated {
             state.refuse_capturing(id)?;
             state.take_from_pool(id, bytes, "")
         };
-        self.relaxed(|| self.ask(Call::MemAllocAsync, Arguments::stream(stream), call_it))
+        self.relaxed(|| self.ask(Call::MemAllocAsync, CallArguments::stream(stream), call_it))
     }
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
         let stream = stream.named_here();
-        let call_it = |state: &mut State| {
+        let call_it = |state: &mut MachineState| {
             let id = state.native(stream)?;
             state.refuse_unsafe()?;
             state.free_in_order(pointer, id)
         };
-        self.relaxed(|| self.act(Call::MemFreeAsync, Arguments::stream(stream), call_it))
+        self.relaxed(|| self.act(Call::MemFreeAsync, CallArguments::stream(stream), call_it))
     }
 
     fn allocate_now(&self, bytes: u64) -> Result<u64> {
-        let call_it = |state: &mut State| {
+        let call_it = |state: &mut MachineState| {
             state.refuse_unsafe()?;
             let context = state.contexts.current().ok_or(codes::INVALID_CONTEXT)?;
             state.allocate(context, bytes, MemoryKind::Device, "")
         };
-        self.relaxed(|| self.ask(Call::MemAlloc, Arguments::default(), call_it))
+        self.relaxed(|| self.ask(Call::MemAlloc, CallArguments::default(), call_it))
     }
 
     fn free_now(&self, pointer: u64) -> Result<()> {
         self.relaxed(|| {
-            let waited = self.synchronize(Call::MemFree, Arguments::default(), |state| {
+            let waited = self.synchronize(Call::MemFree, CallArguments::default(), |state| {
                 state.refuse_unsafe()?;
                 state.end_of_context()
             })?;
@@ -152,11 +152,11 @@ impl Copies for Simulated {
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
-        let (call, stream) = (call_of(transfer.entry()), stream.named_here());
+        let (call, stream) = (call_of(transfer.call()), stream.named_here());
         // Pinned memory is read when the copy runs.
         let is_pageable = self.lock().memory.pointer(transfer.source).is_none();
         let operation = operation(call, &transfer, is_pageable);
-        self.act(call, Arguments::stream(stream), |state| {
+        self.act(call, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
             state.check_peers(&transfer)?;
             state.launch(id, &operation)

@@ -4,14 +4,14 @@
 //! an external wait binds at the graph's launch. Outside a capture, a wait for an event that was never recorded does
 //! nothing. Recording an event on a stream of another context is an error, as with the real driver.
 
-use super::call::{Arguments, Call};
+use super::call::{Call, CallArguments};
 use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
 use super::operation::{Operation, Work};
-use super::processes::Slot;
-use super::stream_table::{CaptureId, Role, StreamId};
-use super::{Simulated, State};
+use super::processes::SharedEvent;
+use super::stream_table::{CaptureId, LegacyOrdering, StreamId};
+use super::{MachineState, Simulated};
 use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Stream;
@@ -35,7 +35,7 @@ struct EventState {
     event: Event,
     recorded: EventPoint,
     /// The event's slot, if other processes share it.
-    slot: Option<Slot>,
+    slot: Option<SharedEvent>,
     /// The number of this process's last record.
     mine: u64,
     is_destroyed: bool,
@@ -43,15 +43,15 @@ struct EventState {
 
 /// All events, and a list of unused ones.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct EventTable {
     all: Vec<EventState>,
     spare: Vec<Event>,
     destroyed: Vec<Event>,
     /// Records of destroyed events that other processes may still wait for.
-    leaving: Vec<(Slot, u64, EventPoint)>,
+    leaving: Vec<(SharedEvent, u64, EventPoint)>,
 }
 
-impl Events {
+impl EventTable {
     fn create(&mut self, context: Context, life: u64) -> DriverResult<Event> {
         self.add(context, life, None)
     }
@@ -61,7 +61,7 @@ impl Events {
         &mut self,
         context: Context,
         life: u64,
-        slot: Slot,
+        slot: SharedEvent,
     ) -> DriverResult<Event> {
         let Some(free) = self.destroyed.pop() else { return self.add(context, life, Some(slot)) };
         let event = Event { context, life, ..free };
@@ -94,17 +94,22 @@ impl Events {
 
     /// The shared events, and the destroyed ones that other processes may still wait for: each with the number of this
     /// process's last record and the point that it marks.
-    pub(super) fn shared(&self) -> impl Iterator<Item = (&Slot, u64, &EventPoint)> {
+    pub(super) fn shared(&self) -> impl Iterator<Item = (&SharedEvent, u64, &EventPoint)> {
         let all = self.all.iter();
         all.filter_map(|event| Some((event.slot.as_ref()?, event.mine, &event.recorded)))
             .chain(self.leaving.iter().map(|(slot, mine, recorded)| (slot, *mine, recorded)))
     }
 
-    pub(super) fn slot(&mut self, event: Event) -> DriverResult<Option<&Slot>> {
+    pub(super) fn slot(&mut self, event: Event) -> DriverResult<Option<&SharedEvent>> {
         Ok(self.get_mut(event)?.slot.as_ref())
     }
 
-    fn add(&mut self, context: Context, life: u64, slot: Option<Slot>) -> DriverResult<Event> {
+    fn add(
+        &mut self,
+        context: Context,
+        life: u64,
+        slot: Option<SharedEvent>,
+    ) -> DriverResult<Event> {
         let handle = self.all.len().checked_mul(STEP).and_then(|offset| FIRST.checked_add(offset));
         let handle = handle.ok_or(codes::OUT_OF_MEMORY)?;
         let event = Event { handle, context, life };
@@ -131,7 +136,7 @@ impl Events {
     }
 }
 
-impl State {
+impl MachineState {
     /// Takes an unused event of the context, if there is one.
     pub(super) fn spared_event(&mut self, context: Context) -> DriverResult<Option<Event>> {
         let life = self.contexts.life(context)?;
@@ -244,7 +249,7 @@ impl State {
         self.refuse_capturing(id)?;
         // A wait of the host queues nothing, so it does not make a blocking stream wait for the legacy stream (H100,
         // driver 580, 2026-11).
-        if self.streams.get(id).role == Role::Legacy {
+        if self.streams.get(id).ordering == LegacyOrdering::Legacy {
             self.advance(id);
         }
         Ok(self.streams.get(id).clock.clone())
@@ -270,7 +275,7 @@ impl State {
 impl Simulated {
     /// `cuEventCreate` in the calling thread's context, without timing.
     pub fn create_event(&self) -> Result<Event> {
-        self.ask(Call::EventCreate, Arguments::default(), |state| {
+        self.ask(Call::EventCreate, CallArguments::default(), |state| {
             let context = state.contexts.needed()?;
             let life = state.contexts.life(context)?;
             state.events.create(context, life)
@@ -285,26 +290,26 @@ impl Simulated {
 
     /// `cuEventRecord`.
     pub fn record_on(&self, event: Event, stream: Stream) -> Result<()> {
-        let arguments = Arguments::stream_and_event(stream, event);
+        let arguments = CallArguments::stream_and_event(stream, event);
         self.act(Call::EventRecord, arguments, |state| state.record(event, stream))
     }
 
     /// `cuStreamWaitEvent`.
     pub fn wait_on(&self, stream: Stream, event: Event) -> Result<()> {
-        let arguments = Arguments::stream_and_event(stream, event);
+        let arguments = CallArguments::stream_and_event(stream, event);
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
     }
 
     /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
     pub fn wait_external_on(&self, stream: Stream, event: Event) -> Result<()> {
-        let arguments = Arguments::stream_and_event(stream, event);
+        let arguments = CallArguments::stream_and_event(stream, event);
         self.act(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
     }
 
     /// `cuEventQuery`: whether the event is reached. Does not make queued work run. If the event is reached, the host
     /// is ordered after it.
     pub fn query_event(&self, event: Event) -> Result<bool> {
-        self.ask(Call::EventQuery, Arguments::event(event), |state| {
+        self.ask(Call::EventQuery, CallArguments::event(event), |state| {
             let point = state.point(event)?;
             let reached = state.schedule.reached(&point);
             if reached {
@@ -316,7 +321,7 @@ impl Simulated {
 
     /// `cuEventSynchronize`: the host waits for the event.
     pub fn synchronize_event(&self, event: Event) -> Result<()> {
-        let arguments = Arguments::event(event);
+        let arguments = CallArguments::event(event);
         self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event)).map(drop)
     }
 
@@ -325,15 +330,16 @@ impl Simulated {
     /// so a host wait for that work includes the earlier work. Without work queued after the legacy stream's, a host
     /// wait for the blocking stream does not.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
-        let arguments = Arguments::stream(stream);
-        let end = |state: &mut State| state.end_of_stream(stream);
+        let arguments = CallArguments::stream(stream);
+        let end = |state: &mut MachineState| state.end_of_stream(stream);
         self.synchronize(Call::StreamSynchronize, arguments, end).map(drop)
     }
 
     /// The host waits for all work of the current context, beside any capture, as `cuModuleUnload` does in relaxed
     /// mode (H100, driver 580, 2026-11).
     pub(super) fn synchronize_current(&self) -> Result<()> {
-        self.synchronize(Call::ModuleUnload, Arguments::default(), State::end_of_context).map(drop)
+        self.synchronize(Call::ModuleUnload, CallArguments::default(), MachineState::end_of_context)
+            .map(drop)
     }
 
     /// The host waits for all work of all devices, like a program that calls `cuCtxSynchronize` in each context. While
@@ -341,7 +347,7 @@ impl Simulated {
     pub fn synchronize_all(&self) -> Result<()> {
         let contexts: Vec<Context> = self.lock().contexts.all().collect();
         for context in contexts {
-            self.synchronize(Call::CtxSynchronize, Arguments::context(context), |state| {
+            self.synchronize(Call::CtxSynchronize, CallArguments::context(context), |state| {
                 state.refuse_captures()?;
                 Ok(state.schedule.everything(&state.host))
             })?;
@@ -353,8 +359,8 @@ impl Simulated {
     pub(super) fn synchronize(
         &self,
         call: Call,
-        arguments: Arguments,
-        end: impl FnOnce(&mut State) -> DriverResult<Clock>,
+        arguments: CallArguments,
+        end: impl FnOnce(&mut MachineState) -> DriverResult<Clock>,
     ) -> Result<bool> {
         let end = self.called(call, arguments, |state| {
             state.refuse_inside_work()?;

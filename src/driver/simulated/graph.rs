@@ -10,8 +10,8 @@ use super::capture::{Capture, CaptureMode};
 use super::clock::{Clock, Lane};
 use super::codes;
 use super::operation::{Node, Work};
-use super::stream_table::{CaptureId, Member, Role, StreamId};
-use super::{Simulated, State};
+use super::stream_table::{CaptureId, CaptureMember, LegacyOrdering, StreamId};
+use super::{MachineState, Simulated};
 use crate::device::Context;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
@@ -32,10 +32,10 @@ pub(super) struct Executable {
     end: Clock,
 }
 
-impl State {
+impl MachineState {
     fn begin_capture(&mut self, stream: Stream, mode: CaptureMode) -> DriverResult<()> {
         let origin = self.stream(stream)?;
-        if self.streams.get(origin).role == Role::Legacy {
+        if self.streams.get(origin).ordering == LegacyOrdering::Legacy {
             return Err(codes::STREAM_CAPTURE_UNSUPPORTED);
         }
         if self.capture_of(origin).is_some() {
@@ -49,7 +49,7 @@ impl State {
         self.captures.open.insert(id, capture);
         self.place(
             origin,
-            Member { capture: id, lane: Lane::numbered(0), clock: Clock::default() },
+            CaptureMember { capture: id, lane: Lane::numbered(0), clock: Clock::default() },
         );
         Ok(())
     }

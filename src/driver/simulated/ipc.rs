@@ -6,18 +6,18 @@
 
 use std::sync::Arc;
 
-use super::call::{Arguments, Call};
+use super::call::{Call, CallArguments};
 use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
 use super::events::EventPoint;
-use super::memory::{DEFAULT_POOL, Export};
-use super::processes::{Arena, At, Slot, memory, take};
+use super::memory::{DEFAULT_POOL, IpcExport};
+use super::processes::{Arena, At, SharedEvent, memory, take};
 use super::report::{Report, ReportKind, Side};
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 use crate::device::MemoryKind;
 use crate::driver::ipc::{Allocation, Ipc, Name};
-use crate::driver::{Context, Event, Pointer};
+use crate::driver::{Context, Event, PointerAttributes};
 use crate::error::Result;
 use crate::stream::Alive;
 
@@ -70,13 +70,14 @@ impl Processes {
     }
 }
 
-impl State {
+impl MachineState {
     fn open(&mut self, at: At) -> DriverResult<u64> {
         let context = self.contexts.needed()?;
         let ordinal = self.contexts.ordinal(context)?;
         let arena = Arc::clone(self.processes.other(at)?);
         let raw = memory(&arena, at).ok_or(codes::INVALID_VALUE)?;
-        let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
+        let pointer =
+            PointerAttributes { ordinal, kind: MemoryKind::Device, context: Some(context) };
         self.memory.open(raw, arena, at, pointer).ok_or(codes::INVALID_VALUE)
     }
 
@@ -126,7 +127,7 @@ impl Simulated {
 
 impl Ipc for Simulated {
     fn uuid(&self, ordinal: i32) -> Result<[u8; 16]> {
-        self.ask(Call::DeviceGetUuid, Arguments::default(), |state| {
+        self.ask(Call::DeviceGetUuid, CallArguments::default(), |state| {
             let devices = i32::try_from(state.contexts.devices()).unwrap_or(i32::MAX);
             if !(0..devices).contains(&ordinal) {
                 return Err(codes::INVALID_DEVICE);
@@ -138,26 +139,26 @@ impl Ipc for Simulated {
     }
 
     fn allocation(&self, pointer: u64) -> Result<Allocation> {
-        self.ask(Call::PointerGetAttributes, Arguments::default(), |state| {
+        self.ask(Call::PointerGetAttributes, CallArguments::default(), |state| {
             state.memory.allocation(pointer).ok_or(codes::INVALID_VALUE)
         })
     }
 
     fn name_memory(&self, pointer: u64) -> Result<Name> {
-        self.ask(Call::IpcGetMemHandle, Arguments::default(), |state| {
+        self.ask(Call::IpcGetMemHandle, CallArguments::default(), |state| {
             match state.memory.at(pointer).map(|block| &block.export) {
-                Some(Export::Legacy(_, at)) => Ok(at.name()),
+                Some(IpcExport::Legacy(_, at)) => Ok(at.name()),
                 _ => Err(codes::INVALID_VALUE),
             }
         })
     }
 
     fn open_memory(&self, name: &Name) -> Result<u64> {
-        self.ask(Call::IpcOpenMemHandle, Arguments::default(), |state| state.open(At::of(name)))
+        self.ask(Call::IpcOpenMemHandle, CallArguments::default(), |state| state.open(At::of(name)))
     }
 
     fn close_memory(&self, pointer: u64) -> Result<()> {
-        self.act(Call::IpcCloseMemHandle, Arguments::default(), |state| {
+        self.act(Call::IpcCloseMemHandle, CallArguments::default(), |state| {
             if state.memory.close(pointer).ok_or(codes::INVALID_VALUE)? {
                 state.free_now(pointer);
             }
@@ -166,39 +167,42 @@ impl Ipc for Simulated {
     }
 
     fn create_shared_event(&self, context: Context) -> Result<Event> {
-        self.ask(Call::EventCreate, Arguments::context(context), |state| {
+        self.ask(Call::EventCreate, CallArguments::context(context), |state| {
             let life = state.contexts.life(context)?;
-            let slot = Slot::new(state.processes.own()?).ok_or(codes::OUT_OF_MEMORY)?;
+            let slot = SharedEvent::new(state.processes.own()?).ok_or(codes::OUT_OF_MEMORY)?;
             state.events.create_shared(context, life, slot)
         })
     }
 
     fn name_event(&self, event: Event) -> Result<Name> {
-        self.ask(Call::IpcGetEventHandle, Arguments::event(event), |state| {
+        self.ask(Call::IpcGetEventHandle, CallArguments::event(event), |state| {
             state.events.slot(event)?.map(|slot| slot.at.name()).ok_or(codes::INVALID_HANDLE)
         })
     }
 
     fn open_event(&self, name: &Name, context: Context) -> Result<Event> {
-        self.ask(Call::IpcOpenEventHandle, Arguments::context(context), |state| {
+        self.ask(Call::IpcOpenEventHandle, CallArguments::context(context), |state| {
             let (at, life) = (At::of(name), state.contexts.life(context)?);
-            let slot = Slot::open(state.processes.other(at)?, at).ok_or(codes::INVALID_VALUE)?;
+            let slot =
+                SharedEvent::open(state.processes.other(at)?, at).ok_or(codes::INVALID_VALUE)?;
             state.events.create_shared(context, life, slot)
         })
     }
 
     fn close_event(&self, event: Event) -> Result<()> {
-        self.act(Call::EventDestroy, Arguments::event(event), |state| state.events.destroy(event))
+        self.act(Call::EventDestroy, CallArguments::event(event), |state| {
+            state.events.destroy(event)
+        })
     }
 
     fn create_own_stream(&self) -> Result<u64> {
-        let context =
-            self.ask(Call::StreamCreate, Arguments::default(), |state| state.contexts.needed())?;
+        let context = self
+            .ask(Call::StreamCreate, CallArguments::default(), |state| state.contexts.needed())?;
         self.create_stream_in(context, false)
     }
 
     fn create_pool(&self, ordinal: i32) -> Result<u64> {
-        self.ask(Call::MemPoolCreate, Arguments::default(), |state| {
+        self.ask(Call::MemPoolCreate, CallArguments::default(), |state| {
             state.contexts.primary(ordinal)?;
             state.processes.own()?;
             state.processes.pools += 1;
@@ -207,7 +211,7 @@ impl Ipc for Simulated {
     }
 
     fn export_pool(&self, pool: u64) -> Result<i32> {
-        self.ask(Call::MemPoolExportToShareableHandle, Arguments::default(), |state| {
+        self.ask(Call::MemPoolExportToShareableHandle, CallArguments::default(), |state| {
             if pool == DEFAULT_POOL || pool >= OTHERS {
                 return Err(codes::INVALID_VALUE);
             }
@@ -216,7 +220,7 @@ impl Ipc for Simulated {
     }
 
     fn import_pool(&self, file: i32) -> Result<u64> {
-        self.ask(Call::MemPoolImportFromShareableHandle, Arguments::default(), |state| {
+        self.ask(Call::MemPoolImportFromShareableHandle, CallArguments::default(), |state| {
             let index = state.processes.opened(None, &format!("/proc/self/fd/{file}"))?;
             Ok(OTHERS + STEP * u64::try_from(index).map_err(|_| codes::OUT_OF_MEMORY)?)
         })
@@ -224,30 +228,31 @@ impl Ipc for Simulated {
 
     fn allocate_from(&self, pool: u64, bytes: u64, stream: Alive<'_>) -> Result<u64> {
         let stream = stream.named_here();
-        self.ask(Call::MemAllocFromPoolAsync, Arguments::stream(stream), |state| {
+        self.ask(Call::MemAllocFromPoolAsync, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
             state.refuse_capturing(id)?;
             let context = state.streams.get(id).context;
             let ordinal = state.contexts.ordinal(context)?;
             let arena = Arc::clone(state.processes.own()?);
             let at = take(&arena, bytes).ok_or(codes::OUT_OF_MEMORY)?;
-            let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
-            let export = Export::Pool(arena, at, pool);
+            let pointer =
+                PointerAttributes { ordinal, kind: MemoryKind::Device, context: Some(context) };
+            let export = IpcExport::Pool(arena, at, pool);
             state.memory.add_shared(bytes, pointer, "", export).ok_or(codes::OUT_OF_MEMORY)
         })
     }
 
     fn name_pointer(&self, pointer: u64) -> Result<Name> {
-        self.ask(Call::MemPoolExportPointer, Arguments::default(), |state| {
+        self.ask(Call::MemPoolExportPointer, CallArguments::default(), |state| {
             match state.memory.at(pointer).map(|block| &block.export) {
-                Some(Export::Pool(_, at, _)) => Ok(at.name()),
+                Some(IpcExport::Pool(_, at, _)) => Ok(at.name()),
                 _ => Err(codes::INVALID_VALUE),
             }
         })
     }
 
     fn import_pointer(&self, pool: u64, name: &Name) -> Result<u64> {
-        self.ask(Call::MemPoolImportPointer, Arguments::default(), |state| {
+        self.ask(Call::MemPoolImportPointer, CallArguments::default(), |state| {
             let at = At::of(name);
             let index = pool.checked_sub(OTHERS).map(|offset| offset / STEP);
             let arena =

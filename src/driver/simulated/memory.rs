@@ -13,7 +13,7 @@ use super::report::{AccessKind, AccessRange};
 use super::stream_table::StreamId;
 use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::ipc::Allocation;
-use crate::driver::{Context, Pointer};
+use crate::driver::{Context, PointerAttributes};
 
 /// The value of every byte of new memory. A block that a pool hands out again keeps its bytes.
 pub const FRESH: u8 = 0xCD;
@@ -25,7 +25,7 @@ pub(super) const DEFAULT_POOL: u64 = 0x7000_0000;
 
 /// How other processes reach a block.
 #[derive(Debug)]
-pub(super) enum Export {
+pub(super) enum IpcExport {
     /// Other processes cannot reach the block.
     No,
     /// Other processes reach the block by the handle of its `cuMemAlloc` allocation.
@@ -38,20 +38,20 @@ pub(super) enum Export {
 
 /// A live or freed allocation.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct MemoryBlock {
     raw: HostMemory,
     /// The requested size in bytes. The rest of the block is out of bounds.
     pub(super) length: u64,
-    pointer: Pointer,
+    pointer: PointerAttributes,
     label: Arc<str>,
     /// The stream whose pool the block belongs to; `None` for a block outside every pool.
     pub(super) pool: Option<StreamId>,
     pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
-    pub(super) export: Export,
+    pub(super) export: IpcExport,
 }
 
-impl Block {
+impl MemoryBlock {
     /// A range of the block's bytes, for a report.
     pub(super) fn touched(&self, start: u64, end: u64, access: AccessKind) -> AccessRange {
         AccessRange { allocation: Some(Arc::clone(&self.label)), bytes: start..end, access }
@@ -69,28 +69,28 @@ impl Block {
 
 /// All blocks by address, and the freed blocks in each stream's pool.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    blocks: BTreeMap<u64, Block>,
+pub(super) struct SimulatedMemory {
+    blocks: BTreeMap<u64, MemoryBlock>,
     spare: HashMap<StreamId, Vec<u64>>,
     /// The addresses of blocks that were lost with their context.
     gone: HashSet<u64>,
 }
 
-impl Memory {
+impl SimulatedMemory {
     /// The block that starts at `start`, freed or not.
-    pub(super) fn at(&mut self, start: u64) -> Option<&mut Block> {
+    pub(super) fn at(&mut self, start: u64) -> Option<&mut MemoryBlock> {
         self.blocks.get_mut(&start)
     }
 
     /// The block that contains `address`, freed or not, and the offset in it.
-    pub(super) fn find(&mut self, address: u64) -> Option<(&mut Block, u64)> {
+    pub(super) fn find(&mut self, address: u64) -> Option<(&mut MemoryBlock, u64)> {
         let (start, block) = self.blocks.range_mut(..=address).next_back()?;
         let offset = address.checked_sub(*start)?;
         (offset < block.length).then_some((block, offset))
     }
 
     /// What the driver knows about `address`. The driver owns a pool's memory even while it is not handed out.
-    pub(super) fn pointer(&mut self, address: u64) -> Option<Pointer> {
+    pub(super) fn pointer(&mut self, address: u64) -> Option<PointerAttributes> {
         let (block, _) = self.find(address)?;
         (block.freed.is_none() || block.pool.is_some()).then_some(block.pointer)
     }
@@ -119,7 +119,7 @@ impl Memory {
     /// is closed.
     pub(super) fn poison(&mut self, start: u64) {
         let Some(block) = self.blocks.get_mut(&start) else { return };
-        if let Export::Opened(arena, at, opened) = &block.export {
+        if let IpcExport::Opened(arena, at, opened) = &block.export {
             if *opened == 0 {
                 arena.hold(at.offset, at.length, false);
             }
@@ -135,24 +135,26 @@ impl Memory {
     pub(super) fn add(
         &mut self,
         length: u64,
-        pointer: Pointer,
+        pointer: PointerAttributes,
         label: &str,
         pool: Option<StreamId>,
     ) -> Option<u64> {
         let bytes = usize::try_from(length).ok()?.checked_next_multiple_of(ALIGNMENT)?;
         let raw = HostMemory::filled(bytes, FRESH)?;
-        Some(self.insert(raw, length, pool, pointer, label, Export::No))
+        Some(self.insert(raw, length, pool, pointer, label, IpcExport::No))
     }
 
     /// Adds a new block that other processes can open.
     pub(super) fn add_shared(
         &mut self,
         length: u64,
-        pointer: Pointer,
+        pointer: PointerAttributes,
         label: &str,
-        export: Export,
+        export: IpcExport,
     ) -> Option<u64> {
-        let (Export::Legacy(arena, at) | Export::Pool(arena, at, _)) = &export else { return None };
+        let (IpcExport::Legacy(arena, at) | IpcExport::Pool(arena, at, _)) = &export else {
+            return None;
+        };
         let raw = memory(arena, *at)?;
         raw.fill(0, usize::try_from(at.length).ok()?, FRESH)?;
         Some(self.insert(raw, length, None, pointer, label, export))
@@ -164,10 +166,10 @@ impl Memory {
         raw: HostMemory,
         arena: Arc<Arena>,
         at: At,
-        pointer: Pointer,
+        pointer: PointerAttributes,
     ) -> Option<u64> {
         let address = raw.address();
-        if let Some(Block { export: Export::Opened(_, known, opened), .. }) =
+        if let Some(MemoryBlock { export: IpcExport::Opened(_, known, opened), .. }) =
             self.blocks.get_mut(&address)
             && *known == at
             && *opened > 0
@@ -176,7 +178,7 @@ impl Memory {
             return Some(address);
         }
         arena.hold(at.offset, at.length, true);
-        let export = Export::Opened(arena, at, 1);
+        let export = IpcExport::Opened(arena, at, 1);
         Some(self.insert(raw, at.length, None, pointer, "opened", export))
     }
 
@@ -184,7 +186,7 @@ impl Memory {
     /// not open.
     pub(super) fn close(&mut self, start: u64) -> Option<bool> {
         match &mut self.blocks.get_mut(&start)?.export {
-            Export::Opened(_, _, opened) => {
+            IpcExport::Opened(_, _, opened) => {
                 *opened = opened.checked_sub(1)?;
                 Some(*opened == 0)
             }
@@ -195,7 +197,7 @@ impl Memory {
     /// All bytes of a block that another process has open.
     pub(super) fn held_elsewhere(&mut self, start: u64) -> Option<AccessRange> {
         let block = self.blocks.get(&start)?;
-        let (Export::Legacy(arena, at) | Export::Pool(arena, at, _)) = &block.export else {
+        let (IpcExport::Legacy(arena, at) | IpcExport::Pool(arena, at, _)) = &block.export else {
             return None;
         };
         arena.is_held(at.offset, at.length).then(|| block.whole())
@@ -209,9 +211,9 @@ impl Memory {
         }
         Some(Allocation {
             range: (address - offset, block.length),
-            is_legacy: matches!(block.export, Export::Legacy(..)),
+            is_legacy: matches!(block.export, IpcExport::Legacy(..)),
             pool: match block.export {
-                Export::Pool(_, _, pool) => Some(pool),
+                IpcExport::Pool(_, _, pool) => Some(pool),
                 _ => block.pool.map(|_| DEFAULT_POOL),
             },
         })
@@ -222,9 +224,9 @@ impl Memory {
         raw: HostMemory,
         length: u64,
         pool: Option<StreamId>,
-        pointer: Pointer,
+        pointer: PointerAttributes,
         label: &str,
-        export: Export,
+        export: IpcExport,
     ) -> u64 {
         let address = raw.address();
         let label = if label.is_empty() {
@@ -234,7 +236,7 @@ impl Memory {
         };
         let label = Arc::from(label);
         let history = History::default();
-        let block = Block { raw, length, pointer, label, pool, freed: None, history, export };
+        let block = MemoryBlock { raw, length, pointer, label, pool, freed: None, history, export };
         self.blocks.insert(address, block);
         address
     }

@@ -42,7 +42,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use super::codes;
-pub use call::{Arguments, Call, CallRecord, Outcome};
+pub use call::{Call, CallArguments, CallRecord, Outcome};
 pub use calls::LOGGED;
 pub use capture::CaptureMode;
 pub use faults::FaultError;
@@ -53,27 +53,27 @@ pub use operation::{Action, Span};
 pub use report::{AccessKind, AccessRange, REPORTED, Report, ReportKind, Side};
 
 use super::fork::{self, Process};
-use super::{Context, Driver, Event, Pointer};
-use crate::capture::Part;
+use super::{Context, Driver, Event, PointerAttributes};
+use crate::capture::CaptureStatus;
 use crate::error::Result;
 use crate::stream::Alive;
 
 /// The state behind the lock.
 #[derive(Debug)]
-struct State {
+struct MachineState {
     contexts: contexts::Contexts,
-    streams: stream_table::Streams,
-    events: events::Events,
+    streams: stream_table::StreamTable,
+    events: events::EventTable,
     captures: capture::Captures,
     graphs: Vec<graph::Executable>,
-    memory: memory::Memory,
+    memory: memory::SimulatedMemory,
     processes: ipc::Processes,
     schedule: schedule::Schedule,
     /// The work that the host is ordered after. Everything that the host launches later is ordered after it too.
     host: clock::Clock,
     /// How often the host was ordered after more work since the clocks were last shortened.
     learned: usize,
-    calls: calls::Calls,
+    calls: calls::CallLog,
     /// The name of the current driver call.
     call: &'static str,
     reports: report::Reports,
@@ -83,7 +83,7 @@ struct State {
 
 /// A simulated machine with CUDA devices.
 pub struct Simulated {
-    state: Mutex<State>,
+    state: Mutex<MachineState>,
     /// Signalled whenever a piece of work has run.
     idle: Condvar,
     /// The process of this machine. A forked child must not touch the lock, which a thread of the parent may hold.
@@ -93,18 +93,18 @@ pub struct Simulated {
 impl Simulated {
     /// A machine with `devices` devices.
     pub fn new(devices: u32) -> Arc<Self> {
-        let state = State {
+        let state = MachineState {
             contexts: contexts::Contexts::new(devices),
-            streams: stream_table::Streams::default(),
-            events: events::Events::default(),
+            streams: stream_table::StreamTable::default(),
+            events: events::EventTable::default(),
             captures: capture::Captures::default(),
             graphs: Vec::new(),
-            memory: memory::Memory::default(),
+            memory: memory::SimulatedMemory::default(),
             processes: ipc::Processes::default(),
             schedule: schedule::Schedule::default(),
             host: clock::Clock::default(),
             learned: 0,
-            calls: calls::Calls::default(),
+            calls: calls::CallLog::default(),
             call: "",
             reports: report::Reports::default(),
             sequence: 0,
@@ -131,7 +131,7 @@ impl Simulated {
     }
 
     /// Locks the state. While it is locked no piece of work begins or ends, and nothing of the caller's is dropped.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MachineState> {
         // No code panics halfway through a change, so a poisoned lock is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,8 +149,8 @@ impl fmt::Debug for Simulated {
 }
 
 impl Driver for Simulated {
-    fn pointer(&self, pointer: u64) -> Result<Option<Pointer>> {
-        self.ask(Call::PointerGetAttributes, Arguments::default(), |state| {
+    fn pointer(&self, pointer: u64) -> Result<Option<PointerAttributes>> {
+        self.ask(Call::PointerGetAttributes, CallArguments::default(), |state| {
             Ok(state.memory.pointer(pointer))
         })
     }
@@ -160,7 +160,7 @@ impl Driver for Simulated {
         if self.lock().contexts.is_retained(ordinal) {
             return self.make(call.name(), |state| state.contexts.primary(ordinal));
         }
-        self.ask(call, Arguments::default(), |state| {
+        self.ask(call, CallArguments::default(), |state| {
             let context = state.contexts.primary(ordinal)?;
             state.contexts.retain(ordinal);
             Ok(context)
@@ -168,27 +168,29 @@ impl Driver for Simulated {
     }
 
     fn current_context(&self) -> Result<Option<Context>> {
-        self.ask(Call::CtxGetCurrent, Arguments::default(), |state| Ok(state.contexts.current()))
+        self.ask(Call::CtxGetCurrent, CallArguments::default(), |state| {
+            Ok(state.contexts.current())
+        })
     }
 
     fn current_ordinal(&self) -> Result<i32> {
-        self.ask(Call::CtxGetDevice, Arguments::default(), |state| {
+        self.ask(Call::CtxGetDevice, CallArguments::default(), |state| {
             let context = state.contexts.needed()?;
             state.contexts.ordinal(context)
         })
     }
 
     fn push_context(&self, context: Context) -> Result<()> {
-        let arguments = Arguments::context(context);
+        let arguments = CallArguments::context(context);
         self.act(Call::CtxPushCurrent, arguments, |state| state.contexts.push(context))
     }
 
     fn pop_context(&self) -> Result<()> {
-        self.act(Call::CtxPopCurrent, Arguments::default(), |state| state.contexts.pop())
+        self.act(Call::CtxPopCurrent, CallArguments::default(), |state| state.contexts.pop())
     }
 
     fn life(&self, context: Context) -> Result<u64> {
-        let arguments = Arguments::context(context);
+        let arguments = CallArguments::context(context);
         self.ask(Call::CtxGetId, arguments, |state| state.contexts.life(context))
     }
 
@@ -211,28 +213,32 @@ impl Driver for Simulated {
         self.relaxed(|| self.synchronize_event(event))
     }
 
-    fn part(&self, stream: Alive<'_>) -> Result<Part> {
+    fn capture_status(&self, stream: Alive<'_>) -> Result<CaptureStatus> {
         let stream = stream.named_here();
         let asked = match self.is_capturing(stream) {
             Err(error) if codes::of(&error) == codes::STREAM_CAPTURE_IMPLICIT => {
-                return Ok(Part::Beside);
+                return Ok(CaptureStatus::Beside);
             }
             asked => asked?,
         };
-        if asked { self.capture_number(stream).map(Part::Inside) } else { Ok(Part::Outside) }
+        if asked {
+            self.capture_number(stream).map(CaptureStatus::Inside)
+        } else {
+            Ok(CaptureStatus::Outside)
+        }
     }
 
     fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
         let stream = stream.named_here();
-        self.ask(Call::StreamGetFlags, Arguments::stream(stream), |state| {
+        self.ask(Call::StreamGetFlags, CallArguments::stream(stream), |state| {
             let id = state.not_capturing(stream)?;
-            Ok(state.streams.get(id).role == stream_table::Role::Blocking)
+            Ok(state.streams.get(id).ordering == stream_table::LegacyOrdering::Blocking)
         })
     }
 
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context> {
         let stream = stream.named_here();
-        self.ask(Call::StreamGetCtx, Arguments::stream(stream), |state| {
+        self.ask(Call::StreamGetCtx, CallArguments::stream(stream), |state| {
             let id = state.native(stream)?;
             Ok(state.streams.get(id).context)
         })
@@ -240,7 +246,7 @@ impl Driver for Simulated {
 
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
         let stream = stream.named_here();
-        self.ask(Call::StreamGetId, Arguments::stream(stream), |state| {
+        self.ask(Call::StreamGetId, CallArguments::stream(stream), |state| {
             state.not_capturing(stream).map(stream_table::StreamId::number)
         })
     }

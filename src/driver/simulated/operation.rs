@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Simulated;
 use super::clock::{Clock, Lane};
-use super::processes::Slot;
+use super::processes::SharedEvent;
 use crate::driver::Event;
 
 /// The function that a piece of work runs.
@@ -29,9 +29,9 @@ pub(super) enum Work {
     /// Does nothing: a graph node that waits for an event.
     External(Event),
     /// Tells another process that this record of an event is reached.
-    Reach(Slot, u64),
+    Reach(SharedEvent, u64),
     /// Waits until another process has reached this record of an event, and does nothing else.
-    Await(Slot, u64),
+    Await(SharedEvent, u64),
 }
 
 impl Work {

@@ -77,12 +77,12 @@ pub(super) fn memory(arena: &Arc<Arena>, at: At) -> Option<HostMemory> {
 
 /// An event that several processes share.
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
+pub(super) struct SharedEvent {
     arena: Arc<Arena>,
     pub(super) at: At,
 }
 
-impl Slot {
+impl SharedEvent {
     pub(super) fn new(arena: &Arc<Arena>) -> Option<Self> {
         Some(Self { at: take(arena, SLOT)?, arena: Arc::clone(arena) })
     }

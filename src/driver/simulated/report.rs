@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 
 /// The kind of mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -168,7 +168,7 @@ impl Reports {
     }
 }
 
-impl State {
+impl MachineState {
     /// Reports a driver call with a wrong stream or event, which `place` names.
     pub(super) fn report_stream(&mut self, kind: ReportKind, place: Arc<str>, why: &str) {
         let second = Side { operation: self.call.into(), place, sequence: 0, touched: None };

@@ -24,14 +24,14 @@ impl StreamId {
 
 /// Whether the stream is its context's legacy default stream, is ordered with that one, or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum LegacyOrdering {
     Legacy,
     Blocking,
     NonBlocking,
 }
 
-impl Role {
-    /// The word for this role in a stream's name.
+impl LegacyOrdering {
+    /// The word for this ordering in a stream's name.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::NonBlocking => "non-blocking",
@@ -55,7 +55,7 @@ impl CaptureId {
 
 /// A stream's place in a capture.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct CaptureMember {
     pub(super) capture: CaptureId,
     /// The stream's lane inside the capture. `clock` is its clock over the capture's lanes.
     pub(super) lane: Lane,
@@ -66,7 +66,7 @@ pub(super) struct Member {
 pub(super) struct StreamState {
     pub(super) name: Arc<str>,
     pub(super) context: Context,
-    pub(super) role: Role,
+    pub(super) ordering: LegacyOrdering,
     pub(super) lane: Lane,
     /// The point that the stream's next work is ordered after.
     pub(super) clock: Clock,
@@ -74,12 +74,12 @@ pub(super) struct StreamState {
     /// Whether the stream was destroyed with its context.
     pub(super) gone: bool,
     /// The stream's place in a capture, if it is captured.
-    pub(super) member: Option<Member>,
+    pub(super) member: Option<CaptureMember>,
 }
 
 /// All streams, by every kind of name.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct StreamTable {
     all: Vec<StreamState>,
     handles: Vec<StreamId>,
     /// The number of streams created so far, for their names.
@@ -91,7 +91,7 @@ pub(super) struct Streams {
     pub(super) blocking: HashMap<Context, Vec<StreamId>>,
 }
 
-impl Streams {
+impl StreamTable {
     pub(super) fn get(&self, id: StreamId) -> &StreamState {
         &self.all[id.0]
     }
@@ -113,7 +113,7 @@ impl Streams {
         &mut self,
         name: String,
         context: Context,
-        role: Role,
+        ordering: LegacyOrdering,
         lane: Lane,
     ) -> StreamId {
         let id = StreamId(self.all.len());
@@ -121,14 +121,14 @@ impl Streams {
         self.all.push(StreamState {
             name,
             context,
-            role,
+            ordering,
             lane,
             clock: Clock::default(),
             alive: true,
             gone: false,
             member: None,
         });
-        if role == Role::Blocking {
+        if ordering == LegacyOrdering::Blocking {
             self.blocking.entry(context).or_default().push(id);
         }
         id

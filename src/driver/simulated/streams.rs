@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::calls::DriverResult;
 use super::codes;
 use super::report::ReportKind;
-use super::stream_table::{Role, StreamId};
-use super::{Simulated, State};
+use super::stream_table::{LegacyOrdering, StreamId};
+use super::{MachineState, Simulated};
 use crate::driver::Context;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
-impl State {
+impl MachineState {
     /// The stream with this name, for the simulated device's own calls. The name of a per-thread default stream
     /// includes its thread, whichever thread calls.
     pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
@@ -68,7 +68,7 @@ impl State {
             return *id;
         }
         let name = format!("legacy default stream ({})", self.contexts.describe(context));
-        let id = self.streams.add(name, context, Role::Legacy, self.schedule.add_lane());
+        let id = self.streams.add(name, context, LegacyOrdering::Legacy, self.schedule.add_lane());
         self.streams.legacy.insert(context, id);
         id
     }
@@ -80,7 +80,8 @@ impl State {
         let number = self.streams.thread_number(thread);
         let place = self.contexts.describe(context);
         let name = format!("per-thread default stream of thread#{number} ({place})");
-        let id = self.streams.add(name, context, Role::Blocking, self.schedule.add_lane());
+        let id =
+            self.streams.add(name, context, LegacyOrdering::Blocking, self.schedule.add_lane());
         self.streams.per_thread.insert((thread, context), id);
         id
     }
@@ -89,15 +90,15 @@ impl State {
     /// before it.
     pub(super) fn advance(&mut self, id: StreamId) {
         let mut clock = std::mem::take(&mut self.streams.get_mut(id).clock);
-        let (context, role) = (self.streams.get(id).context, self.streams.get(id).role);
-        match role {
-            Role::NonBlocking => {}
-            Role::Blocking => {
+        let (context, ordering) = (self.streams.get(id).context, self.streams.get(id).ordering);
+        match ordering {
+            LegacyOrdering::NonBlocking => {}
+            LegacyOrdering::Blocking => {
                 if let Some(legacy) = self.streams.legacy.get(&context) {
                     clock.join(&self.streams.get(*legacy).clock);
                 }
             }
-            Role::Legacy => self.streams.join_blocking(context, &mut clock),
+            LegacyOrdering::Legacy => self.streams.join_blocking(context, &mut clock),
         }
         clock.forget(&self.host);
         self.streams.get_mut(id).clock = clock;
@@ -115,9 +116,11 @@ impl State {
 
     fn add_stream(&mut self, context: Context, blocking: bool) -> StreamId {
         let place = self.contexts.describe(context);
-        let role = if blocking { Role::Blocking } else { Role::NonBlocking };
-        let name = format!("stream#{} ({place}, {})", self.streams.next_number(), role.as_str());
-        self.streams.add(name, context, role, self.schedule.add_lane())
+        let ordering =
+            if blocking { LegacyOrdering::Blocking } else { LegacyOrdering::NonBlocking };
+        let name =
+            format!("stream#{} ({place}, {})", self.streams.next_number(), ordering.as_str());
+        self.streams.add(name, context, ordering, self.schedule.add_lane())
     }
 }
 
@@ -162,7 +165,7 @@ impl Simulated {
             let id = state.alive(handle)?;
             let place = state.contexts.describe(state.streams.get(id).context);
             let stream = state.streams.get_mut(id);
-            stream.name = format!("stream '{name}' ({place}, {})", stream.role.as_str()).into();
+            stream.name = format!("stream '{name}' ({place}, {})", stream.ordering.as_str()).into();
             Ok(())
         })
     }

@@ -18,14 +18,14 @@ use super::operation::{Operation, Span, Work};
 use super::report::AccessKind;
 use super::schedule::QueuedWork;
 use super::stream_table::StreamId;
-use super::{Simulated, State};
+use super::{MachineState, Simulated};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 /// How long to pause between two looks at other processes for which work must wait.
 const ROUND: Duration = Duration::from_micros(200);
 
-impl State {
+impl MachineState {
     pub(super) fn next_sequence(&mut self) -> u64 {
         self.sequence = self.sequence.saturating_add(1);
         self.sequence
@@ -100,12 +100,12 @@ impl State {
 }
 
 /// When dropped, also by a panic, removes the piece of work that has run from its lane, and lets the next one run.
-struct Running<'a> {
+struct RunningWork<'a> {
     simulated: &'a Simulated,
     lane: usize,
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningWork<'_> {
     fn drop(&mut self) {
         let mut state = self.simulated.lock();
         state.schedule.running = None;
@@ -203,7 +203,7 @@ impl Simulated {
             };
             state.schedule.running = Some((here, lane));
             drop(state);
-            let running = Running { simulated: self, lane };
+            let running = RunningWork { simulated: self, lane };
             match work {
                 Work::Run(action) => action(self),
                 Work::Poison(start) => self.lock().poison(start),
@@ -215,7 +215,7 @@ impl Simulated {
     }
 }
 
-impl State {
+impl MachineState {
     /// Fails if the calling thread is running a piece of work, which would wait for itself.
     pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {

@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::error::Error;
-use crate::lease::{Ending, Failure, Holder, Lease, Queue, Settlement, State};
+use crate::lease::{EndState, Ending, Failure, Holder, Lease, Queue, Settlement};
 
 /// How often something happened. Not a loom atomic, so that counting adds no interleavings.
 type Times = std::sync::Arc<std::sync::atomic::AtomicUsize>;
@@ -48,7 +48,7 @@ impl Drop for Fake {
 
 /// A lease, the queue in which its end waits, and counts of what happened.
 #[derive(Clone)]
-struct Ends {
+struct ModelEnds {
     lease: Arc<Lease<Fake>>,
     queue: Arc<Queue<Ending<Fake>>>,
     drops: Times,
@@ -56,7 +56,7 @@ struct Ends {
     done: Arc<AtomicUsize>,
 }
 
-impl Ends {
+impl ModelEnds {
     fn new() -> Self {
         let (drops, settled, done) = (Times::default(), Times::default(), Arc::default());
         let fake = Fake { drops: drops.clone(), settled: settled.clone(), done: Arc::clone(&done) };
@@ -77,9 +77,9 @@ impl Ends {
     fn end(&self) -> bool {
         let Some(holder) = self.lease.end() else { return false };
         let mut ending = Ending::new(holder);
-        assert_eq!((ending.state(), ending.advance(())), (State::Due, Ok(())));
+        assert_eq!((ending.state(), ending.advance(())), (EndState::Due, Ok(())));
         if ending.is_over() {
-            assert_eq!(ending.state(), State::GivenBack);
+            assert_eq!(ending.state(), EndState::GivenBack);
         } else {
             self.queue.push(ending);
         }
@@ -89,10 +89,10 @@ impl Ends {
     /// Asks one pending end. Returns how many are over.
     fn ask(&self) -> usize {
         let over = self.queue.ask(1, |ending| {
-            assert_eq!((ending.state(), ending.advance(())), (State::Waiting(()), Ok(())));
+            assert_eq!((ending.state(), ending.advance(())), (EndState::Waiting(()), Ok(())));
             ending.is_over()
         });
-        assert!(over.iter().all(|ending| ending.state() == State::GivenBack));
+        assert!(over.iter().all(|ending| ending.state() == EndState::GivenBack));
         over.len()
     }
 
@@ -105,9 +105,9 @@ impl Ends {
 #[test]
 fn an_end_is_settled_once_whoever_ends_and_whoever_asks() {
     loom::model(|| {
-        let ends = Ends::new();
+        let ends = ModelEnds::new();
         let ending = ends.on_thread(|ends| usize::from(ends.end()));
-        let asking = ends.on_thread(Ends::ask);
+        let asking = ends.on_thread(ModelEnds::ask);
         let mine = usize::from(ends.end());
         let (theirs, over) = (ending.join().unwrap(), asking.join().unwrap());
         assert_eq!(
@@ -123,10 +123,10 @@ fn an_end_is_settled_once_whoever_ends_and_whoever_asks() {
 #[test]
 fn an_end_goes_once_it_is_done_whoever_asks() {
     loom::model(|| {
-        let ends = Ends::new();
+        let ends = ModelEnds::new();
         assert!(ends.end());
         let finishing = ends.on_thread(|ends| ends.done.store(1, Ordering::SeqCst));
-        let asking = ends.on_thread(Ends::ask);
+        let asking = ends.on_thread(ModelEnds::ask);
         let mine = ends.ask();
         finishing.join().unwrap();
         let over = mine + asking.join().unwrap();
@@ -138,10 +138,10 @@ fn an_end_goes_once_it_is_done_whoever_asks() {
 #[test]
 fn an_end_that_was_refused_first_is_settled_by_whoever_ends_it_next() {
     loom::model(|| {
-        let ends = Ends::new();
+        let ends = ModelEnds::new();
         ends.done.store(1, Ordering::SeqCst);
         let refused = ends.on_thread(|ends| ends.lease.begin(|_| ()).map(|()| ends.lease.stop()));
-        let ended = ends.on_thread(Ends::end);
+        let ended = ends.on_thread(ModelEnds::end);
         refused.join().unwrap();
         assert!(ended.join().unwrap());
         assert_eq!((ends.lease.is_leased(), ends.end()), (false, false));

@@ -17,17 +17,17 @@ mod parked;
 mod queue;
 
 /// Counts its drops. [`Self::look`] fails after the drop.
-struct Memory {
+struct ModelMemory {
     drops: Arc<AtomicUsize>,
 }
 
-impl Memory {
+impl ModelMemory {
     fn look(&self) {
         assert_eq!(self.drops.load(Ordering::SeqCst), 0, "seen after its end");
     }
 }
 
-impl Drop for Memory {
+impl Drop for ModelMemory {
     fn drop(&mut self) {
         self.drops.fetch_add(1, Ordering::SeqCst);
     }
@@ -35,20 +35,20 @@ impl Drop for Memory {
 
 struct Scene {
     drops: Arc<AtomicUsize>,
-    lease: Arc<Lease<Arc<Memory>>>,
+    lease: Arc<Lease<Arc<ModelMemory>>>,
 }
 
 impl Scene {
     fn new() -> Self {
         let drops = Arc::new(AtomicUsize::new(0));
-        let kept = Arc::new(Memory { drops: Arc::clone(&drops) });
+        let kept = Arc::new(ModelMemory { drops: Arc::clone(&drops) });
         Self { drops, lease: Arc::new(Lease::new(kept)) }
     }
 
     /// Runs `call` on a new thread.
     fn on_thread<R: 'static>(
         &self,
-        call: impl FnOnce(&Lease<Arc<Memory>>) -> R + 'static,
+        call: impl FnOnce(&Lease<Arc<ModelMemory>>) -> R + 'static,
     ) -> thread::JoinHandle<R> {
         let lease = Arc::clone(&self.lease);
         thread::spawn(move || call(&lease))
@@ -140,12 +140,12 @@ fn what_nobody_ends_goes_with_the_last_who_holds_its_lease() {
 }
 
 /// Begins an end and gives it up. Returns false if the lease had ended.
-fn refuse(lease: &Lease<Arc<Memory>>) -> bool {
+fn refuse(lease: &Lease<Arc<ModelMemory>>) -> bool {
     lease.begin(|kept| kept.look()).map(|()| lease.stop()).is_some()
 }
 
 /// Begins an end, makes its orders, counted in `made`, and ends the lease.
-fn release(lease: &Lease<Arc<Memory>>, made: &AtomicUsize) -> bool {
+fn release(lease: &Lease<Arc<ModelMemory>>, made: &AtomicUsize) -> bool {
     if lease.begin(|kept| kept.look()).is_none() {
         return false;
     }

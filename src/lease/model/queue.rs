@@ -7,13 +7,13 @@ use loom::thread;
 use crate::lease::Queue;
 
 /// An item: whether it is being asked, and how often it was asked.
-struct Item {
+struct ModelItem {
     id: usize,
     busy: Arc<AtomicUsize>,
     times: usize,
 }
 
-impl Item {
+impl ModelItem {
     fn new(id: usize) -> Self {
         Self { id, busy: Arc::new(AtomicUsize::new(0)), times: 0 }
     }
@@ -27,7 +27,7 @@ impl Item {
     }
 }
 
-fn ids(items: &[Item]) -> Vec<usize> {
+fn ids(items: &[ModelItem]) -> Vec<usize> {
     let mut ids: Vec<usize> = items.iter().map(|item| item.id).collect();
     ids.sort_unstable();
     ids
@@ -37,11 +37,11 @@ fn ids(items: &[Item]) -> Vec<usize> {
 fn what_is_pushed_while_others_are_asked_is_not_lost() {
     loom::model(|| {
         let queue = Arc::new(Queue::default());
-        queue.push(Item::new(0));
+        queue.push(ModelItem::new(0));
         let pushing = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                queue.push(Item::new(1));
+                queue.push(ModelItem::new(1));
                 assert!(queue.len() <= 2);
             })
         };
@@ -61,7 +61,7 @@ fn what_is_pushed_while_others_are_asked_is_not_lost() {
 fn what_is_asked_by_two_threads_is_asked_by_one_at_a_time_and_over_once() {
     loom::model(|| {
         let queue = Arc::new(Queue::default());
-        (0..2).for_each(|id| queue.push(Item::new(id)));
+        (0..2).for_each(|id| queue.push(ModelItem::new(id)));
         let asking = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.ask(2, |item| item.ask(2)))
@@ -85,10 +85,10 @@ fn whoever_pushes_and_finds_the_queue_empty_knows_that_somebody_asks() {
             let (queue, asking) = (Arc::clone(&queue), Arc::clone(&asking));
             thread::spawn(move || {
                 asking.store(1, Ordering::SeqCst);
-                queue.ask(1, |item: &mut Item| item.ask(9)).len()
+                queue.ask(1, |item: &mut ModelItem| item.ask(9)).len()
             })
         };
-        queue.push(Item::new(0));
+        queue.push(ModelItem::new(0));
         if queue.is_empty() {
             assert_eq!(asking.load(Ordering::SeqCst), 1);
         }

@@ -16,7 +16,7 @@ use crate::driver::fork::Process;
 use crate::stream::Thread;
 
 /// What this library knows about the interpreter's end.
-struct EndState {
+struct InterpreterEnd {
     /// The number of the thread that ends the interpreter, or 0. While it is set, Python calls of other threads into
     /// the bridge are refused. [`EntryGuard::now`] still admits other threads until `over` is set.
     ended_by: AtomicU64,
@@ -28,7 +28,7 @@ struct EndState {
     calls: [Calls; 64],
 }
 
-static STATE: EndState = EndState {
+static STATE: InterpreterEnd = InterpreterEnd {
     ended_by: AtomicU64::new(0),
     over: AtomicBool::new(false),
     calls: [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64],

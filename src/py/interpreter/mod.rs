@@ -28,7 +28,7 @@ use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PySystemExi
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
 
-use crate::driver::Call;
+use crate::driver::BlockingCall;
 use crate::error::caught;
 
 pub(super) use end::end;
@@ -235,7 +235,7 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
 
 /// Runs `call`, which may block, without the lock. Asks CPython whether this thread holds the lock, since arrays from
 /// Rust are used and dropped with and without it.
-pub(crate) fn unlocked(call: Call<'_>) {
+pub(crate) fn unlocked(call: BlockingCall<'_>) {
     if !held::is_held() {
         return call();
     }

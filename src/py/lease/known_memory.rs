@@ -5,7 +5,7 @@
 //! lease's end must wait. An entry is removed when its holder ends: after that, the consumer may not use the memory.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -199,8 +199,8 @@ impl KnownMemory {
         };
         let mut entries = entries();
         match entries.entry(start) {
-            Slot::Vacant(place) => drop(place.insert(Same { first: Some(entry), more: None })),
-            Slot::Occupied(mut there) => there.get_mut().push(py, entry),
+            Entry::Vacant(place) => drop(place.insert(Same { first: Some(entry), more: None })),
+            Entry::Occupied(mut there) => there.get_mut().push(py, entry),
         }
         Self { start, holder, since: HANDED_OUT.noted.load(Ordering::Acquire) }
     }
@@ -222,7 +222,7 @@ impl KnownMemory {
 impl Drop for KnownMemory {
     fn drop(&mut self) {
         let mut entries = entries();
-        let Slot::Occupied(mut there) = entries.entry(self.start) else { return };
+        let Entry::Occupied(mut there) = entries.entry(self.start) else { return };
         // Dropping an entry can run arbitrary code, so release the lock first.
         if there.get().more.is_none() {
             let ended = there.remove();

@@ -21,9 +21,9 @@ use super::generation;
 use super::held_memory::HeldMemory;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
-use crate::lease::{Ending, Most, Parked, State};
+use crate::lease::{EndState, Ending, Most, Parked};
 use crate::local::local;
-use crate::order::{Lane, Mark};
+use crate::order::{Mark, MarkStream};
 use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{CallSpan, Outcome};
@@ -238,15 +238,15 @@ fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> Outcome {
         }
     }
     match ending.state() {
-        State::GivenBack => Outcome::Done,
-        State::Abandoned => Outcome::LetGo,
-        State::Due | State::Waiting(()) | State::ToRetry => Outcome::PutOff,
+        EndState::GivenBack => Outcome::Done,
+        EndState::Abandoned => Outcome::LetGo,
+        EndState::Due | EndState::Waiting(()) | EndState::ToRetry => Outcome::PutOff,
     }
 }
 
 /// The pending ends of a process. A forked child starts anew: a lock that its parent held stays locked there for ever.
 struct Pending {
-    parked: Parked<Lane, Ending<Box<HeldMemory>>>,
+    parked: Parked<MarkStream, Ending<Box<HeldMemory>>>,
     watch: Mutex<EndWatch>,
     told: Condvar,
 }

@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyInt, PyString};
 
 use super::dunder::dlpack_device;
 use crate::descriptor::{Descriptor, null};
-use crate::device::{Device, MemoryKind, Place, Pointer};
+use crate::device::{Device, MemoryKind, Place, PointerAttributes};
 use crate::driver::Handle;
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
@@ -137,7 +137,7 @@ fn device_number(device: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
 }
 
 /// The device of the memory that the driver `found`, as DLPack names it.
-const fn own_device(found: Pointer) -> Device {
+const fn own_device(found: PointerAttributes) -> Device {
     match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),
         // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."

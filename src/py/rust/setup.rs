@@ -10,7 +10,7 @@ use pyo3::types::{PyCapsule, PyDict};
 use crate::array::unlocked::set_detach;
 use crate::driver;
 use crate::driver::fork;
-use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
+use crate::driver::lent::{LentTable, NAME, borrowed::BorrowedDevice};
 use crate::py::exchange_api::install_table;
 use crate::py::interpreter;
 use crate::py::lease::{_end, _settle};
@@ -64,7 +64,7 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     };
     // SAFETY: the capsule of this name holds the package's static table, and extension modules stay loaded.
-    let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
+    let borrowed = unsafe { BorrowedDevice::current(pointer.cast::<LentTable>().as_ptr()) };
     driver::borrow(borrowed);
     // Let the package call this copy's `_settle` after the simulated device has run work: no thread checks this copy's
     // pending ends on that device.

@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
-use crate::driver::lent::{NAME, Table, lender::TABLE};
+use crate::driver::lent::{LentTable, NAME, lender::TABLE};
 use crate::py::lease::look_at_all;
 
 /// Adds the device's table, and the list of functions, to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let table: *const Table = &raw const TABLE;
+    let table: *const LentTable = &raw const TABLE;
     // SAFETY: the table is static, so the capsule needs no destructor.
     let capsule = unsafe {
         let made = pyo3::ffi::PyCapsule_New(table.cast_mut().cast(), NAME.as_ptr(), None);

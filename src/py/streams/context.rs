@@ -1,6 +1,6 @@
 //! A stream's context: whether the context still exists, and which streams its legacy default stream waits for.
 
-use crate::capture::Part;
+use crate::capture::CaptureStatus;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::codes::is_gone;
@@ -40,7 +40,7 @@ pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
 pub(super) fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
     let driver = driver.get()?;
     within(driver, given.place(), |_| {
-        Ok(driver.part(given)? == Part::Outside
+        Ok(driver.capture_status(given)? == CaptureStatus::Outside
             && driver.is_blocking(given)?
             && driver.stream_context(given)? == context_of(driver, given.place())?)
     })

@@ -1,6 +1,6 @@
 //! Names of streams, by which a stream that nothing keeps is told from a later one with the same handle.
 
-use crate::capture::Part;
+use crate::capture::CaptureStatus;
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::order;
@@ -73,9 +73,9 @@ impl StreamName {
 fn number(driver: &Handle, alive: Alive<'_>) -> Result<Number> {
     let Stream::Handle(_) = alive.stream() else { return Ok(Number::None) };
     let driver = driver.get()?;
-    Ok(match order::part_of(driver, alive)? {
-        Part::Inside(capture) => Number::Captured(capture),
-        Part::Outside | Part::Beside => match driver.stream_number(alive)? {
+    Ok(match order::status_of(driver, alive)? {
+        CaptureStatus::Inside(capture) => Number::Captured(capture),
+        CaptureStatus::Outside | CaptureStatus::Beside => match driver.stream_number(alive)? {
             0 => Number::None,
             number => Number::Of(number),
         },

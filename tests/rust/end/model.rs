@@ -1,6 +1,6 @@
 //! What comes before what once a plan is carried out: streams, events and CUDA's own order of the legacy default stream.
 
-use cai_bridge::capture::{Direction, Part, Route, route};
+use cai_bridge::capture::{CaptureStatus, Direction, Route, route};
 use cai_bridge::lease::Parties;
 use cai_bridge::lease::end_rules::{Found, Lost, Next, Plan, Role};
 use cai_bridge::stream::{Alive, Stream, between};
@@ -46,14 +46,14 @@ impl Captures {
         all
     }
 
-    fn of(self, node: Node) -> Part {
+    fn of(self, node: Node) -> CaptureStatus {
         match node {
             Node::Handle(handle) => match self.parts.iter().find(|(known, _)| *known == handle) {
-                Some((_, capture)) if *capture != 0 => Part::Inside(*capture),
-                _ => Part::Outside,
+                Some((_, capture)) if *capture != 0 => CaptureStatus::Inside(*capture),
+                _ => CaptureStatus::Outside,
             },
-            Node::Legacy(_) if self.beside => Part::Beside,
-            _ => Part::Outside,
+            Node::Legacy(_) if self.beside => CaptureStatus::Beside,
+            _ => CaptureStatus::Outside,
         }
     }
 }
@@ -185,7 +185,7 @@ fn carried_out(
             }
             let ((from, _), (to, _)) = (nodes(*user, false), nodes(*next, true));
             let way = route(Direction::GiveBack, captures.of(from), next.stream(), captures.of(to));
-            let inside = matches!(captures.of(from), Part::Inside(_));
+            let inside = matches!(captures.of(from), CaptureStatus::Inside(_));
             match way {
                 // The host waits for what runs; what is in a graph does not.
                 _ if host_waits && !inside => {}
@@ -317,10 +317,10 @@ fn unordered(
         for (next, passed_on) in nexts() {
             let is_due = match (captures.of(user), captures.of(next)) {
                 // A graph runs whenever it is launched.
-                (Part::Inside(one), Part::Inside(other)) => {
+                (CaptureStatus::Inside(one), CaptureStatus::Inside(other)) => {
                     one == other && !is_lost(facts, user, true) && !is_lost(facts, next, false)
                 }
-                (Part::Inside(_), _) => false,
+                (CaptureStatus::Inside(_), _) => false,
                 _ => !host_waits,
             };
             if is_due
@@ -460,7 +460,7 @@ fn needless(
             let next = nodes(*next, true).1;
             let parts = [nodes(*user, false).0, next].map(|node| captures.of(node));
             // In a capture an edge may come to nothing, which its route decides.
-            if parts.iter().all(|part| *part == Part::Outside)
+            if parts.iter().all(|part| *part == CaptureStatus::Outside)
                 && world.is_some_and(|world| misses(facts, &world, next).is_none())
             {
                 return Some(format!("{user:?} -> {next:?} is not needed"));

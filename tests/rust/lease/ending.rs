@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use cai_bridge::driver::codes::{self, is_final};
 use cai_bridge::error::{Error, Kind};
-use cai_bridge::lease::{Ending, Failure, Holder, Settlement, State};
+use cai_bridge::lease::{EndState, Ending, Failure, Holder, Settlement};
 
 use crate::events::{Events, count};
 
@@ -112,15 +112,15 @@ const KEPT: (usize, usize) = (1, 0);
 const LET_GO: (usize, usize) = (0, 1);
 
 /// What an end is to do: its state after, the calls that it makes, whether it is interrupted, what it says.
-type Step = (State, &'static [&'static str], bool, (usize, usize));
+type Step = (EndState, &'static [&'static str], bool, (usize, usize));
 
 fn settled_and_asked(settle: Settle, ask: Ask) -> Step {
     let settled = match settle {
-        Settle::Done => (State::GivenBack, false, NO),
-        Settle::Later => (State::ToRetry, false, NO),
-        Settle::Transient => (State::ToRetry, false, KEPT),
-        Settle::Final => (State::Abandoned, false, LET_GO),
-        Settle::Interrupted => (State::ToRetry, true, NO),
+        Settle::Done => (EndState::GivenBack, false, NO),
+        Settle::Later => (EndState::ToRetry, false, NO),
+        Settle::Transient => (EndState::ToRetry, false, KEPT),
+        Settle::Final => (EndState::Abandoned, false, LET_GO),
+        Settle::Interrupted => (EndState::ToRetry, true, NO),
         Settle::Until => {
             let (state, _, _, told) = asked(ask);
             return (state, &["settle", "ask"], false, told);
@@ -131,10 +131,10 @@ fn settled_and_asked(settle: Settle, ask: Ask) -> Step {
 
 fn asked(ask: Ask) -> Step {
     match ask {
-        Ask::Done => (State::GivenBack, &["ask"], false, NO),
-        Ask::NotYet => (State::Waiting(()), &["ask"], false, NO),
-        Ask::Transient => (State::Waiting(()), &["ask"], false, KEPT),
-        Ask::Final => (State::Abandoned, &["ask"], false, LET_GO),
+        Ask::Done => (EndState::GivenBack, &["ask"], false, NO),
+        Ask::NotYet => (EndState::Waiting(()), &["ask"], false, NO),
+        Ask::Transient => (EndState::Waiting(()), &["ask"], false, KEPT),
+        Ask::Final => (EndState::Abandoned, &["ask"], false, LET_GO),
     }
 }
 
@@ -142,18 +142,18 @@ fn asked(ask: Ask) -> Step {
 fn each_state_leads_where_the_answers_say() {
     use Settle::{Done, Final, Interrupted, Later, Transient, Until};
     type Begin = fn(Fake) -> Ending<Fake>;
-    let starts: [(State, Begin); 6] = [
-        (State::Due, Ending::new),
-        (State::ToRetry, |mut fake| {
+    let starts: [(EndState, Begin); 6] = [
+        (EndState::Due, Ending::new),
+        (EndState::ToRetry, |mut fake| {
             fake.settles.push_front(Interrupted);
             let mut ending = Ending::new(fake);
             ending.advance(()).unwrap_err();
             ending
         }),
-        (State::ToRetry, |fake| Ending::settled(fake, Settlement::Later)),
-        (State::Waiting(()), |fake| Ending::settled(fake, Settlement::Until(7))),
-        (State::GivenBack, |fake| Ending::settled(fake, Settlement::Done)),
-        (State::Abandoned, |mut fake| {
+        (EndState::ToRetry, |fake| Ending::settled(fake, Settlement::Later)),
+        (EndState::Waiting(()), |fake| Ending::settled(fake, Settlement::Until(7))),
+        (EndState::GivenBack, |fake| Ending::settled(fake, Settlement::Done)),
+        (EndState::Abandoned, |mut fake| {
             fake.settles.push_front(Final);
             let mut ending = Ending::new(fake);
             ending.advance(()).unwrap();
@@ -170,8 +170,8 @@ fn each_state_leads_where_the_answers_say() {
                 calls.lock().unwrap().clear();
                 let (told, advanced) = Events::by(|| ending.advance(()));
                 let (state, wanted, interrupted, said) = match start {
-                    State::Due | State::ToRetry => settled_and_asked(settle, ask),
-                    State::Waiting(()) => asked(ask),
+                    EndState::Due | EndState::ToRetry => settled_and_asked(settle, ask),
+                    EndState::Waiting(()) => asked(ask),
                     over => (over, [].as_slice(), false, NO),
                 };
                 let case = format!("{start:?}, {settle:?}, {ask:?}");
@@ -179,7 +179,7 @@ fn each_state_leads_where_the_answers_say() {
                 assert_eq!(*calls.lock().unwrap(), wanted, "{case}");
                 assert_eq!(advanced, if interrupted { Err("Ctrl-C") } else { Ok(()) }, "{case}");
                 assert_eq!(warnings(&told), said, "{case}");
-                let over = matches!(state, State::GivenBack | State::Abandoned);
+                let over = matches!(state, EndState::GivenBack | EndState::Abandoned);
                 assert_eq!(ending.is_over(), over, "{case}");
                 assert_eq!(drops.load(Ordering::SeqCst), 0, "{case}: who holds it lets go of it");
                 drop(ending);
@@ -199,8 +199,8 @@ fn an_end_is_tried_again_until_it_is_settled_and_then_asked_until_the_consumer_i
         let _ = ending.advance(());
         states.push(ending.state());
     }
-    let (retry, waiting) = (State::ToRetry, State::Waiting(()));
-    assert_eq!(states, [retry, retry, retry, waiting, waiting, waiting, State::GivenBack]);
+    let (retry, waiting) = (EndState::ToRetry, EndState::Waiting(()));
+    assert_eq!(states, [retry, retry, retry, waiting, waiting, waiting, EndState::GivenBack]);
     let calls = ending.holder().calls.lock().unwrap().clone();
     assert_eq!(calls, ["settle", "settle", "settle", "settle", "ask", "ask", "ask", "ask"]);
 }
@@ -273,9 +273,9 @@ fn an_end_shows_its_mark_while_it_waits_for_it() {
     let mut ending = Ending::new(Fake::new(&[Settle::Until], &[Ask::NotYet, Ask::Done]));
     assert_eq!(ending.mark(), None);
     ending.advance(()).unwrap();
-    assert_eq!((ending.state(), ending.mark()), (State::Waiting(()), Some(&7)));
+    assert_eq!((ending.state(), ending.mark()), (EndState::Waiting(()), Some(&7)));
     ending.advance(()).unwrap();
-    assert_eq!((ending.state(), ending.mark()), (State::GivenBack, None));
+    assert_eq!((ending.state(), ending.mark()), (EndState::GivenBack, None));
 }
 
 #[test]

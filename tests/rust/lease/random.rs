@@ -1,6 +1,6 @@
 //! Random sequences of ends, questions and failures, against a model of one line a rule.
 
-use cai_bridge::lease::State;
+use cai_bridge::lease::EndState;
 
 use crate::bodies::choices::Random;
 use crate::bodies::lease::Program;
@@ -17,7 +17,7 @@ fn no_holder_is_dropped_twice_or_lost_or_settled_again_whatever_comes_in_whateve
             ends.extend(program.finish());
         }
     });
-    for state in [None, Some(State::GivenBack), Some(State::Abandoned)] {
+    for state in [None, Some(EndState::GivenBack), Some(EndState::Abandoned)] {
         let count = ends.iter().filter(|end| **end == state).count();
         assert!(count > 50, "the programs test something: {count} of {state:?}");
     }

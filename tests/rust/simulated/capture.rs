@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use cai_bridge::capture::Part;
+use cai_bridge::capture::CaptureStatus;
 use cai_bridge::driver::Driver;
 use cai_bridge::driver::simulated::{CaptureMode, codes};
 use cai_bridge::stream::{Stream, Thread};
@@ -440,11 +440,11 @@ fn each_capture_has_a_number_and_the_streams_that_fork_from_it_have_the_same() {
 fn asking_for_a_streams_part_spoils_nothing() {
     let m = Machine::new();
     let (blocking, other) = (m.stream(true), m.stream(false));
-    assert_eq!(m.cuda.part(alive(Stream::Legacy)).unwrap(), Part::Outside);
+    assert_eq!(m.cuda.capture_status(alive(Stream::Legacy)).unwrap(), CaptureStatus::Outside);
     begin(&m, blocking);
-    assert_eq!(m.cuda.part(alive(Stream::Legacy)).unwrap(), Part::Beside);
-    assert_eq!(m.cuda.part(alive(other)).unwrap(), Part::Outside);
-    assert!(matches!(m.cuda.part(alive(blocking)).unwrap(), Part::Inside(_)));
+    assert_eq!(m.cuda.capture_status(alive(Stream::Legacy)).unwrap(), CaptureStatus::Beside);
+    assert_eq!(m.cuda.capture_status(alive(other)).unwrap(), CaptureStatus::Outside);
+    assert!(matches!(m.cuda.capture_status(alive(blocking)).unwrap(), CaptureStatus::Inside(_)));
     let event = m.cuda.create_event().unwrap();
     assert!(m.cuda.is_reached(event).unwrap(), "an event that was never recorded");
     m.cuda.end_capture(blocking).unwrap();

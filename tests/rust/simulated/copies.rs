@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cai_bridge::copy::{Block, Pitch};
 use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::Driver;
-use cai_bridge::driver::copies::{Copies, Route, Transfer};
+use cai_bridge::driver::copies::{Copies, CopyRoute, Transfer};
 use cai_bridge::driver::host::HostMemory;
 use cai_bridge::driver::simulated::{CaptureMode, ReportKind, codes};
 use cai_bridge::stream::Stream;
@@ -14,14 +14,14 @@ use super::{LENGTH, Machine, code, races_unless};
 use crate::alive::alive;
 
 /// A whole block of a machine.
-pub(super) fn bytes(source: u64, target: u64, route: Route<'_>) -> Transfer<'_> {
+pub(super) fn bytes(source: u64, target: u64, route: CopyRoute<'_>) -> Transfer<'_> {
     let pitch = Pitch { row: LENGTH, plane: 1 };
     let block = Block { width: LENGTH, rows: 1, planes: 1, source: pitch, target: pitch };
     Transfer { source, target, block, route }
 }
 
 /// Of a whole block, `planes` planes of two rows of 3 bytes, 5 bytes and 20 bytes apart.
-pub(super) fn rows(source: u64, target: u64, planes: u64, route: Route<'_>) -> Transfer<'_> {
+pub(super) fn rows(source: u64, target: u64, planes: u64, route: CopyRoute<'_>) -> Transfer<'_> {
     let (from, to) = (Pitch { row: 5, plane: 4 }, Pitch { row: 3, plane: 2 });
     let block = Block { width: 3, rows: 2, planes, source: from, target: to };
     Transfer { source, target, block, route }
@@ -41,7 +41,7 @@ fn a_copy_is_work_in_the_order_of_its_stream() {
         if ordered {
             m.order(p, c);
         }
-        m.cuda.copy(bytes(m.x, y, Route::Device), alive(c)).unwrap();
+        m.cuda.copy(bytes(m.x, y, CopyRoute::Device), alive(c)).unwrap();
         assert_ne!(m.value(y), 7, "it runs late");
         m.cuda.wait_stream(alive(c)).unwrap();
         assert_eq!(m.value(y) == 7, ordered);
@@ -56,7 +56,7 @@ fn rows_and_planes_go_where_their_pitches_say() {
         [(1, vec![0, 1, 2, 5, 6, 7]), (2, vec![0, 1, 2, 5, 6, 7, 20, 21, 22, 25, 26, 27])]
     {
         let y = m.alloc("y");
-        m.cuda.copy(rows(m.x, y, planes, Route::Device), alive(Stream::Legacy)).unwrap();
+        m.cuda.copy(rows(m.x, y, planes, CopyRoute::Device), alive(Stream::Legacy)).unwrap();
         m.cuda.synchronize_context().unwrap();
         assert_eq!(m.cuda.load(y, 6 * planes).unwrap(), wanted);
         assert_eq!(m.cuda.load(y + 6 * planes, 1).unwrap(), [0xCD], "and nowhere else");
@@ -70,7 +70,7 @@ fn a_copy_touches_its_rows_and_not_what_lies_between() {
     for (byte, of_x, races) in [(3, true, 0), (5, true, 1), (5, false, 1), (6, false, 0)] {
         let m = Machine::new();
         let (c, d, y) = (m.stream(false), m.stream(false), m.alloc("y"));
-        m.cuda.copy(rows(m.x, y, 1, Route::Device), alive(c)).unwrap();
+        m.cuda.copy(rows(m.x, y, 1, CopyRoute::Device), alive(c)).unwrap();
         let ptr = if of_x { m.x } else { y } + byte;
         let span = cai_bridge::driver::simulated::Span { ptr, len: 1 };
         m.cuda.launch(d, "write", &[], &[span], |_| ()).unwrap();
@@ -83,7 +83,7 @@ fn a_copy_to_the_host_is_there_once_the_host_has_waited() {
     let m = Machine::new();
     count_up(&m);
     let (c, host) = (m.stream(false), Arc::new(HostMemory::filled(16, 0xEE).unwrap()));
-    m.cuda.copy(rows(m.x, host.address() + 2, 2, Route::Host(&host)), alive(c)).unwrap();
+    m.cuda.copy(rows(m.x, host.address() + 2, 2, CopyRoute::Host(&host)), alive(c)).unwrap();
     assert_eq!(m.cuda.pending(), 1);
     let held = Arc::downgrade(&host);
     drop(host);
@@ -114,7 +114,7 @@ fn a_copys_memory_freed_on_a_stream_waits_for_what_is_queued_there_and_for_nothi
         let m = Machine::new();
         let (s, other) = (m.stream(false), m.stream(false));
         let y = m.cuda.allocate(LENGTH, alive(s)).unwrap();
-        m.cuda.copy(bytes(m.x, y, Route::Device), alive(s)).unwrap();
+        m.cuda.copy(bytes(m.x, y, CopyRoute::Device), alive(s)).unwrap();
         if ordered {
             m.order(s, other);
         }
@@ -130,9 +130,9 @@ fn a_peer_copy_names_the_contexts_that_its_memory_is_in() {
     let (here, there) = (m.cuda.primary_context(0).unwrap(), m.cuda.primary_context(1).unwrap());
     m.fill(Stream::Legacy, m.x, 7);
     m.cuda
-        .copy(bytes(m.x, far, Route::Peer { from: here, to: there }), alive(Stream::Legacy))
+        .copy(bytes(m.x, far, CopyRoute::Peer { from: here, to: there }), alive(Stream::Legacy))
         .unwrap();
-    let wrong = Route::Peer { from: there, to: here };
+    let wrong = CopyRoute::Peer { from: there, to: here };
     assert_eq!(
         code(m.cuda.copy(bytes(m.x, far, wrong), alive(Stream::Legacy))),
         codes::INVALID_VALUE
@@ -146,7 +146,7 @@ fn a_peer_copy_names_the_contexts_that_its_memory_is_in() {
 fn a_copy_outside_its_memory_is_a_report() {
     let m = Machine::new();
     let y = m.cuda.allocate(8, alive(Stream::Legacy)).unwrap();
-    m.cuda.copy(bytes(m.x, y, Route::Device), alive(Stream::Legacy)).unwrap();
+    m.cuda.copy(bytes(m.x, y, CopyRoute::Device), alive(Stream::Legacy)).unwrap();
     m.cuda.synchronize_context().unwrap();
     assert_eq!(m.kinds(), [ReportKind::OutOfBounds]);
 }
@@ -156,7 +156,7 @@ fn stream_ordered_memory_of_a_captured_stream_is_refused_and_copies_are_captured
     let m = Machine::new();
     let (s, y) = (m.stream(false), m.alloc("y"));
     m.cuda.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    m.cuda.copy(bytes(m.x, y, Route::Device), alive(s)).unwrap();
+    m.cuda.copy(bytes(m.x, y, CopyRoute::Device), alive(s)).unwrap();
     assert_eq!(m.cuda.pending(), 0);
     assert_eq!(code(m.cuda.allocate(8, alive(s))), codes::STREAM_CAPTURE_UNSUPPORTED);
     assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);

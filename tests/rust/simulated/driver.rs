@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread;
 
 use cai_bridge::device::MemoryKind;
-use cai_bridge::driver::copies::{Copies, Route};
+use cai_bridge::driver::copies::{Copies, CopyRoute};
 use cai_bridge::driver::host::HostMemory;
 use cai_bridge::driver::ipc::Ipc;
 use cai_bridge::driver::simulated::{
-    Arguments, Call, CaptureMode, FaultError, LOGGED, Outcome, ReportKind, Simulated, codes,
+    Call, CallArguments, CaptureMode, FaultError, LOGGED, Outcome, ReportKind, Simulated, codes,
 };
 use cai_bridge::driver::{Context, Driver, Event};
 use cai_bridge::stream::{Stream, Thread};
@@ -196,7 +196,7 @@ fn every_call_can_be_made_to_fail_without_effect() {
     let (y, host) = (m.alloc("y"), Arc::new(HostMemory::new(64).unwrap()));
     let far = m.cuda.alloc(1, LENGTH, MemoryKind::Device, "far").unwrap();
     m.cuda.set_device(1).unwrap();
-    let peers = Route::Peer { from: context, to: m.cuda.current_context().unwrap().unwrap() };
+    let peers = CopyRoute::Peer { from: context, to: m.cuda.current_context().unwrap().unwrap() };
     m.cuda.set_device(0).unwrap();
     // Relaxed and of another context: whatever is called meanwhile does not end it.
     let captured = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
@@ -236,16 +236,16 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::MemFreeAsync => m.cuda.free_on(m.cuda.allocate(8, alive(s)).unwrap(), alive(s)),
         Call::MemAlloc => m.cuda.allocate_now(LENGTH).map(drop),
         Call::MemFree => m.cuda.free_now(m.cuda.allocate_now(LENGTH).unwrap()),
-        Call::MemcpyAsync => m.cuda.copy(bytes(m.x, y, Route::Device), alive(s)),
+        Call::MemcpyAsync => m.cuda.copy(bytes(m.x, y, CopyRoute::Device), alive(s)),
         Call::MemcpyDtoHAsync => {
-            m.cuda.copy(bytes(m.x, host.address(), Route::Host(&host)), alive(s))
+            m.cuda.copy(bytes(m.x, host.address(), CopyRoute::Host(&host)), alive(s))
         }
         Call::MemcpyHtoDAsync => {
-            m.cuda.copy(bytes(host.address(), y, Route::FromHost(&host)), alive(s))
+            m.cuda.copy(bytes(host.address(), y, CopyRoute::FromHost(&host)), alive(s))
         }
         Call::MemcpyPeerAsync => m.cuda.copy(bytes(m.x, far, peers), alive(s)),
-        Call::Memcpy2DAsync => m.cuda.copy(rows(m.x, y, 1, Route::Device), alive(s)),
-        Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, Route::Device), alive(s)),
+        Call::Memcpy2DAsync => m.cuda.copy(rows(m.x, y, 1, CopyRoute::Device), alive(s)),
+        Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, CopyRoute::Device), alive(s)),
         Call::Memcpy3DPeerAsync => m.cuda.copy(rows(m.x, far, 1, peers), alive(s)),
         Call::StreamGetCaptureInfo => m.cuda.capture_number(captured).map(drop),
         Call::DeviceGetUuid => m.cuda.uuid(0).map(drop),
@@ -382,7 +382,7 @@ fn the_log_has_every_call_with_what_it_was_given() {
     for (record, (call, stream, event)) in log.iter().zip(expected) {
         assert_eq!(
             (record.call, record.arguments),
-            (call, Arguments { stream, event, context: None })
+            (call, CallArguments { stream, event, context: None })
         );
         assert_eq!((record.thread, record.outcome), (Thread::current(), Outcome::Done));
     }

@@ -2,7 +2,7 @@
 
 use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::simulated::{FREED, FRESH, ReportKind, Span, codes};
-use cai_bridge::driver::{Driver, Pointer};
+use cai_bridge::driver::{Driver, PointerAttributes};
 use cai_bridge::stream::Stream;
 
 use super::{LENGTH, Machine, code, whole};
@@ -32,7 +32,8 @@ fn no_bytes_are_the_pointer_0() {
 fn a_pointer_resolves_anywhere_inside_a_live_allocation() {
     let m = Machine::new();
     let primary = m.cuda.primary_context(0).unwrap();
-    let known = Some(Pointer { ordinal: 0, kind: MemoryKind::Device, context: Some(primary) });
+    let known =
+        Some(PointerAttributes { ordinal: 0, kind: MemoryKind::Device, context: Some(primary) });
     assert_eq!(m.cuda.pointer(m.x).unwrap(), known);
     assert_eq!(m.cuda.pointer(m.x + LENGTH - 1).unwrap(), known);
     assert_eq!(m.cuda.pointer(m.x + LENGTH).unwrap(), None);
@@ -52,13 +53,16 @@ fn a_pointer_says_what_memory_it_is_and_whose() {
     let resolve = |ptr| m.cuda.pointer(ptr).unwrap().unwrap();
     assert_eq!(
         resolve(own),
-        Pointer { ordinal: 1, kind: MemoryKind::Device, context: Some(context) }
+        PointerAttributes { ordinal: 1, kind: MemoryKind::Device, context: Some(context) }
     );
     assert_eq!(
         resolve(pinned),
-        Pointer { ordinal: 1, kind: MemoryKind::Host, context: Some(primary) }
+        PointerAttributes { ordinal: 1, kind: MemoryKind::Host, context: Some(primary) }
     );
-    assert_eq!(resolve(managed), Pointer { ordinal: 1, kind: MemoryKind::Managed, context: None });
+    assert_eq!(
+        resolve(managed),
+        PointerAttributes { ordinal: 1, kind: MemoryKind::Managed, context: None }
+    );
 }
 
 #[test]
