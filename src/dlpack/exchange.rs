@@ -1,8 +1,8 @@
 //! DLPack 1.3's C exchange API: the table behind `type(x).__dlpack_c_exchange_api__`.
 //!
-//! As a consumer, the bridge calls another library's [`Table`]. As a producer, `exchange_producer!` puts a table on a
-//! class of the bridge, by dlpark. No function of the table synchronises: a tensor is ready on the stream that
-//! [`Table::current_work_stream`] names at that moment.
+//! As a consumer, the bridge calls another library's [`ExchangeTable`]. As a producer, `exchange_producer!` puts a
+//! table on a class of the bridge, by dlpark. No function of the table synchronises: a tensor is ready on the stream
+//! that [`ExchangeTable::current_work_stream`] names at that moment.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -30,15 +30,15 @@ const MAX_CHAIN: usize = 16;
 
 /// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Table(NonNull<DLPackExchangeAPI>);
+pub struct ExchangeTable(NonNull<DLPackExchangeAPI>);
 
 // SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI"). Any thread that
 // holds the interpreter lock may call its functions, and each method here requires the lock.
-unsafe impl Send for Table {}
+unsafe impl Send for ExchangeTable {}
 // SAFETY: as above.
-unsafe impl Sync for Table {}
+unsafe impl Sync for ExchangeTable {}
 
-impl Table {
+impl ExchangeTable {
     /// The table of the type `kind`, if the type has one of a known major version. The attribute belongs to the type,
     /// so the caller may keep the answer for the type.
     pub fn of(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {

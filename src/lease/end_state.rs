@@ -9,19 +9,19 @@ use crate::error::Error;
 pub struct Ending<H: Holder> {
     holder: H,
     state: EndState<H::Mark>,
-    told: bool,
+    reported: bool,
 }
 
 impl<H: Holder> Ending<H> {
     /// Starts the end of a lease. `holder` holds the memory.
     pub const fn new(holder: H) -> Self {
-        Self { holder, state: EndState::Due, told: false }
+        Self { holder, state: EndState::Due, reported: false }
     }
 
     /// Continues the end of a lease for which the caller has already called [`Holder::settle`] and got `settled`.
     /// `holder` holds the memory.
     pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
-        Self { holder, state: settled.into(), told: false }
+        Self { holder, state: settled.into(), reported: false }
     }
 
     /// The holder of the memory.
@@ -79,7 +79,7 @@ impl<H: Holder> Ending<H> {
 
     fn failed(&mut self, error: &Error) -> EndState<H::Mark> {
         if is_final(error) {
-            self.told = false;
+            self.reported = false;
             self.tell(error, "let go");
             EndState::Abandoned
         } else {
@@ -89,7 +89,7 @@ impl<H: Holder> Ending<H> {
     }
 
     fn tell(&mut self, error: &Error, producer: &'static str) {
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.reported, true) {
             tracing::warn!(
                 target: "cai_bridge", door = "release", %error, order = "failed", producer,
                 "the memory could not be given back in order"

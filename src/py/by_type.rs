@@ -30,7 +30,7 @@ pub(crate) struct ByType<T> {
 
 #[derive(Debug)]
 struct Types<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<TypeEntry<T>>,
     /// The index of each entry after the first [`FEW`], by its type's address.
     places: HashMap<usize, usize, BuildHasherDefault<WordHasher>>,
     /// The entry to replace next.
@@ -38,7 +38,7 @@ struct Types<T> {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct TypeEntry<T> {
     address: usize,
     /// Keeps the type alive, so that no other type gets its address.
     _kind: Py<PyType>,
@@ -58,7 +58,7 @@ impl<T> Types<T> {
     }
 
     /// Stores an entry, and returns the entry that it replaces.
-    fn put(&mut self, entry: Entry<T>) -> Option<Entry<T>> {
+    fn put(&mut self, entry: TypeEntry<T>) -> Option<TypeEntry<T>> {
         let place = self.place(entry.address).unwrap_or_else(|| {
             if self.entries.len() < KEPT {
                 return self.entries.len();
@@ -104,9 +104,9 @@ impl<T> ByType<T> {
 
     /// Stores the facts about a type. Returns the entry that it replaces, for the caller to drop: dropping a type may
     /// run arbitrary code.
-    fn keep(&self, kind: &Bound<'_, PyType>, known: &Rc<T>) -> Option<Entry<T>> {
+    fn keep(&self, kind: &Bound<'_, PyType>, known: &Rc<T>) -> Option<TypeEntry<T>> {
         let address = kind.as_ptr() as usize;
-        let entry = Entry { address, _kind: kind.clone().unbind(), known: Rc::clone(known) };
+        let entry = TypeEntry { address, _kind: kind.clone().unbind(), known: Rc::clone(known) };
         self.all.borrow_mut().put(entry)
     }
 }

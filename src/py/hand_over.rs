@@ -16,7 +16,7 @@ use super::interpreter::detach;
 use super::item_error::{ItemError, about};
 use super::lease::{HeldMemory, look};
 use super::source::{Both, check_argument, connect_both, consumers_place, ready_streams};
-use super::streams::Argument;
+use super::streams::StreamArgument;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::error::Result;
@@ -28,7 +28,7 @@ use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipient<'a, 'py> {
     /// The consumer's `stream=`.
-    pub(crate) argument: &'a Argument<'a, 'py>,
+    pub(crate) argument: &'a StreamArgument<'a, 'py>,
     /// The array as the consumer gets it, if it differs from the imported array.
     pub(crate) array: Option<&'a Descriptor>,
     /// The stream that the array is ready on, if the producer has just named it.
@@ -41,7 +41,7 @@ pub(crate) struct Recipient<'a, 'py> {
 impl<'a, 'py> Recipient<'a, 'py> {
     /// A consumer that gets the imported array unchanged.
     #[inline]
-    pub(crate) const fn of(argument: &'a Argument<'a, 'py>) -> Self {
+    pub(crate) const fn of(argument: &'a StreamArgument<'a, 'py>) -> Self {
         Self { argument, array: None, ready_on: None, dict_stream: None }
     }
 }

@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 
 use super::interpreter::{Answer, act, detach, entry};
 use super::source::ready_streams;
-use super::views::View;
+use super::views::BaseView;
 use crate::buffer::copy_to;
 use crate::capture::{Route, host_route};
 use crate::device::{Context, Place};
@@ -116,7 +116,7 @@ impl IpcDevice {
 
     /// Fails if a graph capture keeps the host from waiting for a stream that the array is ready on.
     #[staticmethod]
-    fn refuse_capture<'py>(view: &Bound<'py, View>) -> Answer<'py> {
+    fn refuse_capture<'py>(view: &Bound<'py, BaseView>) -> Answer<'py> {
         let py = view.py();
         act(py, || {
             let view = view.get();
@@ -253,7 +253,7 @@ impl IpcStream {
     }
 
     /// Queues a copy of an array, without gaps, to the address `target` on the GPU.
-    fn copy<'py>(&self, view: &Bound<'py, View>, target: u64) -> Answer<'py> {
+    fn copy<'py>(&self, view: &Bound<'py, BaseView>, target: u64) -> Answer<'py> {
         let (py, view) = (view.py(), view.get());
         act(py, || {
             view.check_leased()?;

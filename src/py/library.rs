@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
 use super::habits::{About, HabitRow, Habits, is_of};
-use super::native::Question;
+use super::native::ObjectQuestion;
 use crate::stream::{Ready, Stream};
 
 /// A library that the bridge knows. The default methods are for a library that does what the protocols say.
@@ -53,7 +53,7 @@ pub(super) trait Library: Sync + fmt::Debug {
     }
 
     /// The library's pool of streams; `None` if it has none.
-    fn pool(&self) -> Option<&dyn Pool> {
+    fn pool(&self) -> Option<&dyn StreamPool> {
         None
     }
 
@@ -76,11 +76,11 @@ pub(super) trait Library: Sync + fmt::Debug {
 
     /// How to read arrays of `kind`, the type of `x`, by their attributes instead of their dict; `None` to read the
     /// dict.
-    fn parts(
+    fn attributes(
         &'static self,
         _x: &Bound<'_, PyAny>,
         _kind: &Bound<'_, PyType>,
-    ) -> PyResult<Option<Parts>> {
+    ) -> PyResult<Option<AttributeQuestions>> {
         Ok(None)
     }
 
@@ -142,7 +142,7 @@ pub(super) trait Functions: Sync + fmt::Debug {
 }
 
 /// Streams that a library never destroys, and hands out in turn.
-pub(super) trait Pool: Sync + fmt::Debug {
+pub(super) trait StreamPool: Sync + fmt::Debug {
     /// The streams' handles on a GPU. `None` if the library is not imported, has no such GPU, or has not initialised
     /// its GPU side yet: asking would initialise it.
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>>;
@@ -207,12 +207,12 @@ pub(crate) struct ArrayParts<'py> {
 
 /// How to read the attributes of a type's arrays.
 #[derive(Debug)]
-pub(super) struct Parts {
-    pub(super) shape: Question,
+pub(super) struct AttributeQuestions {
+    pub(super) shape: ObjectQuestion,
     /// Whether the elements lie in C order without gaps. If so, the strides need not be read.
-    pub(super) contiguous: Option<Question>,
-    pub(super) strides: Question,
-    pub(super) dtype: Question,
+    pub(super) contiguous: Option<ObjectQuestion>,
+    pub(super) strides: ObjectQuestion,
+    pub(super) dtype: ObjectQuestion,
     pub(super) address: Box<dyn Address>,
 }
 
@@ -221,14 +221,14 @@ pub(super) trait Address: Send + Sync + fmt::Debug {
     /// The address; `None` if the array's dict must be read.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>>;
 
-    /// What the array says about its pending work, and who names the stream. With [`Names::Library`] the first value is
-    /// not used. `None` if the array's dict must be read.
-    fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>>;
+    /// What the array says about its pending work, and who names the stream. With [`NamedBy::Library`] the first value
+    /// is not used. `None` if the array's dict must be read.
+    fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, NamedBy<'py>)>>;
 }
 
 /// Who names the stream on which an array is ready.
 #[derive(Debug)]
-pub(super) enum Names<'py> {
+pub(super) enum NamedBy<'py> {
     /// The library, by its current stream on the array's GPU.
     Library(&'static dyn Current),
     /// The array itself, with its stream's object if it has one.
@@ -240,7 +240,7 @@ struct LibraryLists {
     all: &'static [&'static dyn Library],
     current: Vec<&'static dyn Current>,
     functions: Vec<(Option<Py<PyString>>, &'static dyn Functions)>,
-    pools: Vec<&'static dyn Pool>,
+    pools: Vec<&'static dyn StreamPool>,
 }
 
 /// The libraries that the bridge knows.
@@ -317,7 +317,7 @@ pub(super) fn functions() -> &'static [(Option<Py<PyString>>, &'static dyn Funct
 }
 
 /// The pools of the libraries that have one.
-pub(super) fn pools() -> &'static [&'static dyn Pool] {
+pub(super) fn pools() -> &'static [&'static dyn StreamPool] {
     LIBRARIES.known.get().map_or(&[], |known| &known.pools)
 }
 

@@ -91,7 +91,7 @@ mod _core {
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::plain::_plain_types;
     use super::text::_shown;
-    use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
+    use super::views::{_to_numpy, ArrayView, BaseView, CaiView, DLPackView};
     use crate::array::unlocked::set_detach;
     use crate::driver::fork;
 
@@ -111,9 +111,9 @@ mod _core {
         super::interpreter::quiet();
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add_class::<View>()?;
+        module.add_class::<BaseView>()?;
         // Setting the method by name makes it the type's finalizer; PyO3's class has none.
-        let view = py.get_type::<View>();
+        let view = py.get_type::<BaseView>();
         view.setattr("__del__", view.getattr("__del__")?)?;
         module.add_class::<CaiView>()?;
         // The module does not export this type, but each array is compared with it: make it now, while there is memory.
@@ -153,7 +153,7 @@ mod _core {
         super::simulated::register(module)?;
         super::ipc::register(module)?;
         set_detach(super::interpreter::unlocked);
-        super::exchange_api::install_table!(View => ArrayView, py)?;
-        super::exchange_api::install_table!(View => DLPackView, py)
+        super::exchange_api::install_table!(BaseView => ArrayView, py)?;
+        super::exchange_api::install_table!(BaseView => DLPackView, py)
     }
 }

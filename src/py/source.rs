@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::interpreter::detach;
 use super::lease::{HeldMemory, look};
-use super::streams::{Argument, WaitReason, wait_for_all};
+use super::streams::{StreamArgument, WaitReason, wait_for_all};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
@@ -122,7 +122,7 @@ pub(crate) fn check_stream(
 pub(crate) fn check_argument(
     array: &Descriptor,
     driver: &Handle,
-    argument: &Argument<'_, '_>,
+    argument: &StreamArgument<'_, '_>,
     at: Place,
 ) -> Result<Place> {
     argument.check_ordinal(array, at)?;

@@ -149,8 +149,8 @@ pub(crate) fn asking<T>(
     x: &Bound<'_, PyAny>,
     question: impl FnOnce() -> PyResult<T>,
 ) -> PyResult<T> {
-    struct Asked(usize);
-    impl Drop for Asked {
+    struct AskGuard(usize);
+    impl Drop for AskGuard {
         fn drop(&mut self) {
             DOING.with(|doing| doing.asked.take(|known| *known == self.0));
         }
@@ -160,7 +160,7 @@ pub(crate) fn asking<T>(
         doing.asked.push(address);
         doing.asked.count(|_| true)
     });
-    let _asked = Asked(address);
+    let _guard = AskGuard(address);
     if depth.is_some_and(|depth| depth > DEEPEST) { Err(endless(x)?) } else { question() }
 }
 

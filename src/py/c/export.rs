@@ -49,7 +49,7 @@ unsafe impl WorkStream for Exporters {
 }
 
 /// The memory of an export.
-struct Exported {
+struct ExportedMemory {
     stream: Exporters,
     ptr: u64,
     dtype: Dtype,
@@ -65,10 +65,10 @@ struct Exported {
 
 // SAFETY: the deleter accepts the owner on any thread, by the contract of `CaiBridgeExport`. No other code uses the
 // owner.
-unsafe impl Send for Exported {}
+unsafe impl Send for ExportedMemory {}
 
 // SAFETY: by calling `export_object`, the exporter promises that its description is right.
-unsafe impl Owner for Exported {
+unsafe impl Owner for ExportedMemory {
     type Stream = Exporters;
 
     fn stream(&self) -> &Exporters {
@@ -100,7 +100,7 @@ unsafe impl Owner for Exported {
     }
 }
 
-impl Drop for Exported {
+impl Drop for ExportedMemory {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter.get() {
             let before = attached(PyErr::take).flatten();
@@ -120,7 +120,7 @@ impl Drop for Exported {
     }
 }
 
-impl Exported {
+impl ExportedMemory {
     /// Reads the fields of an export, and copies its shape and strides. Fails for a field that describes no array.
     ///
     /// # Safety
@@ -217,7 +217,7 @@ pub(super) unsafe extern "C" fn export_sized(
         // SAFETY: `from` is not NULL, as checked above, and points to `size` bytes, by the contract of `CaiBridgeApi`.
         let from = unsafe { known(from, size) }?;
         // SAFETY: shape and strides point to `ndim` integers or are NULL, by the contract of `CaiBridgeExport`.
-        let mut exported = unsafe { Exported::read(&from) }?;
+        let mut exported = unsafe { ExportedMemory::read(&from) }?;
         let (array, driver) = (Array::describe(&exported)?, exported.stream.driver()?);
         exported.stream.check(py, &array, &driver)?;
         let place = Arc::clone(&exported.deleter);

@@ -159,8 +159,8 @@ fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
     })
 }
 
-/// The keys that the specification defines, in the order of [`native::Names`].
-fn names(py: Python<'_>) -> native::Names<'_, '_> {
+/// The keys that the specification defines, in the order of [`native::CaiKeys`].
+fn names(py: Python<'_>) -> native::CaiKeys<'_, '_> {
     [
         intern!(py, "shape"),
         intern!(py, "typestr"),
@@ -175,7 +175,7 @@ fn names(py: Python<'_>) -> native::Names<'_, '_> {
 
 fn entries<'py>(
     dict: &Bound<'py, PyDict>,
-    names: native::Names<'_, 'py>,
+    names: native::CaiKeys<'_, 'py>,
 ) -> PyResult<[Option<Bound<'py, PyAny>>; 8]> {
     let mut found = [const { None }; 8];
     for (slot, name) in found.iter_mut().zip(names) {

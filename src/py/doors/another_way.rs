@@ -10,7 +10,7 @@ use crate::py::interpreter::{answered, is_interrupt, raised};
 use crate::py::lease::{HeldMemory, look};
 use crate::py::producers::types::{ProducerKind, TypeFacts, speaks};
 use crate::py::producers::{ImportFor, Refused, cai, dlpack, types};
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 use crate::py::text::{an_object, shown};
 
 /// Handles `refused`, the error of the first import of `x`. If the type's protocols have changed since, calls `again`
@@ -117,7 +117,7 @@ pub(super) fn from_dict(
     let ImportFor { door, argument, consumer, wanted } = asked;
     let options = cai::ImportOptions {
         door,
-        stream: &Argument::UNSPECIFIED,
+        stream: &StreamArgument::UNSPECIFIED,
         consumer,
         wanted,
         owner: None,

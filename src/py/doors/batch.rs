@@ -19,7 +19,7 @@ use crate::py::lease::{HeldMemory, Unconsumed};
 use crate::py::observe::By;
 use crate::py::producers::dlpack;
 use crate::py::source::consumers_place;
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 
 /// The result of converting several arrays.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Converter {
     ) -> Result<ArrayBatch<'py>, ItemError> {
         let (traits, stream) = (self.traits(py)?, how.stream);
         let readonly = how.readonly.or(traits.limits.readonly);
-        let named = Argument::parse(stream)?;
+        let named = StreamArgument::parse(stream)?;
         let mut batch = ArrayBatch::default();
         // A single array, unless it is a capsule, is handed over at once and not collected here.
         let room = if xs.len() == 1 { 0 } else { xs.len() };
@@ -120,7 +120,7 @@ impl Converter {
         py: Python<'py>,
         traits: &LibraryTraits,
         source: &mut HeldMemory,
-        named: Argument<'_, 'py>,
+        named: StreamArgument<'_, 'py>,
         stream: Optional<'_, 'py>,
     ) -> Result<ConsumerStream<'py>, ItemError> {
         let at = consumers_place(&source.array, source.producer_side.place);

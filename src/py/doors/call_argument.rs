@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use crate::py::interpreter::{Answer, act};
 use crate::py::lease::{CallWatch, HeldMemory, goes_on};
-use crate::py::streams::Argument;
-use crate::py::views::View;
+use crate::py::streams::StreamArgument;
+use crate::py::views::BaseView;
 
 /// One object for each array of a call. Calling the object ends the loan of the array.
 pub(super) type Loans<'py> = SmallVec<[Bound<'py, PyAny>; 4]>;
@@ -32,7 +32,7 @@ impl CallArgument {
 
     /// Records whether the new array is a view.
     pub(super) fn made(mut self, array: &Bound<'_, PyAny>) -> Self {
-        self.is_view = array.is_instance_of::<View>();
+        self.is_view = array.is_instance_of::<BaseView>();
         self
     }
 }
@@ -50,8 +50,8 @@ pub(super) fn goes_on_with<'py>(
     view: &Bound<'py, PyAny>,
     stream: &Bound<'py, PyAny>,
 ) -> PyResult<()> {
-    let (py, view) = (view.py(), view.cast::<View>()?.get());
-    let argument = Argument::parse(Some(stream))?;
+    let (py, view) = (view.py(), view.cast::<BaseView>()?.get());
+    let argument = StreamArgument::parse(Some(stream))?;
     if let Some(kept) = argument.keep(py, &view.driver, view.at())? {
         goes_on(py, &view.array, &kept);
     }

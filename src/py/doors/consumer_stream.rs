@@ -4,10 +4,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::Optional;
-use super::library_traits::{CurrentStream, LibraryTraits, Method};
+use super::library_traits::{CurrentStreamRoute, LibraryTraits, Method};
 use crate::device::Device;
 use crate::py::interpreter::answered;
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 use crate::stream::{Stream, Thread};
 
 /// The consumer's stream for the arrays of a GPU: what the caller passed, the object that the library returned, or the
@@ -33,7 +33,7 @@ impl<'py> ConsumerStream<'py> {
             answer: stream.cloned(),
             native: None,
             is_named: stream.is_some(),
-            is_default: matches!(traits.current, CurrentStream::Default),
+            is_default: matches!(traits.current, CurrentStreamRoute::Default),
         };
         match traits.method {
             _ if asked.is_named => {}
@@ -42,7 +42,7 @@ impl<'py> ConsumerStream<'py> {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
             Method::Make(_) => {
-                if let CurrentStream::Known(current) = &traits.current {
+                if let CurrentStreamRoute::Known(current) = &traits.current {
                     asked.native = Some(current.get().native(py, ordinal)?);
                     return Ok(asked);
                 }
@@ -85,10 +85,10 @@ impl<'py> ConsumerStream<'py> {
     }
 
     /// Parses the stream as an argument `stream=`.
-    pub(super) fn argument(&self) -> PyResult<Argument<'_, 'py>> {
+    pub(super) fn argument(&self) -> PyResult<StreamArgument<'_, 'py>> {
         let argument = match self.native {
-            Some(handle) => Argument::native(handle),
-            None => Argument::parse(self.answer.as_ref())?,
+            Some(handle) => StreamArgument::native(handle),
+            None => StreamArgument::parse(self.answer.as_ref())?,
         };
         Ok(if self.is_named { argument } else { argument.by_library(self.is_default) })
     }

@@ -15,7 +15,7 @@ use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::Optional;
 use super::consumer_stream::ConsumerStream;
-use super::library_traits::{CurrentStream, DOOR, LibraryTraits, Method, ViewClass, give};
+use super::library_traits::{CurrentStreamRoute, DOOR, LibraryTraits, Method, ViewClass, give};
 use super::to_dlpack::is_on_host;
 use super::tree::{ConvertOptions, Converted, Root};
 use crate::lease::WordHasher;
@@ -27,8 +27,8 @@ use crate::py::library::Makes;
 use crate::py::native;
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::facts;
-use crate::py::streams::Argument;
-use crate::py::views::{CaiView, DLPackView, View};
+use crate::py::streams::StreamArgument;
+use crate::py::views::{BaseView, CaiView, DLPackView};
 
 /// Makes a library's arrays. Keeps what the `Library` object has said, so that it is asked only once.
 #[pyclass(frozen, module = "cai_bridge", name = "_Converter")]
@@ -148,7 +148,7 @@ impl Converter {
         readonly: Optional<'_, 'py>,
     ) -> Answer<'py> {
         act(slf.py(), || {
-            Argument::parse(stream)?;
+            StreamArgument::parse(stream)?;
             flag::parse("readonly", readonly).map(drop)
         })
     }
@@ -198,13 +198,13 @@ impl Converter {
             if !itself || !traits.has(x)? {
                 return Ok(None);
             }
-            if let Ok(view) = x.cast::<View>() {
+            if let Ok(view) = x.cast::<BaseView>() {
                 view.get().check_leased()?;
             }
             return Ok(Some(x.clone()));
         }
         let readonly = how.readonly.or(traits.limits.readonly);
-        let named = Argument::parse(how.stream)?;
+        let named = StreamArgument::parse(how.stream)?;
         let mut source = match traits.take(x, readonly, &named) {
             Err(error)
                 if traits.from_host.is_some()
@@ -289,8 +289,8 @@ impl Converter {
             source.register_whole(py);
         }
         let view = match class {
-            ViewClass::Cai => View::object::<CaiView>(py, source)?.into_super(),
-            ViewClass::DLPack => View::object::<DLPackView>(py, source)?.into_super(),
+            ViewClass::Cai => BaseView::object::<CaiView>(py, source)?.into_super(),
+            ViewClass::DLPack => BaseView::object::<DLPackView>(py, source)?.into_super(),
         };
         span.exchanged(view.get().passed_in(DOOR));
         if !calls {
@@ -310,7 +310,7 @@ impl Converter {
         if traits.is_numpy && readonly == Some(true) {
             made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
         }
-        if let CurrentStream::Known(known) = &traits.current
+        if let CurrentStreamRoute::Known(known) = &traits.current
             && let Some(quick) = known.get().library.makes(&library.getattr(intern!(py, "make"))?)
         {
             self.quick.get_or_init(py, || quick);
@@ -321,7 +321,11 @@ impl Converter {
 
 /// Fails if the `make` of a registered library has returned None, or an array that does not keep its view alive, which
 /// is checked for a `CaiView` with memory. Such an array could be used after its memory was given back.
-fn check_made(made: &Bound<'_, PyAny>, view: &Bound<'_, View>, class: ViewClass) -> PyResult<()> {
+fn check_made(
+    made: &Bound<'_, PyAny>,
+    view: &Bound<'_, BaseView>,
+    class: ViewClass,
+) -> PyResult<()> {
     let got = if made.is_none() {
         "None"
     } else if matches!(class, ViewClass::Cai)

@@ -17,10 +17,10 @@ use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, entry};
 use crate::py::item_error::{ItemError, about};
 use crate::py::producers::dlpack;
-use crate::py::streams::Argument;
-use crate::py::views::View;
+use crate::py::streams::StreamArgument;
+use crate::py::views::BaseView;
 
-pub(super) type Arrays<'py> = Vec<Bound<'py, PyAny>>;
+pub(super) type ArrayList<'py> = Vec<Bound<'py, PyAny>>;
 
 impl Converter {
     /// Converts a single object `x` for which [`Self::single`] has no quick way.
@@ -53,16 +53,16 @@ impl Converter {
         how: &ConvertOptions<'_, 'py>,
     ) -> Result<ArrayBatch<'py>, ItemError> {
         let arrays = if how.detach == Some(true) {
-            tree.arrays.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?
+            tree.arrays.iter().map(detached).collect::<PyResult<ArrayList<'_>>>()?
         } else {
             tree.arrays.clone()
         };
-        let of = |numbers: &[usize]| -> Arrays<'py> {
+        let of = |numbers: &[usize]| -> ArrayList<'py> {
             numbers.iter().map(|number| arrays[*number].clone()).collect()
         };
         let mut made = vec![None; arrays.len()];
         if !tree.hosts.is_empty() {
-            Argument::parse(how.stream)?;
+            StreamArgument::parse(how.stream)?;
         }
         for &number in &tree.hosts {
             made[number] = Some(self.of_host(&arrays[number], how).map_err(about(number))?);
@@ -90,7 +90,7 @@ impl Converter {
     fn foreign<'py>(
         &self,
         py: Python<'py>,
-        mut given: Arrays<'py>,
+        mut given: ArrayList<'py>,
         how: &ConvertOptions<'_, 'py>,
     ) -> Result<ArrayBatch<'py>, ItemError> {
         let mut unconsumed = Vec::new();
@@ -118,11 +118,11 @@ impl Converter {
     fn copies<'py>(
         &self,
         py: Python<'py>,
-        arrays: Arrays<'py>,
+        arrays: ArrayList<'py>,
         copy: bool,
         how: &ConvertOptions<'_, 'py>,
     ) -> Result<ArrayBatch<'py>, ItemError> {
-        Argument::parse(how.stream)?;
+        StreamArgument::parse(how.stream)?;
         let traits = self.traits(py)?;
         let mut batch = ArrayBatch { made: arrays, ..ArrayBatch::default() };
         // The library takes no read-only array, so do not make a copy that would be refused.
@@ -139,7 +139,7 @@ impl Converter {
         }
         if copy && !capsules.is_empty() {
             let given: Vec<_> = capsules.iter().map(|item| batch.made[*item].clone()).collect();
-            let argument = Argument::parse(how.stream)?;
+            let argument = StreamArgument::parse(how.stream)?;
             for (capsule, item) in given.iter().zip(&capsules) {
                 dlpack::check_capsule(capsule, &argument).map_err(about(*item))?;
             }
@@ -258,7 +258,7 @@ fn views<'py>(
 
 /// The device number of a view: for GPU memory, its GPU.
 pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
-    Ok(view.cast::<View>()?.get().pair().1)
+    Ok(view.cast::<BaseView>()?.get().pair().1)
 }
 
 /// Detaches a tensor from its gradients. Returns any other object unchanged. Warp's arrays have gradients but no

@@ -12,8 +12,8 @@ use crate::py::producers::cai::{self, ImportOptions};
 use crate::py::producers::dlpack;
 use crate::py::producers::own_view;
 use crate::py::producers::types::{ProducerKind, facts};
-use crate::py::streams::Argument;
-use crate::py::views::{CaiView, DLPackView, View};
+use crate::py::streams::StreamArgument;
+use crate::py::views::{BaseView, CaiView, DLPackView};
 
 const DOOR: &str = "from_cai";
 
@@ -104,14 +104,14 @@ pub(super) fn ready_on<'py>(
     stream: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = view.py();
-    let argument = Argument::parse(Some(stream))?;
+    let argument = StreamArgument::parse(Some(stream))?;
     let options = options(&argument, None, None, None);
-    let source = own_view::adapt(py, view.cast::<View>()?.get().unwrap(py)?, &options)?;
-    Ok(View::object::<CaiView>(py, source)?.into_any())
+    let source = own_view::adapt(py, view.cast::<BaseView>()?.get().unwrap(py)?, &options)?;
+    Ok(BaseView::object::<CaiView>(py, source)?.into_any())
 }
 
 fn options<'a, 'py>(
-    stream: &'a Argument<'a, 'py>,
+    stream: &'a StreamArgument<'a, 'py>,
     owner: Optional<'a, 'py>,
     device: Optional<'a, 'py>,
     dtype: Optional<'a, 'py>,
@@ -119,7 +119,7 @@ fn options<'a, 'py>(
     ImportOptions {
         door: DOOR,
         stream,
-        consumer: &Argument::UNSPECIFIED,
+        consumer: &StreamArgument::UNSPECIFIED,
         wanted: Wanted::DLPack,
         owner,
         device,
@@ -136,7 +136,7 @@ fn view<'py>(
     device: Optional<'_, 'py>,
     dtype: Optional<'_, 'py>,
 ) -> PyResult<Bound<'py, DLPackView>> {
-    let argument = Argument::parse(stream)?;
+    let argument = StreamArgument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
     let options = options(&argument, owner, device, dtype);
     let facts = facts(x)?;
@@ -148,7 +148,7 @@ fn view<'py>(
     {
         dlpack::exchange(DOOR, x, &facts, table, &argument)?
     } else if facts.producer == ProducerKind::CaiView && owner.is_none() {
-        let source = x.cast::<View>()?.get().unwrap(x.py())?;
+        let source = x.cast::<BaseView>()?.get().unwrap(x.py())?;
         Wanted::DLPack.check(x.py(), &source)?;
         own_view::adapt(x.py(), source, &options)?
     } else {
@@ -157,5 +157,5 @@ fn view<'py>(
         source
     };
     source.array.set_readonly(readonly);
-    View::object::<DLPackView>(x.py(), source)
+    BaseView::object::<DLPackView>(x.py(), source)
 }

@@ -28,7 +28,7 @@ use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::producers::device::{check_exists, current_ordinal};
 use crate::py::producers::host::{self, HostArray};
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 use crate::py::views::{CAPTURED, capsule_of_copy, copy_held, copy_is_for};
 use crate::stream::{Alive, Request, Stream};
 
@@ -43,7 +43,7 @@ impl Converter {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, asked, copy) = (x.py(), how.readonly, how.copy == Some(true));
         let traits = self.traits(py)?;
-        Argument::parse(how.stream)?;
+        StreamArgument::parse(how.stream)?;
         if traits.limits.writes && asked == Some(true) {
             return Err(Error::new(Kind::ReadOnlyAsked, "True for a library that may write").into());
         }
@@ -80,11 +80,11 @@ impl Converter {
         tensor: &HostTensor,
         how: &ConvertOptions<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let said = Argument::parse(how.stream)?;
+        let said = StreamArgument::parse(how.stream)?;
         // With -1, the library's stream must still wait for the copy.
         let named = how.stream.filter(|_| said.request() != Request::NoOrder);
         let driver = driver::prepared(|call| detach(py, call))?;
-        let ordinal = ordinal_for(&driver, &Argument::parse(named)?)?;
+        let ordinal = ordinal_for(&driver, &StreamArgument::parse(named)?)?;
         let library = self.library.bind(py);
         let on = ConsumerStream::of(library, traits, ordinal, named)?;
         let argument = on.argument().map_err(|error| on.explain(library, error))?.or_legacy();
@@ -159,7 +159,7 @@ fn as_asked(
 }
 
 /// The GPU on which a copy for this stream is made: the stream's GPU, else the current one.
-fn ordinal_for(driver: &Handle, argument: &Argument<'_, '_>) -> PyResult<i32> {
+fn ordinal_for(driver: &Handle, argument: &StreamArgument<'_, '_>) -> PyResult<i32> {
     if let Some(ordinal) = argument.ordinal() {
         return Ok(ordinal);
     }
@@ -178,7 +178,7 @@ fn uploaded<'py>(
     driver: &Handle,
     array: &Descriptor,
     memory: Option<&Arc<HostMemory>>,
-    argument: &Argument<'_, 'py>,
+    argument: &StreamArgument<'_, 'py>,
     at: Place,
 ) -> PyResult<Bound<'py, PyAny>> {
     let given = argument.alive(at);

@@ -9,7 +9,7 @@ use super::limits::Limits;
 use super::to_cai::take_in;
 use super::to_dlpack::is_on_gpu;
 use crate::dlpack::encode::{self, Keep};
-use crate::dlpack::exchange::Table;
+use crate::dlpack::exchange::ExchangeTable;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
 use crate::py::lease::{HeldMemory, MemoryGuard};
@@ -17,7 +17,7 @@ use crate::py::libraries;
 use crate::py::observe::{CallSpan, EndedBy, PassedArray};
 use crate::py::producers::types::{facts, speaks};
 use crate::py::producers::{ImportFor, Wanted};
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 use crate::py::views::DLPackView;
 
 /// The call's name in logs and traces.
@@ -30,7 +30,7 @@ pub(super) struct LibraryTraits {
     /// The types of the library's arrays.
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
-    pub(super) current: CurrentStream,
+    pub(super) current: CurrentStreamRoute,
     /// Whether the program registered the library. If so, the bridge checks the arrays that the library makes.
     pub(super) is_registered: bool,
     /// Whether all the library's arrays are on the host, as NumPy's are. If so, GPU arrays are copied.
@@ -45,13 +45,13 @@ pub(super) struct LibraryTraits {
 
 /// How to find the library's current stream.
 #[derive(Debug)]
-pub(super) enum CurrentStream {
+pub(super) enum CurrentStreamRoute {
     /// In Rust, for a known library, without calling its `Library` object. The library's arrays may be made in Rust
     /// too.
     Known(Py<libraries::CurrentStream>),
     /// Whatever the `Library` object's `current_stream` method returns.
     Own,
-    /// As [`CurrentStream::Own`], but only a default: each call may name another stream, as Numba's kernels do.
+    /// As [`CurrentStreamRoute::Own`], but only a default: each call may name another stream, as Numba's kernels do.
     Default,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum CurrentStream {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Method {
     /// Through the library's exchange API, which also returns the library's current stream.
-    Table(Table),
+    Table(ExchangeTable),
     /// By the `make` method of the `Library` object, from a view that is usable on the library's current stream.
     Make(ViewClass),
     /// Not at all: `convert` returns the view. Consumers of a `CaiView` wait for the stream that its dict names.
@@ -84,7 +84,7 @@ impl LibraryTraits {
         let method = if view.is_none() {
             let kind = types.get_item(0)?.cast_into::<PyType>()?;
             let none = || Error::new(Kind::ExchangeTable, "none");
-            Method::Table(Table::of(&kind)?.ok_or_else(none)?)
+            Method::Table(ExchangeTable::of(&kind)?.ok_or_else(none)?)
         } else if types.iter().any(|kind| kind.is(&view)) {
             Method::View(class)
         } else {
@@ -94,11 +94,11 @@ impl LibraryTraits {
         let ours = module.extract::<&str>().is_ok_and(|name| name.starts_with("cai_bridge."));
         let current = library.getattr(intern!(py, "current_stream"))?;
         let current = if let Ok(known) = current.cast_into::<libraries::CurrentStream>() {
-            CurrentStream::Known(known.unbind())
+            CurrentStreamRoute::Known(known.unbind())
         } else if library.getattr(intern!(py, "_streams_by_call"))?.is_truthy()? {
-            CurrentStream::Default
+            CurrentStreamRoute::Default
         } else {
-            CurrentStream::Own
+            CurrentStreamRoute::Own
         };
         Ok(Self {
             types: types.unbind(),
@@ -129,11 +129,11 @@ impl LibraryTraits {
         &self,
         x: &Bound<'_, PyAny>,
         readonly: Option<bool>,
-        consumer: &Argument<'_, '_>,
+        consumer: &StreamArgument<'_, '_>,
     ) -> PyResult<Box<HeldMemory>> {
         let asked = ImportFor {
             door: DOOR,
-            argument: &Argument::UNSPECIFIED,
+            argument: &StreamArgument::UNSPECIFIED,
             consumer,
             wanted: self.wanted,
         };
@@ -181,7 +181,7 @@ fn wanted(said: &Bound<'_, PyAny>, method: Method) -> PyResult<Wanted> {
 pub(super) fn give(
     py: Python<'_>,
     mut source: Box<HeldMemory>,
-    table: Table,
+    table: ExchangeTable,
     span: CallSpan,
 ) -> PyResult<Bound<'_, PyAny>> {
     let array = source.take_array(EndedBy::Deleter);

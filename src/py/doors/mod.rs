@@ -25,14 +25,14 @@ use pyo3::PyClass;
 use pyo3::prelude::*;
 
 use super::observe::CallSpan;
-use super::views::View;
+use super::views::BaseView;
 
 /// An argument that may be left out.
 type Optional<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
 /// Logs a call of the function `door`: the view that it returns, or its error.
 #[cold]
-fn report<'py, V: PyClass<BaseType = View>>(
+fn report<'py, V: PyClass<BaseType = BaseView>>(
     door: &'static str,
     span: CallSpan,
     made: PyResult<Bound<'py, V>>,

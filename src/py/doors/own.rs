@@ -9,7 +9,7 @@ use super::Optional;
 use super::batch::ArrayBatch;
 use super::call_argument::goes_on_with;
 use super::converter::Converter;
-use super::copies::{Arrays, any, detached, device_of, taken, waited_for};
+use super::copies::{ArrayList, any, detached, device_of, taken, waited_for};
 use super::from_cai::ready_on;
 use super::library_traits::{LibraryTraits, Method};
 use super::to_dlpack::is_on_host;
@@ -17,8 +17,8 @@ use super::tree::ConvertOptions;
 use crate::error::{Error, Kind};
 use crate::py::item_error::{ItemError, about};
 use crate::py::producers::dlpack;
-use crate::py::streams::Argument;
-use crate::py::views::View;
+use crate::py::streams::StreamArgument;
+use crate::py::views::BaseView;
 
 /// What the error for `readonly=True` says it got.
 const OWN: &str = "True for one of the library's own arrays";
@@ -36,10 +36,10 @@ impl Converter {
         if how.stream.is_none() && how.readonly.is_none() && !traits.is_view() {
             return Ok(());
         }
-        let argument = Argument::parse(how.stream)?;
+        let argument = StreamArgument::parse(how.stream)?;
         let refused = how.readonly == Some(true) && traits.limits.writes;
         own.iter().enumerate().try_for_each(|(item, x)| {
-            let admitted = match x.cast::<View>() {
+            let admitted = match x.cast::<BaseView>() {
                 Ok(view) => view.get().check_leased().map_err(PyErr::from),
                 Err(_) if x.is_instance_of::<PyCapsule>() => dlpack::check_capsule(x, &argument),
                 Err(_) if refused => Err(Error::new(Kind::ReadOnlyAsked, OWN).into()),
@@ -58,7 +58,7 @@ impl Converter {
         stream: Optional<'_, 'py>,
         made_on: &Bound<'py, PyAny>,
     ) -> Result<(), ItemError> {
-        let own = own.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?;
+        let own = own.iter().map(detached).collect::<PyResult<ArrayList<'_>>>()?;
         let views = taken(py, &own)?.made;
         for view in &views {
             let on = self.stream_on(py, device_of(view)?, stream)?;
@@ -67,7 +67,7 @@ impl Converter {
             }
         }
         let ready = views.iter().map(|view| ready_on(view, made_on));
-        let ready = ready.collect::<PyResult<Arrays<'_>>>()?;
+        let ready = ready.collect::<PyResult<ArrayList<'_>>>()?;
         // These new arrays over the same memory are dropped: they are made only so that the library's stream waits.
         self.several(
             py,
@@ -109,7 +109,7 @@ impl Converter {
                 let copied = self.copied(traits, &own[*item], true, how.stream);
                 copied.map_err(about(*item))
             };
-            let copies = others.iter().map(copy).collect::<Result<Arrays<'_>, _>>()?;
+            let copies = others.iter().map(copy).collect::<Result<ArrayList<'_>, _>>()?;
             if !copies.is_empty() {
                 let on = waited_for(how.stream, how.copy);
                 let how = ConvertOptions {
@@ -127,7 +127,7 @@ impl Converter {
         } else if traits.is_view() && !(how.stream.is_none() && how.readonly.is_none()) {
             return self.several(py, own, how);
         } else if let Some(stream) = how.stream {
-            let ordered = own.iter().map(detached).collect::<PyResult<Arrays<'_>>>()?;
+            let ordered = own.iter().map(detached).collect::<PyResult<ArrayList<'_>>>()?;
             let ordered_on = ConvertOptions { stream: Some(stream), ..ConvertOptions::default() };
             let mut views = any(py)?.get().several(py, &ordered, &ordered_on)?;
             views.consume(py)?;

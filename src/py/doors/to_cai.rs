@@ -14,9 +14,9 @@ use crate::py::lease::{HeldMemory, look};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{ProducerKind, TypeFacts, facts, speaks, stands_for};
 use crate::py::producers::{ImportFor, Refused, Wanted, dlpack, types};
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 use crate::py::text::an_object;
-use crate::py::views::{CaiView, View};
+use crate::py::views::{BaseView, CaiView};
 
 const DOOR: &str = "to_cai";
 
@@ -95,7 +95,7 @@ fn view<'py>(
     readonly: Optional<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
     let source = import(DOOR, x, stream, readonly, Wanted::Cai)?;
-    View::object::<CaiView>(x.py(), source)
+    BaseView::object::<CaiView>(x.py(), source)
 }
 
 /// Imports `x` for a view of either protocol.
@@ -107,7 +107,7 @@ pub(super) fn import<'py>(
     readonly: Optional<'_, 'py>,
     wanted: Wanted,
 ) -> PyResult<Box<HeldMemory>> {
-    let argument = Argument::parse(stream)?;
+    let argument = StreamArgument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
     let mut source = source_for(door, x, &argument, wanted)?;
     source.array.set_readonly(readonly);
@@ -116,14 +116,14 @@ pub(super) fn import<'py>(
 
 /// Imports `x`, for a consumer of DLPack, with no stream named.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<HeldMemory>> {
-    source_for(door, x, &Argument::UNSPECIFIED, Wanted::DLPack)
+    source_for(door, x, &StreamArgument::UNSPECIFIED, Wanted::DLPack)
 }
 
 #[inline(always)]
 fn source_for(
     door: &'static str,
     x: &Bound<'_, PyAny>,
-    argument: &Argument<'_, '_>,
+    argument: &StreamArgument<'_, '_>,
     wanted: Wanted,
 ) -> PyResult<Box<HeldMemory>> {
     let facts = facts(x)?;
@@ -160,7 +160,7 @@ fn take_in_by(
     }
     match facts.producer {
         ProducerKind::CaiView | ProducerKind::DLPackView => {
-            let view = x.cast::<View>().map_err(PyErr::from)?;
+            let view = x.cast::<BaseView>().map_err(PyErr::from)?;
             Ok(unwrap_view(door, x.py(), view.get(), argument)?)
         }
         ProducerKind::Capsule => Ok(dlpack::capsule(door, x, argument)?),
@@ -223,8 +223,8 @@ fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 fn unwrap_view(
     door: &'static str,
     py: Python<'_>,
-    view: &View,
-    argument: &Argument<'_, '_>,
+    view: &BaseView,
+    argument: &StreamArgument<'_, '_>,
 ) -> PyResult<Box<HeldMemory>> {
     look(py);
     let mut source = view.unwrap(py)?;

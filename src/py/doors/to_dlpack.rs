@@ -15,7 +15,7 @@ use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Arrays, ProducerKind, facts, speaks};
 use crate::py::producers::{Wanted, dlpack, dlpack_device};
-use crate::py::views::{DLPackView, View};
+use crate::py::views::{BaseView, DLPackView};
 
 const DOOR: &str = "to_dlpack";
 
@@ -67,7 +67,7 @@ pub(crate) fn to_dlpack<'py>(
     entry(x.py(), || {
         let span = CallSpan::begin();
         let made = import(DOOR, x, stream, readonly, Wanted::DLPack)
-            .and_then(|source| View::object::<DLPackView>(x.py(), source));
+            .and_then(|source| BaseView::object::<DLPackView>(x.py(), source));
         if span.is_observed() { report(DOOR, span, made) } else { made }
     })
 }

@@ -62,7 +62,7 @@ impl ConvertOptions<'_, '_> {
 #[derive(Debug, Default)]
 pub(super) struct Tree<'py> {
     /// The parts of the tree in order, each container followed by its own parts.
-    pub(super) parts: Vec<Part<'py>>,
+    pub(super) parts: Vec<TreePart<'py>>,
     pub(super) arrays: Vec<Bound<'py, PyAny>>,
     /// The arrays that are on the host, by index.
     pub(super) hosts: Vec<usize>,
@@ -80,7 +80,7 @@ pub(super) struct Tree<'py> {
 
 /// A part of a tree.
 #[derive(Debug)]
-pub(super) enum Part<'py> {
+pub(super) enum TreePart<'py> {
     /// The next of the tree's `arrays`.
     Array,
     /// An object that stays as it is.
@@ -142,13 +142,13 @@ impl<'py> Tree<'py> {
         for part in &self.parts {
             signals.look(py)?;
             match part {
-                Part::Array => new.extend(made.next().cloned()),
-                Part::Same(x) => new.push(x.clone()),
-                Part::Container(kind, parts, number) => {
+                TreePart::Array => new.extend(made.next().cloned()),
+                TreePart::Same(x) => new.push(x.clone()),
+                TreePart::Container(kind, parts, number) => {
                     place.enter(kind, *parts, *number);
                     continue;
                 }
-                Part::Again(number) => new.extend(shared[*number].clone()),
+                TreePart::Again(number) => new.extend(shared[*number].clone()),
             }
             while let Some(Passed { kind, parts, number, .. }) = place.pass() {
                 let again = kind.again(py, new.drain(new.len() - parts..));
@@ -174,15 +174,15 @@ impl<'py> Tree<'py> {
         let mut place = Cursor::default();
         for part in &self.parts {
             match part {
-                Part::Container(kind, parts, number) => {
+                TreePart::Container(kind, parts, number) => {
                     place.enter(kind, *parts, *number);
                     continue;
                 }
-                Part::Array if further == 0 => {
+                TreePart::Array if further == 0 => {
                     return said_at(error, &root.name(py), place.way(py));
                 }
-                Part::Array => further -= 1,
-                Part::Same(_) | Part::Again(_) => {}
+                TreePart::Array => further -= 1,
+                TreePart::Same(_) | TreePart::Again(_) => {}
             }
             while place.pass().is_some() {}
         }

@@ -12,7 +12,9 @@ use pyo3::types::{PyBool, PyCapsule, PyDict, PyList, PyTuple};
 use super::converter::Converter;
 use super::library_traits::{LibraryTraits, Method};
 use super::to_dlpack::{is_array, is_bare_dict, is_on_gpu, is_on_host, says_as_taken};
-use super::tree::{ContainerKind, ConvertOptions, Part, PathStep, Root, Tree, containers, said_at};
+use super::tree::{
+    ContainerKind, ConvertOptions, PathStep, Root, Tree, TreePart, containers, said_at,
+};
 use crate::error::Error;
 use crate::error::Kind::CpuMemory;
 use crate::lease::WordHasher;
@@ -143,7 +145,7 @@ impl<'py> TreeWalk<'_, 'py> {
     }
 
     fn same(&mut self, x: Bound<'py, PyAny>) {
-        self.tree.parts.push(Part::Same(x));
+        self.tree.parts.push(TreePart::Same(x));
     }
 
     /// Adds an array, if `convert` must convert it; else records it as a part that stays as it is.
@@ -175,7 +177,7 @@ impl<'py> TreeWalk<'_, 'py> {
         if is_wanted.or_else(|error| Err(said_at(error, &self.root.name(x.py()), self.way())?))? {
             self.wanted += 1;
             self.tree.arrays.push(x);
-            self.tree.parts.push(Part::Array);
+            self.tree.parts.push(TreePart::Array);
         } else {
             self.same(x);
         }
@@ -234,7 +236,7 @@ impl<'py> TreeWalk<'_, 'py> {
             self.tree.parts = Vec::with_capacity(many.max(7) + 1);
             self.tree.arrays = Vec::with_capacity(many.min(64));
         }
-        self.tree.parts.push(Part::Container(kind, many, None));
+        self.tree.parts.push(TreePart::Container(kind, many, None));
         let open = Open { container, parts, next: 0, at, before, is_shared, again_at: None };
         if let Some(outer) = self.inner.replace(open) {
             self.around.push(outer);
@@ -377,12 +379,12 @@ impl<'py> TreeWalk<'_, 'py> {
             }
             Some(Met::Plain) => self.same(x.clone()),
             Some(Met::Whole(at)) => {
-                if let Part::Container(.., number) = &mut self.tree.parts[at] {
+                if let TreePart::Container(.., number) = &mut self.tree.parts[at] {
                     let number = *number.get_or_insert_with(|| {
                         self.tree.shared += 1;
                         self.tree.shared - 1
                     });
-                    self.tree.parts.push(Part::Again(number));
+                    self.tree.parts.push(TreePart::Again(number));
                     self.wanted += 1;
                 }
             }
@@ -421,7 +423,7 @@ impl<'py> TreeWalk<'_, 'py> {
     #[cold]
     fn way(&self) -> PyResult<Vec<PathStep<'py>>> {
         let step = |open: &Open<'py>| match &self.tree.parts[open.at] {
-            Part::Container(kind, ..) => Some(kind.step(open.container.py(), open.next - 1)),
+            TreePart::Container(kind, ..) => Some(kind.step(open.container.py(), open.next - 1)),
             _ => None,
         };
         self.open().filter_map(step).collect()

@@ -25,25 +25,26 @@ struct InterpreterEnd {
     over: AtomicBool,
     /// How many calls are inside the bridge, for each process by the number of forks before it; from 63 forks on,
     /// processes share the last place. A forked child starts at zero: its parent's other threads do not exist there.
-    calls: [Calls; 64],
+    calls: [RunningCalls; 64],
 }
 
 static STATE: InterpreterEnd = InterpreterEnd {
     ended_by: AtomicU64::new(0),
     over: AtomicBool::new(false),
-    calls: [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64],
+    calls: [const { RunningCalls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } };
+        64],
 };
 
 /// How long [`end`] waits at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-struct Calls {
+struct RunningCalls {
     /// Calls inside the bridge, except while they are in [`super::detach`]. Changed only with the lock held.
     inside: AtomicUsize,
     coming: AtomicUsize,
 }
 
-fn calls() -> &'static Calls {
+fn calls() -> &'static RunningCalls {
     let number = usize::try_from(Process::current().number()).unwrap_or(usize::MAX);
     &STATE.calls[number.min(STATE.calls.len() - 1)]
 }
@@ -88,7 +89,7 @@ pub(crate) fn is_over() -> bool {
 }
 
 /// Counts a call as inside, until dropped.
-pub(super) struct CallGuard(&'static Calls);
+pub(super) struct CallGuard(&'static RunningCalls);
 
 impl CallGuard {
     #[inline]
@@ -116,7 +117,7 @@ fn count(number: &AtomicUsize, by: usize) {
 }
 
 /// Counts a call as outside while it does not hold the lock, until dropped.
-pub(super) struct DetachGuard(&'static Calls);
+pub(super) struct DetachGuard(&'static RunningCalls);
 
 impl DetachGuard {
     pub(super) fn now() -> Self {
@@ -133,7 +134,7 @@ impl Drop for DetachGuard {
 }
 
 /// Counts a thread that is about to take the lock, until dropped. [`end`] waits for such threads.
-pub(super) struct EntryGuard(&'static Calls);
+pub(super) struct EntryGuard(&'static RunningCalls);
 
 impl EntryGuard {
     /// `None` if another thread is ending the interpreter, and only that thread may enter now ([`is_over`]).

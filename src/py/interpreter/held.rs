@@ -10,18 +10,20 @@ use std::sync::OnceLock;
 use libloading::os::unix::Library;
 use pyo3::ffi;
 
-type Running = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
+type ThreadStateFunction = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
 
 /// CPython's function that returns the running thread state; `None` if there is none. Up to CPython 3.11 the running
 /// state may be another thread's.
-fn running() -> Option<Running> {
-    static FOUND: OnceLock<Option<Running>> = OnceLock::new();
+fn running() -> Option<ThreadStateFunction> {
+    static FOUND: OnceLock<Option<ThreadStateFunction>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         let program = Library::this();
         let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
         names.into_iter().find_map(|name| {
             // SAFETY: both functions have this signature in CPython, since 3.13 and 3.5. Neither needs the lock.
-            unsafe { program.get::<Running>(name.to_bytes_with_nul()) }.ok().map(|found| *found)
+            unsafe { program.get::<ThreadStateFunction>(name.to_bytes_with_nul()) }
+                .ok()
+                .map(|found| *found)
         })
     })
 }

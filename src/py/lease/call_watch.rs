@@ -7,9 +7,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::consumer_side::{Consumer, ConsumerSide};
-use super::conversion::{Conversion, Member};
+use super::conversion::{Conversion, ConversionMember};
 use super::end::{EndContext, settle};
-use super::held_memory::{HeldMemory, Owner};
+use super::held_memory::{HeldMemory, MemoryOwner};
 use super::producer_side::ProducerSide;
 use crate::driver::fork::Process;
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub(crate) struct CallWatch {
     producer_side: ProducerSide,
     conversion: Arc<Conversion>,
     /// Keeps the memory.
-    _held: Owner,
+    _held: MemoryOwner,
 }
 
 impl CallWatch {
@@ -78,13 +78,14 @@ impl HeldMemory {
             _held: self.share_owner(py)?,
         };
         let outer = self.conversion.take();
-        let member = Member::new(&watch.conversion, self.consumer_side.clone_ref(py), outer);
+        let member =
+            ConversionMember::new(&watch.conversion, self.consumer_side.clone_ref(py), outer);
         self.conversion = Some(Box::new(member));
         Ok(watch)
     }
 
     /// This holder's entry in each conversion that it belongs to, the innermost first.
-    fn members(&self) -> impl Iterator<Item = &Member> {
+    fn members(&self) -> impl Iterator<Item = &ConversionMember> {
         successors(self.conversion.as_deref(), |member| member.outer.as_deref())
     }
 

@@ -36,14 +36,14 @@ impl Conversion {
 
 /// One holder's entry in a conversion: the conversion, and the holder's number there, under which its users are noted.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct ConversionMember {
     conversion: Arc<Conversion>,
     number: usize,
     /// The same holder's entry in the conversion of the outer call, if calls nest.
     pub(super) outer: Option<Box<Self>>,
 }
 
-impl Member {
+impl ConversionMember {
     pub(super) fn new(
         conversion: &Arc<Conversion>,
         first: ConsumerSide,
@@ -72,7 +72,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for ConversionMember {
     fn drop(&mut self) {
         let gone = {
             let mut uses = self.conversion.uses();

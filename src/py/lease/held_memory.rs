@@ -10,11 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
 use super::consumer_side::{Consumer, ConsumerSide};
-use super::conversion::Member;
+use super::conversion::ConversionMember;
 use super::generation;
 use super::known_memory::{self, KnownMemory};
 use super::producer_side::{ProducerSide, Readiness};
-use super::tensor::{Tensor, Unconsumed};
+use super::tensor::{HeldTensor, Unconsumed};
 use crate::buffer::Buffer;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
@@ -38,7 +38,7 @@ pub(crate) struct HeldMemory {
     pub(crate) by: By,
     /// Whether a consumer read the array's dict.
     pub(crate) is_read: bool,
-    pub(super) owner: Owner,
+    pub(super) owner: MemoryOwner,
     pub(crate) driver: Handle,
     /// The process that owns the memory. A forked child gives nothing back, since the driver does not survive a fork.
     /// It calls no deleters either: they may call that driver.
@@ -46,7 +46,7 @@ pub(crate) struct HeldMemory {
     pub(crate) producer_side: ProducerSide,
     pub(super) consumer_side: ConsumerSide,
     /// This holder's entry in a conversion, if a call watches the memory's users.
-    pub(super) conversion: Option<Box<Member>>,
+    pub(super) conversion: Option<Box<ConversionMember>>,
     /// For the trace: the array's address, and why the holder ended, unless another cause comes first.
     pub(crate) tag: EndTag,
     pub(super) generation: u32,
@@ -56,9 +56,9 @@ pub(crate) struct HeldMemory {
 
 /// The owner of the memory.
 #[derive(Debug)]
-pub(super) enum Owner {
+pub(super) enum MemoryOwner {
     /// A producer's array: the object, and its managed tensor.
-    Array(Py<PyAny>, Tensor),
+    Array(Py<PyAny>, HeldTensor),
     /// A copy that the bridge made.
     Copy(Box<Copied>),
 }
@@ -81,8 +81,8 @@ impl HeldMemory {
         driver: Handle,
         by: By,
     ) -> Box<Self> {
-        let managed = managed.map_or(Tensor::None, Tensor::Sole);
-        Self::new(Owner::Array(object, managed), driver, by)
+        let managed = managed.map_or(HeldTensor::None, HeldTensor::Sole);
+        Self::new(MemoryOwner::Array(object, managed), driver, by)
     }
 
     /// Sets the place of both sides, until the consumer's place is known.
@@ -99,22 +99,22 @@ impl HeldMemory {
     /// Holds the producer's managed tensor as well.
     #[inline(always)]
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
-        if let Owner::Array(_, tensor) = &mut self.owner {
-            *tensor = Tensor::Sole(managed);
+        if let MemoryOwner::Array(_, tensor) = &mut self.owner {
+            *tensor = HeldTensor::Sole(managed);
         }
     }
 
     /// Keeps the dict's typestr and `descr`, for an element type that DLPack cannot express.
     pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
-        if let Owner::Array(_, tensor) = &mut self.owner {
-            *tensor = Tensor::Words(words);
+        if let MemoryOwner::Array(_, tensor) = &mut self.owner {
+            *tensor = HeldTensor::Words(words);
         }
     }
 
     /// The typestr and `descr` of the array's dict, if DLPack cannot express the element type.
     pub(crate) const fn words(&self) -> Option<&Py<PyDict>> {
         match &self.owner {
-            Owner::Array(_, Tensor::Words(words)) => Some(words),
+            MemoryOwner::Array(_, HeldTensor::Words(words)) => Some(words),
             _ => None,
         }
     }
@@ -122,16 +122,16 @@ impl HeldMemory {
     /// If the held object is a capsule, makes its tensor a shared one, which stays in the capsule until the returned
     /// [`Unconsumed`] takes it out.
     pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
-        let Owner::Array(object, tensor) = &mut self.owner else { return None };
+        let MemoryOwner::Array(object, tensor) = &mut self.owner else { return None };
         let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
-        let (later, unconsumed) = Tensor::in_capsule(capsule);
+        let (later, unconsumed) = HeldTensor::in_capsule(capsule);
         *tensor = later;
         Some(unconsumed)
     }
 
     /// Whether an error left the tensor in its capsule, so that this holder does not keep the memory.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(&self.owner, Owner::Array(_, tensor) if tensor.is_lost())
+        matches!(&self.owner, MemoryOwner::Array(_, tensor) if tensor.is_lost())
     }
 
     /// A holder of a copy in `buffer`, which is freed in the order of the stream `producer`. `context` keeps the copy's
@@ -144,7 +144,7 @@ impl HeldMemory {
         context: Option<Box<MemoryGuard>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
-        let owner = Owner::Copy(Box::new(Copied { buffer, _context: context }));
+        let owner = MemoryOwner::Copy(Box::new(Copied { buffer, _context: context }));
         let mut copy = Self::new(owner, driver.clone(), By::View);
         copy.set_place(place);
         copy.producer_side.stream = Some(producer);
@@ -154,7 +154,7 @@ impl HeldMemory {
 
     /// Returns a box: the structure is large, and callers move it often.
     #[inline(always)]
-    fn new(owner: Owner, driver: Handle, by: By) -> Box<Self> {
+    fn new(owner: MemoryOwner, driver: Handle, by: By) -> Box<Self> {
         let nowhere = Place::gpu(0);
         Box::write(
             Box::new_uninit(),
@@ -211,14 +211,14 @@ impl HeldMemory {
         Ok(shared)
     }
 
-    pub(super) fn share_owner(&mut self, py: Python<'_>) -> Result<Owner> {
+    pub(super) fn share_owner(&mut self, py: Python<'_>) -> Result<MemoryOwner> {
         self.process.check()?;
         match &mut self.owner {
-            Owner::Array(object, managed) => {
-                Ok(Owner::Array(object.clone_ref(py), managed.share(py)))
+            MemoryOwner::Array(object, managed) => {
+                Ok(MemoryOwner::Array(object.clone_ref(py), managed.share(py)))
             }
             // A copy has only one holder, the tensor that carries it.
-            Owner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
+            MemoryOwner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
         }
     }
 
@@ -333,14 +333,14 @@ impl HeldMemory {
     /// Whether only a Python object keeps the memory, and no managed tensor. The garbage collector may clear that
     /// object.
     pub(crate) const fn is_by_object(&self) -> bool {
-        matches!(self.owner, Owner::Array(_, Tensor::None | Tensor::Words(_)))
+        matches!(self.owner, MemoryOwner::Array(_, HeldTensor::None | HeldTensor::Words(_)))
     }
 
     /// The producer's object; `None` for a copy.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.owner {
-            Owner::Array(object, _) => Some(object.clone_ref(py)),
-            Owner::Copy(_) => None,
+            MemoryOwner::Array(object, _) => Some(object.clone_ref(py)),
+            MemoryOwner::Copy(_) => None,
         }
     }
 
@@ -453,7 +453,7 @@ impl HeldMemory {
     /// Visits the producer's object and the objects that keep both sides' streams, for the garbage collector
     /// (`tp_traverse`). Leaves out the streams of further users.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Owner::Array(object, _) = &self.owner {
+        if let MemoryOwner::Array(object, _) = &self.owner {
             visit.call(object)?;
         }
         self.producer_side.visit(visit)?;
@@ -464,9 +464,9 @@ impl HeldMemory {
 impl Drop for HeldMemory {
     fn drop(&mut self) {
         if !self.process.is_current()
-            && let Owner::Array(_, managed) = &mut self.owner
+            && let MemoryOwner::Array(_, managed) = &mut self.owner
         {
-            std::mem::forget(std::mem::replace(managed, Tensor::None));
+            std::mem::forget(std::mem::replace(managed, HeldTensor::None));
         }
     }
 }

@@ -142,11 +142,11 @@ impl Same {
 }
 
 /// The entries by address.
-type Entries = ByWord<u64, Same>;
+type EntriesByAddress = ByWord<u64, Same>;
 
 /// The memory that the bridge has handed out.
 struct HandedOut {
-    entries: Mutex<Entries>,
+    entries: Mutex<EntriesByAddress>,
     /// How often [`goes_on`] was called for an array with memory, any array. Most entries are removed before this
     /// number changes.
     noted: AtomicUsize,
@@ -160,7 +160,7 @@ static HANDED_OUT: HandedOut = HandedOut {
 /// The smallest capacity to which the table shrinks.
 const ROOM: usize = 256;
 
-fn entries() -> MutexGuard<'static, Entries> {
+fn entries() -> MutexGuard<'static, EntriesByAddress> {
     HANDED_OUT.entries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -243,7 +243,7 @@ impl Drop for KnownMemory {
 
 /// Shrinks the table after a peak.
 #[cold]
-fn give_back_room(entries: &mut Entries) {
+fn give_back_room(entries: &mut EntriesByAddress) {
     let room = ROOM.max(entries.len() * 2);
     entries.shrink_to(room);
 }

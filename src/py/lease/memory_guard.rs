@@ -9,7 +9,7 @@ use super::pending_ends::{self, QueuedEnd, flat, run};
 use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
 use crate::py::interpreter::{ending, enter};
-use crate::py::observe::{CallSpan, Outcome};
+use crate::py::observe::{CallSpan, EndOutcome};
 
 impl MemoryGuard {
     /// Gives the memory back when the bridge's Python object that holds it is dropped. The caller holds the
@@ -54,6 +54,6 @@ impl Drop for MemoryGuard {
 #[inline]
 fn tell_lost(left: Option<&HeldMemory>, span: CallSpan) {
     if let Some(held) = left {
-        span.released(held.tag, Outcome::Lost);
+        span.released(held.tag, EndOutcome::Lost);
     }
 }

@@ -6,7 +6,7 @@ use super::consumer_side::Consumer;
 use super::held_memory::HeldMemory;
 use super::warned;
 use crate::device::Place;
-use crate::py::streams::{Argument, KnownStream, StreamName, StreamRef};
+use crate::py::streams::{KnownStream, StreamArgument, StreamName, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 impl HeldMemory {
@@ -15,7 +15,7 @@ impl HeldMemory {
     pub(crate) fn set_consumer(
         &mut self,
         py: Python<'_>,
-        argument: &Argument<'_, '_>,
+        argument: &StreamArgument<'_, '_>,
         at: Place,
     ) -> PyResult<()> {
         self.consumer_side.at = at;
@@ -45,7 +45,7 @@ impl HeldMemory {
     /// Whether `argument` names the default stream on which the producer works and the array is ready, as in most
     /// calls. If so, no library is asked, no stream waits, and [`Self::keep_in_place`] hands the memory over.
     #[inline]
-    pub(crate) fn stays_in_place(&self, argument: &Argument<'_, '_>, at: Place) -> bool {
+    pub(crate) fn stays_in_place(&self, argument: &StreamArgument<'_, '_>, at: Place) -> bool {
         let place = self.producer_side.place;
         let stays =
             |stream| self.ready == Ready::On(stream) && self.producer_side.is_on_default(stream);

@@ -26,7 +26,7 @@ use crate::local::local;
 use crate::order::{Mark, MarkStream};
 use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
-use crate::py::observe::{CallSpan, Outcome};
+use crate::py::observe::{CallSpan, EndOutcome};
 
 /// An end to run, and the call in which it began, for the log.
 pub(super) struct QueuedEnd {
@@ -35,7 +35,7 @@ pub(super) struct QueuedEnd {
     /// Whether a log handler caused this end: such ends are not logged.
     quiet: bool,
     /// The outcome, if this end's orders were already tried.
-    outcome: Option<Outcome>,
+    outcome: Option<EndOutcome>,
 }
 
 impl QueuedEnd {
@@ -57,14 +57,14 @@ enum Now {
 
 /// Whether an end runs on this thread, and the ends queued behind it. The queue is empty between ends, so a thread that
 /// exits has nothing to drop here.
-struct Ends {
+struct ThreadEnds {
     now: Cell<Now>,
     following: ManuallyDrop<RefCell<VecDeque<QueuedEnd>>>,
 }
 
 local! {
-    static ENDS: Ends = const {
-        Ends {
+    static ENDS: ThreadEnds = const {
+        ThreadEnds {
             now: Cell::new(Now::Nothing),
             following: ManuallyDrop::new(RefCell::new(VecDeque::new())),
         }
@@ -194,7 +194,7 @@ pub(super) fn end(
     {
         let tag = held.tag;
         **place = None;
-        span.released(tag, Outcome::Done);
+        span.released(tag, EndOutcome::Done);
     } else {
         by_orders(py, place, span);
     }
@@ -221,13 +221,13 @@ impl Drop for LeftGuard {
     #[inline]
     fn drop(&mut self) {
         if let Some(next) = self.0.as_ref() {
-            next.span.released(next.ending.holder().tag, Outcome::Lost);
+            next.span.released(next.ending.holder().tag, EndOutcome::Lost);
         }
     }
 }
 
 /// Makes as much progress with `ending` as is possible now, and returns the outcome.
-fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> Outcome {
+fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> EndOutcome {
     let of = ending.holder().generation;
     // After a lack of memory or an interrupt, try once more at once: the producer may use the memory as soon as this
     // returns.
@@ -238,9 +238,9 @@ fn outcome(py: Python<'_>, ending: &mut Ending<Box<HeldMemory>>) -> Outcome {
         }
     }
     match ending.state() {
-        EndState::GivenBack => Outcome::Done,
-        EndState::Abandoned => Outcome::LetGo,
-        EndState::Due | EndState::Waiting(()) | EndState::ToRetry => Outcome::PutOff,
+        EndState::GivenBack => EndOutcome::Done,
+        EndState::Abandoned => EndOutcome::LetGo,
+        EndState::Due | EndState::Waiting(()) | EndState::ToRetry => EndOutcome::PutOff,
     }
 }
 
@@ -356,8 +356,8 @@ impl Pending {
         let is_over = |ending: &mut Ending<Box<HeldMemory>>| {
             let span = CallSpan::begin();
             let outcome = match outcome(py, ending) {
-                Outcome::PutOff => return false,
-                Outcome::Done => Outcome::DoneLater,
+                EndOutcome::PutOff => return false,
+                EndOutcome::Done => EndOutcome::DoneLater,
                 outcome => outcome,
             };
             span.released(ending.holder().tag, outcome);

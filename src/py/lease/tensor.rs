@@ -10,7 +10,7 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::dlpack::capsule;
 
-pub(super) enum Tensor {
+pub(super) enum HeldTensor {
     None,
     /// No tensor, but the dict's typestr and `descr`, for an element type that DLPack cannot express.
     Words(Py<PyDict>),
@@ -50,7 +50,7 @@ impl Unconsumed {
     }
 }
 
-impl std::fmt::Debug for Tensor {
+impl std::fmt::Debug for HeldTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::None => "None",
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Tensor {
     }
 }
 
-impl Tensor {
+impl HeldTensor {
     /// Shares the tensor of a `capsule` that is not consumed yet.
     pub(super) fn in_capsule(capsule: Py<PyCapsule>) -> (Self, Unconsumed) {
         let tensor = Arc::new(OnceLock::new());

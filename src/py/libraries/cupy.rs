@@ -14,10 +14,12 @@ use pyo3::types::{PyCapsule, PyType};
 use crate::py::habits::{Habit, HabitRow, known};
 use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry};
-use crate::py::library::{Address, ArrayParts, Current, Library, Makes, Names, Parts};
-use crate::py::native::{self, Question};
+use crate::py::library::{
+    Address, ArrayParts, AttributeQuestions, Current, Library, Makes, NamedBy,
+};
+use crate::py::native::{self, ObjectQuestion};
 use crate::py::numpy;
-use crate::py::views::View;
+use crate::py::views::BaseView;
 use crate::stream::Ready;
 
 #[derive(Debug)]
@@ -46,14 +48,14 @@ impl Library for Cupy {
         Some("ptr")
     }
 
-    fn parts(
+    fn attributes(
         &'static self,
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
-    ) -> PyResult<Option<Parts>> {
+    ) -> PyResult<Option<AttributeQuestions>> {
         let py = x.py();
         let of = |kind, name| {
-            Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))
+            Ok::<_, PyErr>(ObjectQuestion::attribute(kind, name)?.filter(ObjectQuestion::is_native))
         };
         // If a derived type overrides this property, in Python, its arrays are read by their dicts.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
@@ -72,8 +74,8 @@ impl Library for Cupy {
         };
         let contiguous = of(kind, intern!(py, "_c_contiguous"))?;
         numpy::know_all(py)?;
-        let address = Box::new(Pointer { memory, kind: data.unbind(), ptr });
-        Ok(Some(Parts { shape, contiguous, strides, dtype, address }))
+        let address = Box::new(CupyPointer { memory, kind: data.unbind(), ptr });
+        Ok(Some(AttributeQuestions { shape, contiguous, strides, dtype, address }))
     }
 
     fn makes(&self, make: &Bound<'_, PyAny>) -> Option<Box<dyn Makes>> {
@@ -83,7 +85,7 @@ impl Library for Cupy {
 }
 
 /// How to ask CuPy for its current stream.
-enum StreamRoute {
+enum CupyStreamRoute {
     /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
     Native(unsafe extern "C" fn(c_int) -> isize),
     /// The module `cupy`, which [`object`] asks: CuPy before 14 has no such C function.
@@ -92,19 +94,19 @@ enum StreamRoute {
 
 impl Current for Cupy {
     fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-        static ROUTE: PyOnceLock<StreamRoute> = PyOnceLock::new();
+        static ROUTE: PyOnceLock<CupyStreamRoute> = PyOnceLock::new();
         let asked = if let Some(asked) = ROUTE.get(py) {
             asked
         } else {
             let Some(module) = imported(py, intern!(py, "cupy"))? else { return Ok(None) };
             if let Some(function) = answered(py, entry_point(py))?.flatten() {
-                ROUTE.get_or_init(py, || StreamRoute::Native(function))
+                ROUTE.get_or_init(py, || CupyStreamRoute::Native(function))
             } else {
-                ROUTE.get_or_init(py, || StreamRoute::Python(module.unbind()))
+                ROUTE.get_or_init(py, || CupyStreamRoute::Python(module.unbind()))
             }
         };
         match asked {
-            StreamRoute::Native(function) => {
+            CupyStreamRoute::Native(function) => {
                 // SAFETY: the capsule's name says that the function has this type, and this thread holds the
                 // lock.
                 let native = unsafe { function(ordinal) };
@@ -115,7 +117,7 @@ impl Current for Cupy {
                 }
                 Ok(u64::try_from(native).ok())
             }
-            StreamRoute::Python(module) => {
+            CupyStreamRoute::Python(module) => {
                 let native = object(module.bind(py), ordinal)
                     .and_then(|stream| stream.getattr(intern!(py, "ptr"))?.extract::<u64>());
                 answered(py, native)
@@ -166,13 +168,13 @@ fn entry_point(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) ->
 /// Reads an array's address, `x.data.ptr`. `data` must be exactly of the type `kind`. An array is ready on CuPy's
 /// current stream.
 #[derive(Debug)]
-struct Pointer {
-    memory: Question,
+struct CupyPointer {
+    memory: ObjectQuestion,
     kind: Py<PyType>,
-    ptr: Question,
+    ptr: ObjectQuestion,
 }
 
-impl Address for Pointer {
+impl Address for CupyPointer {
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         let data = self.memory.answer(x)?;
         if !data.get_type().is(&self.kind) {
@@ -182,8 +184,8 @@ impl Address for Pointer {
         Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))
     }
 
-    fn stream<'py>(&self, _x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>> {
-        Ok(Some((Ready::Nothing, Names::Library(&Cupy))))
+    fn stream<'py>(&self, _x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, NamedBy<'py>)>> {
+        Ok(Some((Ready::Nothing, NamedBy::Library(&Cupy))))
     }
 }
 
@@ -221,7 +223,7 @@ impl Ndarrays {
     /// The array of `view`, which the caller has made ready on CuPy's current stream.
     fn __call__<'py>(
         &self,
-        view: &Bound<'py, View>,
+        view: &Bound<'py, BaseView>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> Answer<'py> {
         let _ = stream;

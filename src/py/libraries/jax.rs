@@ -20,7 +20,7 @@ use crate::dlpack::capsule;
 use crate::py::habits::{Habit, HabitRow, known};
 use crate::py::imported::imported;
 use crate::py::interpreter::{Answer, answered, entry, is_interrupt};
-use crate::py::library::{Capsules, Library, Pool};
+use crate::py::library::{Capsules, Library, StreamPool};
 use crate::py::streams::pools::round;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Library for Jax {
         HABITS
     }
 
-    fn pool(&self) -> Option<&dyn Pool> {
+    fn pool(&self) -> Option<&dyn StreamPool> {
         Some(self)
     }
 
@@ -64,7 +64,7 @@ impl Library for Jax {
 }
 
 /// JAX hands out four streams for each device in turn (0.11.2, one H200, 2026-11).
-impl Pool for Jax {
+impl StreamPool for Jax {
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
         let Some(jax) = imported(py, intern!(py, "jax"))? else { return Ok(None) };
         let begun = jax.getattr("_src").and_then(|source| {

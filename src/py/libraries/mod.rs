@@ -33,7 +33,7 @@ const ALL: &[&dyn Library] = &[
     &tvm_ffi::TvmFfi,
     &warp::WARP,
     &cuda_core::CUDA_CORE,
-    &simulated::Simulated,
+    &simulated::CaiBridgeTesting,
     &registered::Registered,
     &peculiar::PECULIAR,
 ];

@@ -8,8 +8,8 @@ use pyo3::types::{PyString, PyType};
 use crate::py::habits::{Habit, HabitRow, is_of, known};
 use crate::py::imported::imported;
 use crate::py::interpreter::answered;
-use crate::py::library::{Address, Library, Names, Parts};
-use crate::py::native::{self, Question};
+use crate::py::library::{Address, AttributeQuestions, Library, NamedBy};
+use crate::py::native::{self, ObjectQuestion};
 use crate::py::numpy;
 use crate::py::streams::handle_of;
 use crate::stream::{Ready, Stream, Thread};
@@ -75,11 +75,11 @@ impl Library for Numba {
 
     /// Arrays have these attributes in their `__dict__`, and the library's `__cuda_array_interface__` makes the CAI
     /// dict from them. If a class overrides that property, the dict is read.
-    fn parts(
+    fn attributes(
         &'static self,
         _x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
-    ) -> PyResult<Option<Parts>> {
+    ) -> PyResult<Option<AttributeQuestions>> {
         let py = kind.py();
         let property = kind.getattr(intern!(py, "__cuda_array_interface__"))?;
         let maker = property.getattr(intern!(py, "fget"))?.getattr(intern!(py, "__module__"))?;
@@ -87,11 +87,11 @@ impl Library for Numba {
             return Ok(None);
         }
         numpy::know_all(py)?;
-        Ok(Some(Parts {
-            shape: Question::named(intern!(py, "shape")),
+        Ok(Some(AttributeQuestions {
+            shape: ObjectQuestion::named(intern!(py, "shape")),
             contiguous: None,
-            strides: Question::named(intern!(py, "strides")),
-            dtype: Question::named(intern!(py, "dtype")),
+            strides: ObjectQuestion::named(intern!(py, "strides")),
+            dtype: ObjectQuestion::named(intern!(py, "dtype")),
             address: Box::new(Ctypes(self)),
         }))
     }
@@ -117,7 +117,7 @@ impl Address for Ctypes {
         Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))
     }
 
-    fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, Names<'py>)>> {
+    fn stream<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<(Ready, NamedBy<'py>)>> {
         let py = x.py();
         let object = x.getattr(intern!(py, "stream"))?;
         let object = (native::small(&object) != Some(0)).then_some(object);
@@ -130,6 +130,6 @@ impl Address for Ctypes {
             Some(0) => self.0.default_stream(py)?,
             Some(native) => Stream::from_native(native, Thread::current()),
         };
-        Ok(Some((Ready::On(stream), Names::Array(object))))
+        Ok(Some((Ready::On(stream), NamedBy::Array(object))))
     }
 }

@@ -9,14 +9,14 @@ use crate::py::interpreter::answered;
 use crate::py::library::Library;
 
 #[derive(Debug)]
-pub(super) struct Simulated;
+pub(super) struct CaiBridgeTesting;
 
 const HABITS: &[HabitRow] = &[
     known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "python/test_strangers.py"),
     known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "python/test_strangers.py"),
 ];
 
-impl Library for Simulated {
+impl Library for CaiBridgeTesting {
     fn name(&self) -> &'static str {
         "cai_bridge.testing"
     }

@@ -7,11 +7,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 use crate::device::Device;
-use crate::dlpack::exchange::Table;
+use crate::dlpack::exchange::ExchangeTable;
 use crate::py::habits::{Habit, HabitRow, known};
 use crate::py::imported::imported;
 use crate::py::interpreter::answered;
-use crate::py::library::{Current, Library, Pool};
+use crate::py::library::{Current, Library, StreamPool};
 use crate::py::streams::pools::round;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Library for Torch {
         self.native(py, ordinal)
     }
 
-    fn pool(&self) -> Option<&dyn Pool> {
+    fn pool(&self) -> Option<&dyn StreamPool> {
         Some(self)
     }
 
@@ -60,18 +60,18 @@ impl Library for Torch {
 }
 
 /// How to ask PyTorch for its current stream.
-enum StreamRoute {
+enum TorchStreamRoute {
     /// PyTorch's exchange API.
-    Table(Table),
+    Table(ExchangeTable),
     /// `torch._C._cuda_getCurrentRawStream(device)`: PyTorch before 2.10 has no exchange API.
     Python(Py<PyAny>),
 }
 
-impl StreamRoute {
+impl TorchStreamRoute {
     /// How to ask this PyTorch; `None` if there is no way, as without CUDA.
     fn of(torch: &Bound<'_, PyAny>, tensor: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = torch.py();
-        if let Some(table) = answered(py, Table::of(tensor))?.flatten() {
+        if let Some(table) = answered(py, ExchangeTable::of(tensor))?.flatten() {
             return Ok(Some(Self::Table(table)));
         }
         let function = torch
@@ -83,7 +83,7 @@ impl StreamRoute {
 
 impl Current for Torch {
     fn native(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-        static ROUTE: PyOnceLock<Option<StreamRoute>> = PyOnceLock::new();
+        static ROUTE: PyOnceLock<Option<TorchStreamRoute>> = PyOnceLock::new();
         let asked = if let Some(asked) = ROUTE.get(py) {
             asked
         } else {
@@ -92,15 +92,15 @@ impl Current for Torch {
             let Some(tensor) = tensor.and_then(|tensor| tensor.cast_into::<PyType>().ok()) else {
                 return Ok(None);
             };
-            let asked = StreamRoute::of(&module, &tensor)?;
+            let asked = TorchStreamRoute::of(&module, &tensor)?;
             ROUTE.get_or_init(py, || asked)
         };
         match asked {
             None => Ok(None),
-            Some(StreamRoute::Table(table)) => {
+            Some(TorchStreamRoute::Table(table)) => {
                 answered(py, table.current_work_stream(py, Device::cuda(ordinal)))
             }
-            Some(StreamRoute::Python(function)) => {
+            Some(TorchStreamRoute::Python(function)) => {
                 let native = function.bind(py).call1((ordinal,));
                 answered(py, native.and_then(|native| native.extract::<u64>()))
             }
@@ -114,7 +114,7 @@ impl Current for Torch {
 }
 
 /// PyTorch hands out 32 streams for each priority and device in turn (PyTorch 2.11, one H200, 2026-11).
-impl Pool for Torch {
+impl StreamPool for Torch {
     fn list(&self, py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
         let Some(torch) = imported(py, intern!(py, "torch"))? else { return Ok(None) };
         let cuda = torch.getattr("cuda")?;

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyDict, PyString};
 
-pub(super) use question::Question;
+pub(super) use question::ObjectQuestion;
 
 use crate::cai::Fields;
 use crate::layout::{Dims, MAX_NDIM};
@@ -72,7 +72,7 @@ pub(super) fn beginning<'py>(
 }
 
 /// The keys of a CAI dict, in the order that [`plain`] expects.
-pub(super) type Names<'a, 'py> = [&'a Bound<'py, PyString>; 8];
+pub(super) type CaiKeys<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 
 /// Calls `read` with the entries of `dict`. `None` if the dict is not plain. Each key of a plain dict is an object in
 /// `names`, and each value is of the exact type that the specification gives. A plain dict has all required entries, no
@@ -82,7 +82,7 @@ pub(super) type Names<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 /// Python code: it gets borrowed entries of the dict.
 pub(super) fn plain<R>(
     dict: &Bound<'_, PyDict>,
-    names: Names<'_, '_>,
+    names: CaiKeys<'_, '_>,
     read: impl FnOnce(&Fields<'_>) -> R,
 ) -> Option<R> {
     // Without a GIL, the dict's own lock is needed: `PyDict_Next` takes none.
@@ -105,7 +105,7 @@ pub(super) fn plain<R>(
     })
 }
 
-/// The entries, for [`plain`]; `None` if they are not plain. `found` is in the order of [`Names`].
+/// The entries, for [`plain`]; `None` if they are not plain. `found` is in the order of [`CaiKeys`].
 ///
 /// # Safety
 ///

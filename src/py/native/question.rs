@@ -9,7 +9,7 @@ use pyo3::types::{PyString, PyType};
 
 /// How to read one attribute, or call one method without arguments, on the objects of a type.
 #[derive(Debug)]
-pub(in crate::py) enum Question {
+pub(in crate::py) enum ObjectQuestion {
     /// An attribute that C code defines (or `__slots__`): its descriptor, and the descriptor type's `tp_descr_get`.
     Attribute(Py<PyAny>, ffi::descrgetfunc),
     /// A method of an extension type: its C function. Pass it an object of the type, or of a derived type, and NULL.
@@ -20,7 +20,7 @@ pub(in crate::py) enum Question {
     NamedMethod(Py<PyString>),
 }
 
-impl Question {
+impl ObjectQuestion {
     /// The method `name` of `kind`, the type of `x`; `None` if there is none.
     pub(in crate::py) fn method(
         x: &Bound<'_, PyAny>,

@@ -8,7 +8,7 @@ use tracing::Event;
 use tracing::field::{Field, Visit};
 
 /// The fields and message of an event.
-pub(super) struct Fields {
+pub(super) struct ReportFields {
     pub(super) values: Vec<(&'static str, Value)>,
     /// The message; empty if `with_text` is false.
     pub(super) text: String,
@@ -23,7 +23,7 @@ pub(super) enum Value {
     Text(Box<str>),
 }
 
-impl Fields {
+impl ReportFields {
     pub(super) fn of(event: &Event<'_>, with_text: bool) -> Self {
         let count = event.metadata().fields().len();
         let mut fields = Self { values: Vec::with_capacity(count), text: String::new(), with_text };
@@ -49,7 +49,7 @@ pub(super) fn dict(
     Ok(dict)
 }
 
-impl Visit for Fields {
+impl Visit for ReportFields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() != "message" {
             self.values.push((field.name(), Value::Text(format!("{value:?}").into())));

@@ -16,7 +16,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::fields::{Fields, dict};
+use super::fields::{ReportFields, dict};
 use super::trace;
 use crate::py::interpreter::{enter, is_over, raise_later};
 use crate::py::this_thread::Once;
@@ -107,7 +107,7 @@ impl Subscriber for ToPython {
 }
 
 fn forward(py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
-    let Fields { values, text, .. } = Fields::of(event, true);
+    let ReportFields { values, text, .. } = ReportFields::of(event, true);
     let values = values.into_iter().filter(|(name, _)| !name.starts_with("trace."));
     let level = python_level(*event.metadata().level());
     let fields = dict(py, values)?;

@@ -5,4 +5,4 @@ pub(crate) mod log;
 mod span;
 pub(crate) mod trace;
 
-pub(crate) use span::{By, CallSpan, EndTag, EndedBy, Outcome, PassedArray};
+pub(crate) use span::{By, CallSpan, EndOutcome, EndTag, EndedBy, PassedArray};

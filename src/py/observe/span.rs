@@ -106,7 +106,7 @@ impl EndedBy {
 
 /// The outcome of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum EndOutcome {
     /// The memory went back.
     Done,
     /// The memory could not go back yet, and is kept.
@@ -121,7 +121,7 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-impl Outcome {
+impl EndOutcome {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -211,14 +211,14 @@ impl CallSpan {
 
     /// Reports the outcome of a holder's end.
     #[inline]
-    pub(crate) fn released(self, tag: EndTag, outcome: Outcome) {
+    pub(crate) fn released(self, tag: EndTag, outcome: EndOutcome) {
         if self.0.is_some() {
             self.tell_release(tag, outcome);
         }
     }
 
     #[cold]
-    fn tell_release(self, tag: EndTag, outcome: Outcome) {
+    fn tell_release(self, tag: EndTag, outcome: EndOutcome) {
         let EndTag { by: end, ptr } = tag;
         let what = if end == EndedBy::Copy { "copy" } else { "array" };
         tracing::trace!(

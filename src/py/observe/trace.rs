@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use tracing::callsite::rebuild_interest_cache;
 use tracing::{Event, Level};
 
-use super::fields::{Fields, Value, dict};
+use super::fields::{ReportFields, Value, dict};
 use crate::driver::fork::Process;
 use crate::py::interpreter::enter;
 use crate::py::this_thread::DOING;
@@ -26,7 +26,7 @@ struct Traces {
     /// The [`Process::number`] (a count of forks, not a PID) of the process whose trace is open, plus one; 0 if none
     /// is open. Each event reads this without the lock.
     open: AtomicU64,
-    session: Mutex<Option<Session>>,
+    session: Mutex<Option<TraceSession>>,
     /// How many traces have been opened. A thread keeps the number of the trace to which it has told its name, so that
     /// it does so once per trace.
     number: AtomicU64,
@@ -42,7 +42,7 @@ static TRACES: Traces = Traces {
 };
 
 /// An open trace, or a closed one, with its recorded events.
-struct Session {
+struct TraceSession {
     began: u64,
     ended: u64,
     limit: usize,
@@ -58,7 +58,7 @@ struct EventRecord {
     fields: Vec<(&'static str, Value)>,
 }
 
-fn session() -> MutexGuard<'static, Option<Session>> {
+fn session() -> MutexGuard<'static, Option<TraceSession>> {
     TRACES.session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn keep(event: &Event<'_>) {
     let metadata = event.metadata();
     // For an event below a warning, the name says the same as the message.
     let with_text = *metadata.level() <= Level::WARN;
-    let Fields { values: mut fields, text, .. } = Fields::of(event, with_text);
+    let ReportFields { values: mut fields, text, .. } = ReportFields::of(event, with_text);
     if with_text {
         fields.push(("message", Value::Text(text.into())));
     }
@@ -139,7 +139,7 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
             "trace: got a second trace while one is open{what}; allowed: one at a time"
         )));
     }
-    *session() = Some(Session {
+    *session() = Some(TraceSession {
         began: clock(Instant::now()),
         ended: 0,
         limit,
@@ -168,7 +168,7 @@ pub(crate) fn _stop_trace() -> Option<Recording> {
 
 /// The recorded events of a closed trace.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_Recording")]
-pub(crate) struct Recording(Mutex<Session>);
+pub(crate) struct Recording(Mutex<TraceSession>);
 
 impl std::fmt::Debug for Recording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -177,7 +177,7 @@ impl std::fmt::Debug for Recording {
 }
 
 impl Recording {
-    fn session(&self) -> MutexGuard<'_, Session> {
+    fn session(&self) -> MutexGuard<'_, TraceSession> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,36 +16,36 @@ use crate::layout::{Dims, Layout, Reach};
 use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
-use crate::py::library::{Current, Library, Names, Parts};
+use crate::py::library::{AttributeQuestions, Current, Library, NamedBy};
 use crate::py::native;
 use crate::py::numpy;
 use crate::stream::{Ready, Stream, Thread};
 
 /// The address, element type and reach of an array.
-type Array = (u64, Dtype, Reach);
+type ArrayReach = (u64, Dtype, Reach);
 
 /// An array, read by its attributes.
 pub(super) struct Attributes<'py> {
     /// What the array's dict would say.
     pub(super) decoded: Decoded,
-    pub(super) stream: Names<'py>,
+    pub(super) stream: NamedBy<'py>,
 }
 
 /// How to read arrays of `kind`, the type of `x`, by attributes that `library` knows; `None` to read their
 /// dict.
-pub(super) fn parts(
+pub(super) fn questions(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,
     habits: Habits,
     library: Option<&'static dyn Library>,
-) -> PyResult<Option<Parts>> {
+) -> PyResult<Option<AttributeQuestions>> {
     let py = x.py();
     // A derived class that defines the protocol itself lacks these habits, and may have other attributes.
     let is_read = habits.has(Habit::NamesCurrentStream) || habits.has(Habit::KeepsStreamObject);
     let Some(library) = library.filter(|_| is_read) else { return Ok(None) };
-    let found = answered(py, library.parts(x, kind))?.flatten();
+    let found = answered(py, library.attributes(x, kind))?.flatten();
     let same = match &found {
-        Some(parts) => answered(py, agree(parts, habits, x))?,
+        Some(questions) => answered(py, agree(questions, habits, x))?,
         None => None,
     };
     if same == Some(true) {
@@ -60,12 +60,12 @@ pub(super) fn parts(
 
 /// Whether the attributes of `x` say the same as the dict of `x`. The dict of a broadcast array may leave out the
 /// strides, if the library is known for that. False for read-only memory, since no attribute tells of it.
-fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn agree(questions: &AttributeQuestions, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
     let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
     let by_dict =
         cai_dict::decode(&dict, Reading::default(), |_| Ok((None, None)), &mut said, None)?;
-    let Some((ptr, dtype, reach)) = read(parts, x, &mut layout)? else { return Ok(false) };
+    let Some((ptr, dtype, reach)) = read(questions, x, &mut layout)? else { return Ok(false) };
     let broadcast = habits.has(Habit::LeavesOutStrides) && layout.strides().contains(&0);
     let same_layout =
         (layout == said && reach == by_dict.reach) || (broadcast && layout.shape() == said.shape());
@@ -73,16 +73,20 @@ fn agree(parts: &Parts, habits: Habits, x: &Bound<'_, PyAny>) -> PyResult<bool> 
 }
 
 /// Reads `x`, and writes its layout to `layout`; `None` if its dict must be read.
-fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Option<Array>> {
-    let Some(shape) = native::tuple(&parts.shape.answer(x)?) else { return Ok(None) };
-    let strides = match &parts.contiguous {
+fn read(
+    questions: &AttributeQuestions,
+    x: &Bound<'_, PyAny>,
+    layout: &mut Layout,
+) -> PyResult<Option<ArrayReach>> {
+    let Some(shape) = native::tuple(&questions.shape.answer(x)?) else { return Ok(None) };
+    let strides = match &questions.contiguous {
         Some(contiguous) if contiguous.answer(x)?.is(&*PyBool::new(x.py(), true)) => None,
-        _ => match native::tuple(&parts.strides.answer(x)?) {
+        _ => match native::tuple(&questions.strides.answer(x)?) {
             None => return Ok(None),
             strides => strides,
         },
     };
-    let Some(dtype) = numpy::known(&parts.dtype.answer(x)?) else { return Ok(None) };
+    let Some(dtype) = numpy::known(&questions.dtype.answer(x)?) else { return Ok(None) };
     let shape = shape.as_slice();
     let steps = strides.as_ref().map(Dims::as_slice);
     // If the layout is refused, let the caller read the dict, so that errors are the same as without this shortcut.
@@ -96,17 +100,17 @@ fn read(parts: &Parts, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Op
     if layout.size() == 0 {
         return Ok(Some((0, dtype, reach)));
     }
-    Ok(parts.address.read(x)?.map(|ptr| (ptr, dtype, reach)))
+    Ok(questions.address.read(x)?.map(|ptr| (ptr, dtype, reach)))
 }
 
 /// Describes `x` as [`cai_dict::decode`] does; `None` if its dict must be read.
 pub(super) fn decode<'py>(
-    parts: &Parts,
+    questions: &AttributeQuestions,
     x: &Bound<'py, PyAny>,
     layout: &mut Layout,
 ) -> PyResult<Option<Attributes<'py>>> {
-    let Some((ptr, dtype, reach)) = read(parts, x, layout)? else { return Ok(None) };
-    let Some((ready, stream)) = parts.address.stream(x)? else { return Ok(None) };
+    let Some((ptr, dtype, reach)) = read(questions, x, layout)? else { return Ok(None) };
+    let Some((ready, stream)) = questions.address.stream(x)? else { return Ok(None) };
     let claim = Claim::Stated(ready);
     let decoded = Decoded { version: VERSION, ptr, readonly: false, dtype, reach, claim };
     Ok(Some(Attributes { decoded, stream }))

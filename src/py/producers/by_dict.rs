@@ -21,7 +21,9 @@ use crate::layout::Layout;
 use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::Habit;
 use crate::py::lease::HeldMemory;
-use crate::py::streams::{Exported, KnownStream, StreamRef, Unnamed, current, dict_of, pending};
+use crate::py::streams::{
+    DictExporter, KnownStream, StreamRef, Unnamed, current, dict_of, pending,
+};
 use crate::py::text::tuple_text;
 use crate::stream::{Alive, Ready, Stream};
 
@@ -152,7 +154,7 @@ impl ByDict {
         let alive = current::named(x.py(), named.handle(), place);
         let besides = StreamRef::vouched(x.py(), driver, named, place)?;
         let none_is_nothing = known.says_what_is_pending();
-        let by = Exported { exporter: x, ptr, moves: true, besides, none_is_nothing };
+        let by = DictExporter { exporter: x, ptr, moves: true, besides, none_is_nothing };
         StreamRef::exported(driver, alive, by).map(Some)
     }
 }

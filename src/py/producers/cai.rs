@@ -24,14 +24,14 @@ use crate::py::cai_dict::{self, Reading};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::{HeldMemory, Readiness};
-use crate::py::library::Names;
+use crate::py::library::NamedBy;
 use crate::py::numpy;
 use crate::py::observe::By;
 use crate::py::plain::is_constant;
 use crate::py::source::check_argument;
-use crate::py::streams::{Argument, KnownStream, StreamRef};
+use crate::py::streams::{KnownStream, StreamArgument, StreamRef};
 use crate::py::text::an_object;
-use crate::py::views::View;
+use crate::py::views::BaseView;
 use crate::stream::{Ready, Request, Stream};
 
 /// The arguments that the caller passed besides the array.
@@ -40,9 +40,9 @@ pub(crate) struct ImportOptions<'a, 'py> {
     /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
     /// The stream that the caller declares to have the array's pending work.
-    pub(crate) stream: &'a Argument<'a, 'py>,
+    pub(crate) stream: &'a StreamArgument<'a, 'py>,
     /// The consumer's stream. It waits even with `CAI_BRIDGE_SYNC=0`.
-    pub(crate) consumer: &'a Argument<'a, 'py>,
+    pub(crate) consumer: &'a StreamArgument<'a, 'py>,
     /// The protocol that must be able to express the array.
     pub(crate) wanted: Wanted,
     /// The value of `owner=`: the owner of a dict's memory.
@@ -67,8 +67,8 @@ pub(crate) fn import<'py>(
     let mut source = begin(owner, facts)?;
     let is_said = matches!(options.stream.request(), Request::On(_));
     let layout = source.array.layout_mut();
-    let by_parts = match &facts.parts {
-        Some(parts) => by_attributes::decode(parts, x, layout)?,
+    let by_attributes = match &facts.attributes {
+        Some(questions) => by_attributes::decode(questions, x, layout)?,
         None => None,
     };
     let exports = facts.producer != ProducerKind::Dict;
@@ -77,9 +77,9 @@ pub(crate) fn import<'py>(
         Some(said) => named(said)?,
     };
     let (mut silent, mut names, mut words) = (false, None, None);
-    let decoded = if let Some(parts) = by_parts {
-        names = Some(parts.stream);
-        parts.decoded
+    let decoded = if let Some(read) = by_attributes {
+        names = Some(read.stream);
+        read.decoded
     } else {
         let dict = missing_strides::added(interface(x, facts)?, owner, of_owner)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
@@ -116,7 +116,7 @@ pub(crate) fn import<'py>(
     // Managed and pinned memory may have pending work on another GPU's stream.
     let there = check_argument(&source.array, &source.driver, options.stream, place)?;
     let claim = match &names {
-        Some(Names::Library(current)) => by_attributes::current(py, *current, place)?,
+        Some(NamedBy::Library(current)) => by_attributes::current(py, *current, place)?,
         _ if silent => Claim::Silent,
         _ if claim == Claim::Stated(Ready::Nothing) && !of_owner.says_what_is_pending() => {
             Claim::Stated(Ready::Unsaid)
@@ -124,7 +124,7 @@ pub(crate) fn import<'py>(
         _ => claim,
     };
     let object = match &names {
-        Some(Names::Array(Some(object))) => Some(object),
+        Some(NamedBy::Array(Some(object))) => Some(object),
         _ => None,
     };
     let driver = &source.driver;
@@ -139,7 +139,7 @@ pub(crate) fn import<'py>(
         source.produced(Readiness::of(Ready::On(producer.stream()), Some(producer)));
         return Ok(source);
     }
-    let is_unnamed = matches!(names, Some(Names::Array(None)));
+    let is_unnamed = matches!(names, Some(NamedBy::Array(None)));
     let (mut ready, before) = if source.array.ptr() == 0 {
         (Readiness::told(Ready::Nothing), None)
     } else {
@@ -276,9 +276,9 @@ fn begin(owner: &Bound<'_, PyAny>, facts: &TypeFacts) -> PyResult<Box<HeldMemory
 }
 
 /// The bridge's view that owns a dict's memory, if one does.
-fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a View> {
+fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &TypeFacts) -> Option<&'a BaseView> {
     let is_dict = facts.producer == ProducerKind::Dict;
-    if is_dict { owner.cast::<View>().ok().map(Bound::get) } else { None }
+    if is_dict { owner.cast::<BaseView>().ok().map(Bound::get) } else { None }
 }
 
 /// Records in `source` the streams in `ready`: the stream on which the memory is ready, and the stream that must wait
@@ -290,7 +290,7 @@ fn keep_streams(
     owner: &Bound<'_, PyAny>,
     facts: &TypeFacts,
     ready: Readiness,
-    is_another: impl Fn(&View) -> bool,
+    is_another: impl Fn(&BaseView) -> bool,
 ) {
     let Some(view) = owning_view(owner, facts) else {
         source.produced(ready);

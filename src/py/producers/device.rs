@@ -17,7 +17,7 @@ use crate::order;
 use crate::py::interpreter::answered;
 use crate::py::native;
 use crate::py::streams::argument::{index, pair};
-use crate::py::streams::{Argument, current};
+use crate::py::streams::{StreamArgument, current};
 use crate::py::text::{attribute, beginning, refused, shown};
 use crate::py::this_thread::is_asked;
 use crate::stream::Stream;
@@ -44,7 +44,7 @@ pub(super) fn without_items(
     driver: &Handle,
     ptr: u64,
     wanted: Option<Device>,
-    named: [&Argument<'_, '_>; 2],
+    named: [&StreamArgument<'_, '_>; 2],
     said: impl FnOnce() -> PyResult<Option<Device>>,
 ) -> PyResult<(Device, Place)> {
     let at = |device: Device| Ok((device, Place::gpu(device.id)));

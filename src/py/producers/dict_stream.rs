@@ -12,9 +12,9 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Readiness;
 use crate::py::streams::{
-    Exported, StreamRef, Unnamed, WaitReason, current, ready_by, wait_for_all,
+    DictExporter, StreamRef, Unnamed, WaitReason, current, ready_by, wait_for_all,
 };
-use crate::py::views::View;
+use crate::py::views::BaseView;
 use crate::stream::{Alive, Ready, Request, Stream};
 
 /// What is needed to find the stream on which the array of a dict is ready.
@@ -168,7 +168,7 @@ impl DictStream<'_, '_> {
     /// A reference to `named`, the stream that the owner's dict names. The owner keeps that stream alive, and so does
     /// `vouched`, if given.
     fn exporter(&self, named: Alive<'_>, vouched: Option<StreamRef>) -> PyResult<StreamRef> {
-        let by = Exported {
+        let by = DictExporter {
             exporter: self.owner,
             ptr: self.ptr,
             moves: self.moves(),
@@ -191,7 +191,8 @@ impl DictStream<'_, '_> {
     /// For a dict that was passed separately and says `ready`: whether the owner's own dict says the same for this
     /// memory. False for a view of the bridge.
     fn is_of_owner(&self, ready: Ready) -> PyResult<bool> {
-        Ok(!self.owner.is_instance_of::<View>() && ready_by(self.owner, self.ptr)? == Some(ready))
+        Ok(!self.owner.is_instance_of::<BaseView>()
+            && ready_by(self.owner, self.ptr)? == Some(ready))
     }
 
     /// A reference to `stream`, which the dict names, if anything keeps it alive. By the specification the exporter

@@ -20,7 +20,7 @@ use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::dlpack::capsule::{self, Form, Held};
 use crate::dlpack::decode;
-use crate::dlpack::exchange::Table;
+use crate::dlpack::exchange::ExchangeTable;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Purpose};
@@ -30,7 +30,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::{HeldMemory, Readiness, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, place_of};
-use crate::py::streams::{Argument, StreamRef, current};
+use crate::py::streams::{StreamArgument, StreamRef, current};
 use crate::py::text::{an_object, refused};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -41,8 +41,8 @@ pub(crate) fn exchange(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    table: Table,
-    argument: &Argument<'_, '_>,
+    table: ExchangeTable,
+    argument: &StreamArgument<'_, '_>,
 ) -> Result<Box<HeldMemory>, Refused> {
     let py = x.py();
     look(py);
@@ -186,7 +186,7 @@ fn presume(
     known: &TypeFacts,
     driver: &Handle,
     place: Place,
-    argument: &Argument<'_, '_>,
+    argument: &StreamArgument<'_, '_>,
 ) -> PyResult<()> {
     let Some(to) = argument.alive(place) else { return Ok(()) };
     if known.has(Habit::KeepsToDlpack) {
@@ -216,7 +216,7 @@ pub(super) fn make_ready(
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
-    argument: &Argument<'_, '_>,
+    argument: &StreamArgument<'_, '_>,
 ) -> PyResult<Box<HeldMemory>> {
     let py = x.py();
     look(py);
@@ -256,7 +256,10 @@ pub(crate) fn capsule(
 
 /// Returns an error if the stream in `argument` is on another GPU than the array in the capsule `x`. Does not consume
 /// the capsule.
-pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -> PyResult<()> {
+pub(crate) fn check_capsule(
+    x: &Bound<'_, PyAny>,
+    argument: &StreamArgument<'_, '_>,
+) -> PyResult<()> {
     let Held { array, .. } = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(x.py(), call))?;
     let place = place(x.py(), &driver, &array)?;

@@ -12,7 +12,7 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, is_interrupt};
-use crate::py::native::Question;
+use crate::py::native::ObjectQuestion;
 use crate::py::text::{an_object, printed, type_name};
 
 /// Fails for a tensor whose memory does not hold its values, or that autograd tracks. If the element type `dtype` is
@@ -56,15 +56,15 @@ fn found(x: &Bound<'_, PyAny>, bits: &Bits, dtype: Option<Dtype>) -> PyResult<Op
 fn followed(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
-    requires_grad: Option<&Question>,
-    stop_gradient: Option<&Question>,
+    requires_grad: Option<&ObjectQuestion>,
+    stop_gradient: Option<&ObjectQuestion>,
     dtype: Option<Dtype>,
 ) -> PyResult<()> {
     if !dtype.is_none_or(Dtype::is_inexact) {
         return Ok(());
     }
     let own = facts.more.of(x)?;
-    let said = |question: Option<&Question>, name| -> PyResult<Option<bool>> {
+    let said = |question: Option<&ObjectQuestion>, name| -> PyResult<Option<bool>> {
         let answer = match question {
             Some(question) => Some(question.answer(x)?),
             None => own.get(x, name)?,

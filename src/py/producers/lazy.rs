@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::py::interpreter::answered;
-use crate::py::native::Question;
+use crate::py::native::ObjectQuestion;
 use crate::py::text::attribute;
 
 /// How to find out whether autograd tracks a tensor, and whether the tensor's memory holds its values.
@@ -16,18 +16,18 @@ pub(super) enum Lazy {
     /// For other libraries' tensors, whose memory always holds the values: where to read the attributes. `None` if the
     /// type lacks the attribute; an object may still have it.
     Others {
-        requires_grad: Option<Question>,
+        requires_grad: Option<ObjectQuestion>,
         /// Paddle's inverse of `requires_grad`: False means that autograd tracks the tensor.
-        stop_gradient: Option<Question>,
+        stop_gradient: Option<ObjectQuestion>,
     },
 }
 
 /// Where to read all three attributes, for a type that has them, such as torch's.
 #[derive(Debug)]
 pub(super) struct Bits {
-    pub(super) requires_grad: Question,
-    pub(super) is_neg: Question,
-    pub(super) is_conj: Question,
+    pub(super) requires_grad: ObjectQuestion,
+    pub(super) is_neg: ObjectQuestion,
+    pub(super) is_conj: ObjectQuestion,
 }
 
 impl Lazy {
@@ -39,10 +39,10 @@ impl Lazy {
         more: OwnAttributes,
     ) -> PyResult<Option<Self>> {
         let py = x.py();
-        let requires_grad = Question::attribute(kind, intern!(py, "requires_grad"))?;
-        let stop_gradient = Question::attribute(kind, intern!(py, "stop_gradient"))?;
-        let is_neg = Question::method(x, kind, intern!(py, "is_neg"))?;
-        let is_conj = Question::method(x, kind, intern!(py, "is_conj"))?;
+        let requires_grad = ObjectQuestion::attribute(kind, intern!(py, "requires_grad"))?;
+        let stop_gradient = ObjectQuestion::attribute(kind, intern!(py, "stop_gradient"))?;
+        let is_neg = ObjectQuestion::method(x, kind, intern!(py, "is_neg"))?;
+        let is_conj = ObjectQuestion::method(x, kind, intern!(py, "is_conj"))?;
         Ok(match (requires_grad, stop_gradient, is_neg, is_conj) {
             (Some(requires_grad), None, Some(is_neg), Some(is_conj)) => {
                 Some(Self::Bits(Bits { requires_grad, is_neg, is_conj }))

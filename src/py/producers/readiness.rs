@@ -9,7 +9,7 @@ use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Readiness;
-use crate::py::streams::{Argument, KnownStream, StreamRef};
+use crate::py::streams::{KnownStream, StreamArgument, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
 /// The current stream of an array's library, by the array's `facts`. `None` if the library does not say, or if its
@@ -70,7 +70,7 @@ pub(super) fn of_producer(
 pub(super) fn declared(
     py: Python<'_>,
     door: &'static str,
-    stream: &Argument<'_, '_>,
+    stream: &StreamArgument<'_, '_>,
     driver: &Handle,
     there: Place,
     producer_place: Place,

@@ -9,14 +9,14 @@ use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 use super::bases::Bases;
 use super::by_attributes;
 use super::lazy::{Lazy, OwnAttributes, has_more};
-use crate::dlpack::exchange::Table;
+use crate::dlpack::exchange::ExchangeTable;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::local::local;
 use crate::py::by_type::ByType;
 use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
-use crate::py::library::{self, Capsules, Library, Parts, habits_of};
+use crate::py::library::{self, AttributeQuestions, Capsules, Library, habits_of};
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
@@ -63,7 +63,7 @@ impl Arrays {
 /// The protocols that a type speaks, by its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Speaks {
-    table: Option<Table>,
+    table: Option<ExchangeTable>,
     dlpack: bool,
     cai: bool,
 }
@@ -72,7 +72,7 @@ impl Speaks {
     fn of(kind: &Bound<'_, PyType>) -> PyResult<Self> {
         let py = kind.py();
         Ok(Self {
-            table: Table::of(kind)?,
+            table: ExchangeTable::of(kind)?,
             dlpack: speaks(kind, intern!(py, "__dlpack__"))?,
             cai: speaks(kind, intern!(py, "__cuda_array_interface__"))?,
         })
@@ -90,7 +90,7 @@ pub(crate) struct TypeFacts {
     pub(crate) producer: ProducerKind,
     pub(crate) arrays: Arrays,
     /// The type's exchange API.
-    pub(crate) table: Option<Table>,
+    pub(crate) table: Option<ExchangeTable>,
     /// How to read properties that DLPack cannot express and the exchange API does not check. Torch's and Paddle's
     /// tensors have them.
     pub(super) lazy: Option<Lazy>,
@@ -99,7 +99,7 @@ pub(crate) struct TypeFacts {
     /// Whether the type has a `dtype`.
     has_dtype: bool,
     /// The attributes by which arrays are read in place of their dict.
-    pub(super) parts: Option<Parts>,
+    pub(super) attributes: Option<AttributeQuestions>,
     /// The habits of the type's library.
     habits: Habits,
     /// The type's library, if it is known.
@@ -157,14 +157,14 @@ impl TypeFacts {
     /// Whether the bridge knows more about the type's library than that it follows the protocols: a way to read its
     /// arrays by attributes, or a habit.
     pub(super) const fn is_known(&self) -> bool {
-        self.parts.is_some() || self.habits.are_peculiar()
+        self.attributes.is_some() || self.habits.are_peculiar()
     }
 
     /// Whether the type still has the exchange API `table`. For a library that is known to follow DLPack this is not
     /// checked: its types keep their tables.
     #[inline(always)]
-    pub(crate) fn has_still(&self, table: Table, x: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self.has(Habit::KeepsToDlpack) || Table::of(&x.get_type())? == Some(table))
+    pub(crate) fn has_still(&self, table: ExchangeTable, x: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.has(Habit::KeepsToDlpack) || ExchangeTable::of(&x.get_type())? == Some(table))
     }
 
     /// Whether the type's library has the habit.
@@ -219,7 +219,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
     };
     let bases = Bases::of(kind)?;
     let (habits, library) = habits_of(|about, library| bases.are_of(about, library));
-    let parts = by_attributes::parts(x, kind, habits, library)?;
+    let attributes = by_attributes::questions(x, kind, habits, library)?;
     let is_stranger = producer == ProducerKind::Foreign && habits.are_none();
     let more = if is_stranger { OwnAttributes::of_type(kind)? } else { OwnAttributes::Nothing };
     let has_cai = speaks.cai;
@@ -233,7 +233,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<TypeFacts
         lazy: Lazy::of(x, kind, more)?,
         more,
         has_dtype: kind.getattr_opt(intern!(kind.py(), "dtype"))?.is_some(),
-        parts,
+        attributes,
         habits,
         library,
         speaks,

@@ -7,7 +7,7 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::py::cai_dict;
 use crate::py::lease::HeldMemory;
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 
 /// Which consumers must be able to express the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub(crate) struct ImportFor<'a, 'py> {
     /// The function that the caller called, for messages and logs.
     pub(crate) door: &'static str,
     /// The stream on which the array must be ready; unspecified if its consumer comes later.
-    pub(crate) argument: &'a Argument<'a, 'py>,
+    pub(crate) argument: &'a StreamArgument<'a, 'py>,
     /// The stream that the caller named as the consumer's.
-    pub(crate) consumer: &'a Argument<'a, 'py>,
+    pub(crate) consumer: &'a StreamArgument<'a, 'py>,
     pub(crate) wanted: Wanted,
 }
 

@@ -16,8 +16,8 @@ use crate::py::interpreter::entry;
 use crate::py::lease::{HeldMemory, Readiness};
 use crate::py::observe::By;
 use crate::py::source::consumers_place;
-use crate::py::streams::{Argument, StreamRef};
-use crate::py::views::{ArrayView, CaiView, DLPackView, View};
+use crate::py::streams::{StreamArgument, StreamRef};
+use crate::py::views::{ArrayView, BaseView, CaiView, DLPackView};
 use crate::stream::Ready;
 
 /// The protocol that a Python object speaks.
@@ -102,7 +102,7 @@ fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<HeldMemory>> {
     let mut source = source(py, array)?;
     if array.ptr() != 0 {
         let at = consumers_place(&source.array, source.producer_side.place);
-        source.set_consumer(py, &Argument::UNSPECIFIED, at)?;
+        source.set_consumer(py, &StreamArgument::UNSPECIFIED, at)?;
     }
     Ok(source)
 }
@@ -144,7 +144,7 @@ impl<'py> IntoPyObject<'py> for &Array {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        entry(py, || View::object::<ArrayView>(py, handed_out(py, self)?))
+        entry(py, || BaseView::object::<ArrayView>(py, handed_out(py, self)?))
     }
 }
 
@@ -168,8 +168,10 @@ impl<'py> IntoPyObject<'py> for OneProtocol {
         entry(py, || {
             let source = handed_out(py, &self.array)?;
             match self.speaking {
-                Speaking::Dlpack => View::object::<DLPackView>(py, source)?.into_bound_py_any(py),
-                Speaking::Cai => View::object::<CaiView>(py, source)?.into_bound_py_any(py),
+                Speaking::Dlpack => {
+                    BaseView::object::<DLPackView>(py, source)?.into_bound_py_any(py)
+                }
+                Speaking::Cai => BaseView::object::<CaiView>(py, source)?.into_bound_py_any(py),
             }
         })
     }

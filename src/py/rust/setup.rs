@@ -15,7 +15,7 @@ use crate::py::exchange_api::install_table;
 use crate::py::interpreter;
 use crate::py::lease::{_end, _settle};
 use crate::py::libraries;
-use crate::py::views::{ArrayView, DLPackView, View};
+use crate::py::views::{ArrayView, BaseView, DLPackView};
 
 /// What this copy of the crate has done, or found, once.
 struct Prepared {
@@ -43,8 +43,8 @@ fn once(py: Python<'_>) -> PyResult<()> {
     libraries::know(py);
     fork::watch();
     set_detach(interpreter::unlocked);
-    install_table!(View => DLPackView, py)?;
-    install_table!(View => ArrayView, py)?;
+    install_table!(BaseView => DLPackView, py)?;
+    install_table!(BaseView => ArrayView, py)?;
     py.import("atexit")?.call_method1("register", (wrap_pyfunction!(_end, py)?,))?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use pyo3::types::PyCapsule;
 use super::tensor::region;
 use crate::descriptor::Descriptor;
 use crate::device::Device;
-use crate::dlpack::exchange::Table;
+use crate::dlpack::exchange::ExchangeTable;
 use crate::dtype::Dtype;
 use crate::layout::Layout;
 use crate::py::interpreter::{Answer, entry, without_lock};
@@ -74,7 +74,7 @@ pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'
 #[pyfunction]
 pub(super) fn _simulated_borrow_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     entry(x.py(), || {
-        let table = Table::of(&x.get_type())?.ok_or_else(|| no_table(x))?;
+        let table = ExchangeTable::of(&x.get_type())?.ok_or_else(|| no_table(x))?;
         let array = table.borrow(x)??;
         let stream = table.current_work_stream(x.py(), array.device())?;
         Ok((region(x.py(), &array)?, stream))

@@ -13,12 +13,12 @@ use crate::stream::{Stream, Thread};
 
 /// A stream and the device that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Queue {
+pub(super) struct StreamOnDevice {
     pub(super) ordinal: i32,
     pub(super) stream: Stream,
 }
 
-impl Queue {
+impl StreamOnDevice {
     /// The stream that `handle` means on this thread.
     pub(super) fn new(ordinal: i32, handle: u64) -> Self {
         Self { ordinal, stream: Stream::from_native(handle, Thread::current()) }
@@ -32,23 +32,23 @@ impl Queue {
 
 /// The simulated array library.
 #[derive(Debug)]
-pub(super) struct Library {
+pub(super) struct SimulatedLibrary {
     machine: Arc<Simulated>,
     /// The current stream of each thread and device, as the driver's handle.
     current: Mutex<HashMap<(Thread, i32), u64>>,
-    /// One event for each thread and device, for [`Library::order`].
+    /// One event for each thread and device, for [`SimulatedLibrary::order`].
     events: Mutex<HashMap<(Thread, i32), Event>>,
     raised: Mutex<Vec<PyErr>>,
 }
 
 /// The library whose machine is installed as the driver. In a forked child it may be the parent's.
-static OPEN: Mutex<Option<Arc<Library>>> = Mutex::new(None);
+static OPEN: Mutex<Option<Arc<SimulatedLibrary>>> = Mutex::new(None);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Library {
+impl SimulatedLibrary {
     pub(super) fn new(devices: u32) -> Arc<Self> {
         Arc::new(Self {
             machine: Simulated::new(devices),
@@ -134,7 +134,7 @@ impl Library {
     }
 
     /// Makes later work on `to` run after the work queued on `from`.
-    pub(super) fn order(&self, from: Queue, to: Queue) -> Result<()> {
+    pub(super) fn order(&self, from: StreamOnDevice, to: StreamOnDevice) -> Result<()> {
         let from = from.seen_from_here();
         if from == to {
             return Ok(());

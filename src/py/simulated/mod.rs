@@ -1,8 +1,8 @@
 //! The Rust side of the simulated device: private classes under `cai_bridge.testing`.
 //!
-//! The Python side wraps them: [`session::Session`] (the machine with its streams and work), [`tensor::Tensor`] (memory
-//! with an array in it) and [`import::Import`] (an imported managed tensor). The Python side checks the arguments
-//! before it calls these classes.
+//! The Python side wraps them: [`session::Session`] (the machine with its streams and work),
+//! [`tensor::SimulatedTensor`] (memory with an array in it) and [`import::Import`] (an imported managed tensor). The
+//! Python side checks the arguments before it calls these classes.
 
 mod import;
 mod lend;
@@ -20,7 +20,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.setattr("_Session", py.get_type::<session::Session>())?;
     module.setattr("_CapturedGraph", py.get_type::<session::CapturedGraph>())?;
-    module.setattr("_Tensor", py.get_type::<tensor::Tensor>())?;
+    module.setattr("_Tensor", py.get_type::<tensor::SimulatedTensor>())?;
     module.setattr("_ExchangeTensor", py.get_type::<tensor::ExchangeTensor>())?;
     module.setattr("_Import", py.get_type::<import::Import>())?;
     for function in [

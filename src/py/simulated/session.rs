@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::lend::settle;
-use super::library::{Library, Queue};
+use super::library::{SimulatedLibrary, StreamOnDevice};
 use super::record::{self, CallTuple, ReportTuple};
 use super::work::{launch, spans};
 use crate::driver::simulated::{CaptureMode, FaultError, Graph, Simulated};
@@ -22,7 +22,7 @@ use crate::stream::Stream;
 /// One simulated machine.
 #[pyclass(frozen, weakref, module = "cai_bridge._core", name = "_Session")]
 #[derive(Debug)]
-pub(crate) struct Session(pub(super) Arc<Library>);
+pub(crate) struct Session(pub(super) Arc<SimulatedLibrary>);
 
 /// A captured graph of one machine.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_CapturedGraph")]
@@ -52,7 +52,7 @@ impl Session {
         handle: u64,
         call: impl FnOnce(&Simulated, Stream) -> Result<R>,
     ) -> Result<R> {
-        let (machine, queue) = (self.0.machine()?, Queue::new(device, handle));
+        let (machine, queue) = (self.0.machine()?, StreamOnDevice::new(device, handle));
         machine.on_device(device, || call(machine, queue.stream))
     }
 }
@@ -61,7 +61,7 @@ impl Session {
 impl Session {
     #[new]
     fn new(devices: u32) -> Self {
-        Self(Library::new(devices))
+        Self(SimulatedLibrary::new(devices))
     }
 
     fn enter(&self) -> bool {
@@ -203,7 +203,9 @@ impl Session {
     }
 
     fn order(&self, first: (i32, u64), then: (i32, u64)) -> PyResult<()> {
-        Ok(self.0.order(Queue::new(first.0, first.1), Queue::new(then.0, then.1))?)
+        Ok(self
+            .0
+            .order(StreamOnDevice::new(first.0, first.1), StreamOnDevice::new(then.0, then.1))?)
     }
 
     #[pyo3(signature = (device, handle, name, reads, writes, run=None))]
@@ -218,7 +220,7 @@ impl Session {
         writes: Vec<(u64, u64)>,
         run: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let queue = Queue::new(device, handle);
+        let queue = StreamOnDevice::new(device, handle);
         Ok(launch(&self.0, queue, name, &spans(&reads), &spans(&writes), run)?)
     }
 

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::library::{Library, Queue};
+use super::library::{SimulatedLibrary, StreamOnDevice};
 use super::session::Session;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
@@ -23,13 +23,13 @@ use crate::error::{Error, Kind, Result};
 use crate::layout::{Layout, Reach};
 use crate::py::interpreter::{Answer, entry, without_lock};
 use crate::py::numpy;
-use crate::py::views::View;
+use crate::py::views::BaseView;
 use crate::stream::Stream;
 
 /// The allocation and the array in it.
 #[derive(Debug)]
-struct Memory {
-    library: Arc<Library>,
+struct TensorMemory {
+    library: Arc<SimulatedLibrary>,
     /// The allocation's address; 0 if there is none.
     start: u64,
     array: Descriptor,
@@ -38,11 +38,11 @@ struct Memory {
     /// The GPU of the memory. DLPack does not show it for pinned and managed memory.
     ordinal: i32,
     /// The stream with pending work on the array, if any.
-    pending: Mutex<Option<Queue>>,
+    pending: Mutex<Option<StreamOnDevice>>,
     exports: AtomicUsize,
 }
 
-impl Drop for Memory {
+impl Drop for TensorMemory {
     fn drop(&mut self) {
         // Ignore the result: the machine reports a free that it refuses. In a fork the memory stays
         // with the parent. Like PyTorch, release the interpreter's lock for the free.
@@ -55,20 +55,20 @@ impl Drop for Memory {
 }
 
 /// The holder inside a managed tensor.
-struct Export(Arc<Memory>);
+struct TensorExport(Arc<TensorMemory>);
 
-impl Drop for Export {
+impl Drop for TensorExport {
     fn drop(&mut self) {
         self.0.exports.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Memory {
-    fn pending(&self) -> Option<Queue> {
+impl TensorMemory {
+    fn pending(&self) -> Option<StreamOnDevice> {
         *self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn order_before(&self, consumer: Queue) -> Result<()> {
+    fn order_before(&self, consumer: StreamOnDevice) -> Result<()> {
         self.library.machine()?;
         match self.pending() {
             Some(pending) if self.array.ptr() != 0 => self.library.order(pending, consumer),
@@ -78,7 +78,7 @@ impl Memory {
 
     fn export<M: dlpark::ManagedTensorBase>(self: &Arc<Self>) -> Result<Managed<M>> {
         self.exports.fetch_add(1, Ordering::AcqRel);
-        let keep = Box::new(Export(Arc::clone(self)));
+        let keep = Box::new(TensorExport(Arc::clone(self)));
         encode::with_byte_offset(&self.array, self.byte_offset, keep)
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound
 pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();
     entry(py, || {
-        let Ok(view) = view.cast::<View>() else { return Ok(None) };
+        let Ok(view) = view.cast::<BaseView>() else { return Ok(None) };
         view.get().check_leased()?;
         region(py, &view.get().array).map(Some)
     })
@@ -113,19 +113,19 @@ pub(super) fn _simulated_values<'py>(data: &Bound<'py, PyAny>) -> Answer<'py> {
 /// An array with its own allocation.
 #[pyclass(frozen, module = "cai_bridge._core", name = "_Tensor")]
 #[derive(Debug)]
-pub(crate) struct Tensor(Arc<Memory>);
+pub(crate) struct SimulatedTensor(Arc<TensorMemory>);
 
 /// A request for an allocation.
 struct TensorRequest {
     kind: MemoryKind,
     /// The stream whose memory pool to allocate from; `None` to allocate outside pools.
-    pool: Option<Queue>,
+    pool: Option<StreamOnDevice>,
     label: String,
     reach: Reach,
 }
 
 impl TensorRequest {
-    fn allocate(&self, library: &Library, ordinal: i32, offset: u64) -> Result<u64> {
+    fn allocate(&self, library: &SimulatedLibrary, ordinal: i32, offset: u64) -> Result<u64> {
         let machine = library.machine()?;
         let length = match self.reach.below.checked_add(self.reach.above) {
             Some(0) => 0,
@@ -141,7 +141,7 @@ impl TensorRequest {
 }
 
 #[pymethods]
-impl Tensor {
+impl SimulatedTensor {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "an array has as many properties")]
     #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
@@ -163,7 +163,7 @@ impl Tensor {
         let (layout, reach) = Layout::from_bytes(&shape, strides.as_deref(), dtype.itemsize())?;
         let (kind, pool) = match memory {
             "device" => (MemoryKind::Device, None),
-            "pool" => (MemoryKind::Device, Some(Queue::new(device, pool))),
+            "pool" => (MemoryKind::Device, Some(StreamOnDevice::new(device, pool))),
             "pinned" => (MemoryKind::Host, None),
             "managed" => (MemoryKind::Managed, None),
             other => {
@@ -179,7 +179,7 @@ impl Tensor {
             start => start.saturating_add(reach.below).saturating_add(offset),
         };
         let array = Descriptor::new(ptr, dtype, (layout, reach), Device { kind, id }, readonly)?;
-        Ok(Self(Arc::new(Memory {
+        Ok(Self(Arc::new(TensorMemory {
             library,
             start,
             array,
@@ -222,12 +222,12 @@ impl Tensor {
 
     fn set_pending(&self, device: i32, handle: u64) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        *pending = Some(Queue::new(device, handle));
+        *pending = Some(StreamOnDevice::new(device, handle));
     }
 
     /// Makes a stream wait for the pending work on the array.
     fn order_before(&self, device: i32, handle: u64) -> PyResult<()> {
-        Ok(self.0.order_before(Queue::new(device, handle))?)
+        Ok(self.0.order_before(StreamOnDevice::new(device, handle))?)
     }
 
     fn versioned<'py>(&self, py: Python<'py>) -> Answer<'py> {
@@ -249,13 +249,13 @@ impl Tensor {
 /// The base class of simulated arrays with the exchange API. The API's table is on this type.
 #[pyclass(frozen, subclass, module = "cai_bridge._core", name = "_ExchangeTensor")]
 #[derive(Debug)]
-pub(crate) struct ExchangeTensor(Arc<Memory>);
+pub(crate) struct ExchangeTensor(Arc<TensorMemory>);
 
 #[pymethods]
 impl ExchangeTensor {
     #[new]
     #[pyo3(signature = (tensor, *_rest))]
-    fn new(tensor: &Bound<'_, Tensor>, _rest: &Bound<'_, PyTuple>) -> Self {
+    fn new(tensor: &Bound<'_, SimulatedTensor>, _rest: &Bound<'_, PyTuple>) -> Self {
         Self(Arc::clone(&tensor.get().0))
     }
 }
@@ -273,7 +273,8 @@ impl Exchange for ExchangeTensor {
 
     fn work_stream(_py: Python<'_>, device: Device) -> PyResult<u64> {
         let legacy = Stream::Legacy.handle();
-        Ok(Library::open().map_or(Ok(legacy), |library| library.current_stream(device.id))?)
+        Ok(SimulatedLibrary::open()
+            .map_or(Ok(legacy), |library| library.current_stream(device.id))?)
     }
 
     fn import(

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
 
-use super::library::{Library, Queue};
+use super::library::{SimulatedLibrary, StreamOnDevice};
 use crate::driver::simulated::{Simulated, Span};
 use crate::error::Result;
 use crate::py::anywhere::Anywhere;
@@ -18,8 +18,8 @@ pub(super) fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
 /// Queues work on a stream, which reads and writes these spans and calls `run`. An exception of `run` is kept until the
 /// next synchronisation.
 pub(super) fn launch(
-    library: &Arc<Library>,
-    queue: Queue,
+    library: &Arc<SimulatedLibrary>,
+    queue: StreamOnDevice,
     name: &str,
     reads: &[Span],
     writes: &[Span],
@@ -30,7 +30,10 @@ pub(super) fn launch(
     machine.on_device(queue.ordinal, || machine.launch(queue.stream, name, reads, writes, action))
 }
 
-fn action(library: Weak<Library>, run: Anywhere) -> impl Fn(&Simulated) + Send + Sync + 'static {
+fn action(
+    library: Weak<SimulatedLibrary>,
+    run: Anywhere,
+) -> impl Fn(&Simulated) + Send + Sync + 'static {
     move |_| {
         let Some(callable) = run.get() else { return };
         let raised = attached(|py| callable.call0(py).err()).flatten();

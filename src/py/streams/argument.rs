@@ -25,7 +25,7 @@ use crate::stream::{Alive, Request, Stream, Thread};
 
 /// The parsed `stream=` of a call.
 #[derive(Debug)]
-pub(crate) struct Argument<'a, 'py> {
+pub(crate) struct StreamArgument<'a, 'py> {
     request: Request,
     /// The stream object, if the caller passed one.
     object: Option<&'a Bound<'py, PyAny>>,
@@ -38,7 +38,7 @@ pub(crate) struct Argument<'a, 'py> {
     is_default: bool,
 }
 
-impl<'a, 'py> Argument<'a, 'py> {
+impl<'a, 'py> StreamArgument<'a, 'py> {
     /// No stream was given.
     pub(crate) const UNSPECIFIED: Self = Self {
         request: Request::Unspecified,

@@ -10,8 +10,8 @@ use crate::py::interpreter::answered;
 use crate::py::library;
 use crate::py::this_thread::Once;
 
-/// A library's answer.
-pub(super) struct Answered<'py> {
+/// The stream that a library's function named.
+pub(super) struct LibraryStream<'py> {
     /// The stream's driver handle.
     pub(super) native: u64,
     /// The stream's object, if the library answered with one.
@@ -20,12 +20,12 @@ pub(super) struct Answered<'py> {
     pub(super) ignores: bool,
 }
 
-/// Calls the function of each library that has one, and returns the answers. Leaves out a function that raises or names
-/// no stream. Returns no answers if such a function is already running on this thread, or inside
+/// Calls the function of each library that has one, and returns their streams. Leaves out a function that raises or
+/// names no stream. Returns no answers if such a function is already running on this thread, or inside
 /// [`unasked`](super::unasked).
 #[inline]
-pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
-    if has_functions(py)? { asked(py, ordinal) } else { Ok(Vec::new()) }
+pub(super) fn library_streams(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>>> {
+    if has_functions(py)? { ask_functions(py, ordinal) } else { Ok(Vec::new()) }
 }
 
 /// Whether any imported or registered library names its current stream through a Python function.
@@ -43,7 +43,7 @@ pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
 }
 
 #[cold]
-fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
+fn ask_functions(py: Python<'_>, ordinal: i32) -> PyResult<Vec<LibraryStream<'_>>> {
     if is_unasked() {
         return Ok(Vec::new());
     }
@@ -67,7 +67,7 @@ fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
         if let Some(answer) = answer.filter(|answer| !answer.is_none())
             && let Some((native, is_object)) = named_by(&answer)?
         {
-            answers.push(Answered { native, object: is_object.then_some(answer), ignores });
+            answers.push(LibraryStream { native, object: is_object.then_some(answer), ignores });
         }
     }
     Ok(answers)

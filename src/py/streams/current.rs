@@ -9,7 +9,7 @@ use std::cell::RefCell;
 
 use pyo3::prelude::*;
 
-use super::by_function::{answers, has_functions};
+use super::by_function::{has_functions, library_streams};
 use super::object::handle_of;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -75,7 +75,7 @@ pub(crate) fn each<'a, 'py>(
             }
         }
     }
-    for asked in answers(py, place.ordinal)? {
+    for asked in library_streams(py, place.ordinal)? {
         let stream = from_native(asked.native);
         // While the device is simulated, ignore a stream of a real library.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
@@ -166,6 +166,6 @@ pub(super) fn object_by_function(
     handle: u64,
     ordinal: i32,
 ) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let asked = answers(py, ordinal)?.into_iter().find(|asked| asked.native == handle);
+    let asked = library_streams(py, ordinal)?.into_iter().find(|asked| asked.native == handle);
     Ok(asked.and_then(|asked| asked.object))
 }

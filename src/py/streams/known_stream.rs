@@ -151,7 +151,7 @@ impl KnownStream {
         let Some(native) = pool.computes_on(py, place.ordinal)? else {
             return Ok(Some(Self::unasked(Stream::Handle(handle))));
         };
-        // SAFETY: the library never destroys the stream on which it computes (`Pool::computes_on`).
+        // SAFETY: the library never destroys the stream on which it computes (`StreamPool::computes_on`).
         let alive = unsafe { Alive::kept(Stream::Handle(native), place) };
         Ok(Some(Self::Kept(StreamRef::new(driver, alive, Keeper::Always)?)))
     }

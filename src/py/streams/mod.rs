@@ -17,12 +17,12 @@ mod unnamed;
 mod voucher;
 mod wait;
 
-pub(crate) use argument::Argument;
+pub(crate) use argument::StreamArgument;
 pub(crate) use exporter::{dict_of, pending, ready_by};
 pub(crate) use known_stream::{KnownStream, KnownStreams};
 pub(crate) use name::StreamName;
 pub(crate) use object::handle_of;
-pub(crate) use reference::{Exported, StreamRef};
+pub(crate) use reference::{DictExporter, StreamRef};
 pub(crate) use unnamed::Unnamed;
 pub(crate) use voucher::unasked;
 pub(crate) use wait::{WaitReason, places_of, wait_for_all};

@@ -17,7 +17,7 @@ use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit};
 use crate::py::interpreter::answered;
 use crate::py::library::{self, Library, habits_of};
-use crate::py::native::{self, Question};
+use crate::py::native::{self, ObjectQuestion};
 use crate::py::text::{attribute, refused, shown};
 
 /// The handle that a stream object names.
@@ -144,7 +144,7 @@ struct StreamKind {
 /// How the bridge asks the objects of a type for their handles.
 enum Asking {
     /// By reading an attribute. On the first object of the type, it held the handle that `__cuda_stream__` returned.
-    Attribute(Question),
+    Attribute(ObjectQuestion),
     /// By calling the type's `__cuda_stream__`.
     Method,
     /// By looking up attributes on each object.
@@ -162,7 +162,7 @@ enum Hint {
     /// In the type's name: objects of this type only wrap handles.
     TypeName,
     /// In PyTorch's `stream_id` (its lowest bit), where that is a C-level attribute that Python code cannot replace.
-    Id(Question),
+    Id(ObjectQuestion),
 }
 
 fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
@@ -248,7 +248,7 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
         return Ok(Asking::Unknown);
     }
     if let Some(name) = library::of_module(module).and_then(Library::handle_attribute)
-        && let Some(attribute) = Question::attribute(kind, &PyString::intern(py, name))?
+        && let Some(attribute) = ObjectQuestion::attribute(kind, &PyString::intern(py, name))?
         && attribute.is_native()
     {
         let said = named_by(&native::call_method(object, intern!(py, "__cuda_stream__"))?)?;
@@ -263,7 +263,7 @@ fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> 
 /// exception, which is slow, so the bridge looks once for each type.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
-    if let Some(id) = Question::attribute(kind, intern!(py, "stream_id"))? {
+    if let Some(id) = ObjectQuestion::attribute(kind, intern!(py, "stream_id"))? {
         return Ok(if id.is_native() { Hint::Id(id) } else { Hint::Attribute });
     }
     // These types wrap handles: PyTorch's and CuPy's, and cuda.bindings' for every stream (13.5).

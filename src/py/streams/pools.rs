@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::driver::Handle;
 use crate::py::interpreter::answered;
-use crate::py::library::{self, Pool};
+use crate::py::library::{self, StreamPool};
 use crate::py::this_thread::DOING;
 
 /// A library's streams on a device, in order of their handles.
@@ -26,7 +26,7 @@ struct Listed {
 /// The pools that libraries listed.
 struct Pools {
     listed: Mutex<Vec<Listed>>,
-    /// Whether one of the listed pools is [`Pool::is_apart`](library::Pool::is_apart): its library computes on other
+    /// Whether one of the listed pools is [`StreamPool::is_apart`]: its library computes on other
     /// streams.
     has_apart: AtomicBool,
 }
@@ -83,9 +83,9 @@ pub(super) fn has_apart() -> bool {
 
 /// The pool of the stream `handle`, if its library computes on streams outside the pool. Call [`has`] for this stream
 /// first.
-pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn Pool> {
+pub(super) fn apart(handle: u64, ordinal: i32) -> Option<&'static dyn StreamPool> {
     let all = library::pools().iter().copied().enumerate();
-    let of = |(at, pool): &(usize, &'static dyn Pool)| {
+    let of = |(at, pool): &(usize, &'static dyn StreamPool)| {
         pool.is_apart() && known(*at, ordinal, handle) == Some(true)
     };
     all.into_iter().find(of).map(|(_, pool)| pool)

@@ -46,7 +46,7 @@ const LEGACY: StreamName = StreamName::unnumbered(Stream::Legacy);
 
 /// The exporter of a dict that names a stream.
 #[derive(Debug)]
-pub(crate) struct Exported<'a, 'py> {
+pub(crate) struct DictExporter<'a, 'py> {
     pub(crate) exporter: &'a Bound<'py, PyAny>,
     /// The address in the exporter's dict.
     pub(crate) ptr: u64,
@@ -101,9 +101,9 @@ impl StreamRef {
     pub(crate) fn exported(
         driver: &Handle,
         alive: Alive<'_>,
-        by: Exported<'_, '_>,
+        by: DictExporter<'_, '_>,
     ) -> PyResult<Self> {
-        let Exported { exporter, ptr, moves, besides, none_is_nothing } = by;
+        let DictExporter { exporter, ptr, moves, besides, none_is_nothing } = by;
         let mut kept = Self::new(driver, alive, Keeper::Always)?;
         let besides = besides.map(|besides| {
             kept.name = besides.name;

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::context::{goes_on, life_at};
 use super::exporter::Exporter;
-use super::reference::{Exported, StreamRef, alive_by};
+use super::reference::{DictExporter, StreamRef, alive_by};
 use super::voucher::Voucher;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -53,7 +53,7 @@ impl Unnamed {
         };
         let besides = StreamRef::vouched(py, driver, alive.stream(), *place)?;
         let Exporter { ptr, none_is_nothing, .. } = *exporter;
-        let by = Exported { exporter: object, ptr, moves: true, besides, none_is_nothing };
+        let by = DictExporter { exporter: object, ptr, moves: true, besides, none_is_nothing };
         StreamRef::exported(driver, alive, by).map(Some)
     }
 

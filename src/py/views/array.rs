@@ -2,13 +2,13 @@
 
 use pyo3::prelude::*;
 
-use super::{Room, View, cai, dlpack};
+use super::{BaseView, Room, cai, dlpack};
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 
 /// An array of an extension module's, which speaks both protocols: DLPack, with the exchange API, and the CUDA Array
 /// Interface, version 3. It is ready on the stream where it was computed.
-#[pyclass(frozen, extends = View, module = "cai_bridge", name = "Array")]
+#[pyclass(frozen, extends = BaseView, module = "cai_bridge", name = "Array")]
 #[derive(Debug, Default)]
 pub(crate) struct ArrayView {
     _room: Room,

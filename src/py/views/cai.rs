@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::reader::{self, DICT};
-use super::{Room, View};
+use super::{BaseView, Room};
 use crate::error::Kind;
 use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, entry};
@@ -16,7 +16,7 @@ use crate::stream::Thread;
 ///
 /// `to_cai` makes it. Consumers that know both protocols pick one by their own rules, so a view speaks
 /// one protocol only.
-#[pyclass(frozen, extends = View, module = "cai_bridge")]
+#[pyclass(frozen, extends = BaseView, module = "cai_bridge")]
 #[derive(Debug, Default)]
 pub(crate) struct CaiView {
     _room: Room,
@@ -52,7 +52,7 @@ impl CaiView {
 /// The dict of `view`, for a reader.
 pub(super) fn dict<'py>(
     py: Python<'py>,
-    view: &View,
+    view: &BaseView,
     span: CallSpan,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (ready, again) = reader::ready(py, view).map_err(|refused| span.refused(DICT, refused))?;

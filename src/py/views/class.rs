@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::{View, reader};
+use super::{BaseView, reader};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, answered, entry, is_interrupt, raised};
 use crate::py::library::ArrayParts;
@@ -14,7 +14,7 @@ use crate::py::observe::EndedBy;
 use crate::stream::Thread;
 
 #[pymethods]
-impl View {
+impl BaseView {
     /// The extents, in items. DLPack lanes are a trailing dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> Answer<'py> {

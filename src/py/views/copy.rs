@@ -12,7 +12,7 @@ use dlpark::OpaqueContext;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
-use super::View;
+use super::BaseView;
 use super::export::{CapsuleRequest, DOOR, place};
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
@@ -29,7 +29,7 @@ use crate::py::lease::{HeldMemory, MemoryGuard, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_argument, ready_streams};
-use crate::py::streams::{Argument, KnownStream, StreamRef};
+use crate::py::streams::{KnownStream, StreamArgument, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// The error for a copy while one of its streams is being captured.
@@ -48,7 +48,7 @@ fn connect(door: Purpose, driver: &Handle, from: Alive<'_>, to: Alive<'_>) -> Re
 /// the consumer's stream waits. Without a consumer's stream (-1) it is made on the producer's stream if that is on the
 /// GPU, else on the legacy default stream, and no stream waits.
 fn queues<'a>(
-    view: &View,
+    view: &BaseView,
     at: Place,
     asked: Option<Alive<'a>>,
     producers: Option<Alive<'a>>,
@@ -75,7 +75,7 @@ fn queues<'a>(
 /// by its owner, and the owner by the producer, which the result holds.
 fn context_holder(
     py: Python<'_>,
-    view: &View,
+    view: &BaseView,
     stream: Alive<'_>,
 ) -> Result<Option<Box<MemoryGuard>>> {
     let driver = view.driver.get()?;
@@ -92,7 +92,7 @@ fn context_holder(
 /// A capsule with a copy in the memory of the GPU `ordinal`, usable on the stream that `asked` names.
 pub(super) fn to_gpu<'py>(
     py: Python<'py>,
-    view: &View,
+    view: &BaseView,
     ordinal: i32,
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -141,7 +141,7 @@ pub(super) fn to_gpu<'py>(
     span.copied(&view.array, ptr, on, false);
     if let Some(held) = copied.memory_mut() {
         // With -1 the consumer's stream is unknown, so treat the consumer as one that named no stream.
-        let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
+        let consumer = if given.is_some() { argument } else { &StreamArgument::UNSPECIFIED };
         copy_is_for(py, held, consumer, at)?;
     }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
@@ -166,7 +166,7 @@ pub(crate) fn capsule_of_copy<'py>(
 /// is one. When this is dropped, the producer's stream waits for `on`, unless the caller has settled that before.
 fn reading(
     py: Python<'_>,
-    view: &View,
+    view: &BaseView,
     kept: Option<&KnownStream>,
     on: Alive<'_>,
 ) -> PyResult<MemoryGuard> {
@@ -227,7 +227,7 @@ pub(crate) fn copy_held(
 pub(crate) fn copy_is_for(
     py: Python<'_>,
     held: &mut HeldMemory,
-    argument: &Argument<'_, '_>,
+    argument: &StreamArgument<'_, '_>,
     at: Place,
 ) -> PyResult<()> {
     // A copy's consumer may work on another GPU's stream.
@@ -243,7 +243,7 @@ pub(crate) fn copy_is_for(
 /// Copies to host memory. `copy` makes the copy on a given stream, like [`buffer::on_host`].
 fn copied_to_host(
     py: Python<'_>,
-    view: &View,
+    view: &BaseView,
     copy: impl FnOnce(Alive<'_>) -> Result<Option<Arc<HostMemory>>> + Send,
 ) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
     let held = view.share_for_hand_over(py)?;
@@ -268,7 +268,7 @@ fn copied_to_host(
 /// A capsule with a copy in host memory. The copy is done when this returns.
 pub(super) fn to_host<'py>(
     py: Python<'py>,
-    view: &View,
+    view: &BaseView,
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let copy = |on: Alive<'_>| buffer::on_host(&view.driver, &view.array, on);
@@ -279,7 +279,7 @@ pub(super) fn to_host<'py>(
 
 /// A copy as a NumPy array that owns its memory.
 #[pyfunction]
-pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
+pub(crate) fn _to_numpy<'py>(view: &Bound<'py, BaseView>) -> Answer<'py> {
     let (py, view) = (view.py(), view.get());
     entry(py, || {
         view.check_leased()?;

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
 use super::export::{self, CapsuleRequest, DOOR};
-use super::export_request::{ExportRequest, Target, export_request};
-use super::{Room, View, copy};
+use super::export_request::{CopyTarget, ExportRequest, export_request};
+use super::{BaseView, Room, copy};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
 use crate::dlpack::encode::Keep;
@@ -22,7 +22,7 @@ use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{HeldMemory, MemoryGuard, look};
 use crate::py::observe::{By, CallSpan, EndedBy};
 use crate::py::source::place_of;
-use crate::py::streams::{Argument, argument};
+use crate::py::streams::{StreamArgument, argument};
 use crate::py::text::shown;
 use crate::stream::{Alive, Ready, Stream};
 
@@ -31,7 +31,7 @@ use crate::stream::{Alive, Ready, Stream};
 ///
 /// `to_dlpack` and `from_cai` make it. Consumers that know both protocols pick one by their own rules,
 /// so a view speaks one protocol only.
-#[pyclass(frozen, extends = View, module = "cai_bridge")]
+#[pyclass(frozen, extends = BaseView, module = "cai_bridge")]
 #[derive(Debug, Default)]
 pub(crate) struct DLPackView {
     _room: Room,
@@ -120,7 +120,7 @@ pub(super) struct DlpackArguments<'a, 'py> {
 #[inline]
 pub(super) fn capsule<'py>(
     py: Python<'py>,
-    view: &View,
+    view: &BaseView,
     asked: DlpackArguments<'_, 'py>,
     span: CallSpan,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -131,12 +131,12 @@ pub(super) fn capsule<'py>(
 #[inline]
 fn capsule_for<'py>(
     py: Python<'py>,
-    view: &View,
+    view: &BaseView,
     asked: DlpackArguments<'_, 'py>,
     span: CallSpan,
 ) -> PyResult<Bound<'py, PyAny>> {
     let DlpackArguments { stream, max_version, dl_device, copy } = asked;
-    let argument = Argument::parse(stream)?.or_legacy();
+    let argument = StreamArgument::parse(stream)?.or_legacy();
     let versioned = wants_versioned(max_version)?;
     let (own, ordinal) = (view.array.device(), view.place.ordinal);
     let copy = flag::parse("copy", copy)?;
@@ -157,8 +157,8 @@ fn capsule_for<'py>(
         ExportRequest::Shared(device) => {
             export::share(py, view, &view.array.clone().on(device), &asked)
         }
-        ExportRequest::Copy(Target::Gpu(ordinal)) => copy::to_gpu(py, view, ordinal, &asked),
-        ExportRequest::Copy(Target::Host) => copy::to_host(py, view, versioned),
+        ExportRequest::Copy(CopyTarget::Gpu(ordinal)) => copy::to_gpu(py, view, ordinal, &asked),
+        ExportRequest::Copy(CopyTarget::Host) => copy::to_host(py, view, versioned),
     }?;
     let by = if versioned { "dltensor_versioned" } else { "dltensor" };
     span.exchanged(view.passed(DOOR, by, argument.request().stream()));
@@ -192,11 +192,11 @@ const EXCHANGE: &str = "exchange API";
 
 /// Exports through the exchange API, which names no stream. The array is ready on the legacy default stream, which
 /// [`Exchange::work_stream`] names.
-fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
+fn export(py: Python<'_>, view: &BaseView) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut guard = MemoryGuard::new(view.share_for_hand_over(py)?);
     if let Some(held) = guard.memory_mut() {
         look(py);
-        let to = Recipient { array: Some(&view.array), ..Recipient::of(&Argument::LEGACY) };
+        let to = Recipient { array: Some(&view.array), ..Recipient::of(&StreamArgument::LEGACY) };
         hand_over(EXCHANGE, py, held, &to)?;
         held.tag.by = EndedBy::Deleter;
         held.register(py, &view.array);
@@ -204,7 +204,7 @@ fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersio
     Ok(encode::versioned(&view.array, Keep(guard))?)
 }
 
-fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
+fn borrow<'a>(py: Python<'_>, view: &'a BaseView) -> PyResult<&'a Descriptor> {
     if view.array.readonly() {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
@@ -224,7 +224,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
 }
 
 /// Only `DLPackView` and `ArrayView` have this table, so consumers call it only with instances of these classes.
-impl Exchange for View {
+impl Exchange for BaseView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let span = CallSpan::begin();
         let made = export(py, self);
@@ -257,11 +257,11 @@ impl Exchange for View {
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
         source.adopt_producer_side(py, context);
-        let made = View::object::<DLPackView>(py, source)?.into_super();
+        let made = BaseView::object::<DLPackView>(py, source)?.into_super();
         let view = made.get();
         span.exchanged(view.passed(EXCHANGE, "tensor taken over", view.ready().stream()));
         Ok(made.unbind())
     }
 }
 
-exchange_producer!(View);
+exchange_producer!(BaseView);

@@ -6,7 +6,7 @@
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
-use super::View;
+use super::BaseView;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::dlpack::encode::Keep;
@@ -18,7 +18,7 @@ use crate::py::hand_over::{Recipient, hand_over};
 use crate::py::lease::{MemoryGuard, look};
 use crate::py::observe::EndedBy;
 use crate::py::source::{consumers_place, ready_streams};
-use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
+use crate::py::streams::{StreamArgument, WaitReason, places_of, wait_for_all};
 
 /// The method's name in the log.
 pub(super) const DOOR: &str = "__dlpack__";
@@ -33,7 +33,7 @@ const CAPTURED: Uncaptured = Uncaptured {
 #[derive(Debug)]
 pub(super) struct CapsuleRequest<'a, 'py> {
     /// The consumer's stream.
-    pub(super) argument: &'a Argument<'a, 'py>,
+    pub(super) argument: &'a StreamArgument<'a, 'py>,
     /// Whether the consumer takes a versioned capsule.
     pub(super) versioned: bool,
     /// Whether the consumer is on the CPU, and gets the memory as the host's own.
@@ -42,7 +42,7 @@ pub(super) struct CapsuleRequest<'a, 'py> {
 
 /// The place of the GPU `ordinal`: the array's own place if this is the array's GPU. Fails for a GPU that the machine
 /// does not have.
-pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
+pub(super) fn place(view: &BaseView, ordinal: i32) -> Result<Place> {
     if ordinal == view.place.ordinal {
         return Ok(view.place);
     }
@@ -58,7 +58,7 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
 
 /// Makes the host wait until the array is ready. A consumer that names no stream may read it on the CPU, as NumPy reads
 /// pinned and managed memory.
-pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
+pub(super) fn wait_for_host(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     let held = view.share_for_hand_over(py)?;
     let ready = ready_streams(py, DOOR, &held)?;
     let Some((ready, also)) = ready else { return Ok(()) };
@@ -77,7 +77,7 @@ pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
 #[inline]
 pub(super) fn share<'py>(
     py: Python<'py>,
-    view: &View,
+    view: &BaseView,
     array: &Descriptor,
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {

@@ -24,12 +24,12 @@ pub(super) enum ExportRequest {
     Shared(Device),
     /// The same memory, described as host memory.
     OnHost,
-    Copy(Target),
+    Copy(CopyTarget),
 }
 
 /// Where a copy is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum CopyTarget {
     /// In the memory of the GPU with this ordinal.
     Gpu(i32),
     /// In host memory.
@@ -55,16 +55,16 @@ pub(super) fn export_request(
         },
     };
     Ok(match (target, copy) {
-        (None, Some(true)) if is_gpus => ExportRequest::Copy(Target::Gpu(own.id)),
-        (None, Some(true)) if names => ExportRequest::Copy(Target::Gpu(ordinal)),
-        (None, Some(true)) => ExportRequest::Copy(Target::Host),
+        (None, Some(true)) if is_gpus => ExportRequest::Copy(CopyTarget::Gpu(own.id)),
+        (None, Some(true)) if names => ExportRequest::Copy(CopyTarget::Gpu(ordinal)),
+        (None, Some(true)) => ExportRequest::Copy(CopyTarget::Host),
         (None, _) => ExportRequest::Own,
         (Some(((1, 0), _)), Some(false)) if !is_gpus => ExportRequest::OnHost,
         (Some(((1, 0), _)), Some(false)) => return Err(needed((1, 0), own).into()),
-        (Some(((1, 0), _)), _) => ExportRequest::Copy(Target::Host),
-        (Some(((2, _), Ok(id @ 0..))), Some(true)) => ExportRequest::Copy(Target::Gpu(id)),
+        (Some(((1, 0), _)), _) => ExportRequest::Copy(CopyTarget::Host),
+        (Some(((2, _), Ok(id @ 0..))), Some(true)) => ExportRequest::Copy(CopyTarget::Gpu(id)),
         (Some(((2, _), Ok(id @ 0..))), _) if !is_gpus => ExportRequest::Shared(Device::cuda(id)),
-        (Some(((2, _), Ok(id @ 0..))), None) => ExportRequest::Copy(Target::Gpu(id)),
+        (Some(((2, _), Ok(id @ 0..))), None) => ExportRequest::Copy(CopyTarget::Gpu(id)),
         (Some(((2, _), Ok(id @ 0..))), Some(false)) => {
             return Err(needed((2, i64::from(id)), own).into());
         }

@@ -41,7 +41,7 @@ use crate::stream::{Ready, Stream, Thread};
 /// `DLPackView` and `Array`.
 #[pyclass(frozen, subclass, weakref, module = "cai_bridge._core", name = "_View")]
 #[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
-pub(crate) struct View {
+pub(crate) struct BaseView {
     pub(crate) array: Descriptor,
     ready: Ready,
     /// Whether the host has waited for the pending work. If so, the dict names no stream.
@@ -62,7 +62,7 @@ pub(crate) struct View {
 #[derive(Debug, Default)]
 pub(crate) struct Room(#[expect(dead_code, reason = "it is its size that counts")] usize);
 
-impl View {
+impl BaseView {
     /// A view of `source`.
     #[inline(always)]
     fn new(py: Python<'_>, mut source: Box<HeldMemory>) -> Self {
@@ -250,7 +250,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for BaseView {
     fn drop(&mut self) {
         if let Some(guard) = self.lease.end_unshared() {
             guard.end();

@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 
-use super::View;
+use super::BaseView;
 use crate::error::Kind;
 use crate::order::{self, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
@@ -25,7 +25,7 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// libraries' current streams for the end, even if nothing is pending; the end covers the legacy default stream anyway.
 /// If an imported library ignores the streams that dicts name, its current stream, or the legacy default stream, is
 /// made to wait here, unless that would draw the stream into a graph capture.
-pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
+pub(super) fn ready(py: Python<'_>, view: &BaseView) -> PyResult<(Ready, bool)> {
     let mut ready = view.told();
     let asked = |held: &mut HeldMemory| {
         let unnamed = view.reads(py, held);
@@ -68,7 +68,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
 /// The stream on which the array is ready now; `None` if nothing is pending, or the host has waited here. If the
 /// exporter's dict names another stream now, while the first one is still alive, the new stream is made to wait for the
 /// first and is returned.
-fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
+fn ready_now(py: Python<'_>, view: &BaseView) -> PyResult<Option<Stream>> {
     let mut held = view.share_for_hand_over(py)?;
     held.ready = view.told_by_now(&held);
     let Some((ready, also)) = ready_streams(py, DICT, &held)? else { return Ok(None) };
@@ -79,7 +79,7 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
 
 /// Records that code has read the view's address. If the consumer named no stream, that code may work on any stream, so
 /// the libraries' current streams are recorded.
-pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
+pub(super) fn read_address(py: Python<'_>, view: &BaseView) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
         current::each(py, &view.driver, view.at(), &objects, |reader, _| {
@@ -92,7 +92,7 @@ pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
 /// Records a library's current stream for the end: the reader may work there.
 fn note<'py>(
     py: Python<'py>,
-    view: &View,
+    view: &BaseView,
     reader: Alive<'_>,
     objects: &Objects<'py>,
 ) -> PyResult<()> {
@@ -112,7 +112,7 @@ fn note<'py>(
 /// may be the actual reader; so it must not draw `reader` into the array's capture.
 fn wait_for_producer(
     py: Python<'_>,
-    view: &View,
+    view: &BaseView,
     reader: Alive<'_>,
     may: impl Fn(bool, bool) -> bool,
 ) -> PyResult<()> {

@@ -8,13 +8,13 @@
 
 use pyo3::prelude::*;
 
-use super::View;
+use super::BaseView;
 use crate::lease::Settlement;
 use crate::order;
 use crate::py::lease::{Orders, look};
-use crate::py::observe::{CallSpan, EndTag, EndedBy, Outcome};
+use crate::py::observe::{CallSpan, EndOutcome, EndTag, EndedBy};
 use crate::py::source::check_argument;
-use crate::py::streams::Argument;
+use crate::py::streams::StreamArgument;
 use crate::py::this_thread::DOING;
 use crate::stream::Request;
 
@@ -22,21 +22,21 @@ use crate::stream::Request;
 /// streams wait.
 const DEEPEST: usize = 2;
 
-fn address(view: &View) -> usize {
+fn address(view: &BaseView) -> usize {
     std::ptr::from_ref(view).addr()
 }
 
 /// Whether this thread has nested as many releases of `view` as it may.
-fn is_deepest(view: &View) -> bool {
+fn is_deepest(view: &BaseView) -> bool {
     let depth = DOING.with(|doing| doing.releasing.count(|known| *known == address(view)));
     depth.is_some_and(|depth| depth >= DEEPEST)
 }
 
 /// Counts this thread's release of a view. When dropped, also calls the `stop` of the view's lease.
-struct ReleaseGuard<'a>(&'a View);
+struct ReleaseGuard<'a>(&'a BaseView);
 
 impl<'a> ReleaseGuard<'a> {
-    fn new(view: &'a View) -> Self {
+    fn new(view: &'a BaseView) -> Self {
         DOING.with(|doing| doing.releasing.push(address(view)));
         Self(view)
     }
@@ -49,7 +49,7 @@ impl Drop for ReleaseGuard<'_> {
     }
 }
 
-impl View {
+impl BaseView {
     /// Makes streams wait for a view that the garbage collector has found, if only a Python object keeps the memory.
     /// Does not end the view.
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
@@ -74,7 +74,7 @@ impl View {
         end: EndedBy,
     ) -> PyResult<()> {
         let span = CallSpan::begin();
-        let argument = Argument::parse(stream)?;
+        let argument = StreamArgument::parse(stream)?;
         let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
         // With -1 the caller says that the consumer's work is done.
         let is_ordered = argument.request() != Request::NoOrder;
@@ -93,7 +93,7 @@ impl View {
             Some((Ok(settled), _)) => Some(settled),
             Some((Err(trouble), orders)) => {
                 let tag = EndTag { by: end, ptr: self.array.ptr() };
-                span.released(tag, Outcome::Failed);
+                span.released(tag, EndOutcome::Failed);
                 self.lease.amend(|guard| {
                     if let Some(held) = guard.memory_mut() {
                         orders.tell(py, held);

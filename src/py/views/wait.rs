@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 
-use super::View;
+use super::BaseView;
 use crate::order;
 use crate::py::interpreter::detach;
 use crate::py::lease::look;
@@ -17,7 +17,7 @@ use crate::py::source::ready_streams;
 /// The method's name in the log.
 const DOOR: &str = "wait";
 
-impl View {
+impl BaseView {
     /// Makes the host wait for only the array's pending work, with the interpreter's lock released. If nothing keeps
     /// the array's stream alive, the host waits for all work on that stream's GPU.
     pub(super) fn wait_on_host(&self, py: Python<'_>) -> PyResult<()> {

@@ -11,7 +11,7 @@ use crate::lease::{Failure, Holder, Settlement};
 use crate::order::{self, Mark, Purpose, Uncaptured};
 use crate::py::interpreter::detach;
 use crate::py::lease::consumer_side::{Consumer, ConsumerSide};
-use crate::py::lease::held_memory::{HeldMemory, Owner};
+use crate::py::lease::held_memory::{HeldMemory, MemoryOwner};
 use crate::py::lease::known_memory::KnownMemory;
 use crate::py::lease::producer_side::ProducerSide;
 use crate::py::lease::warned;
@@ -223,7 +223,7 @@ impl HeldMemory {
     /// [`current::are_all_on_legacy`].
     #[inline(always)]
     pub(in crate::py::lease) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
-        let is_plain = matches!(self.owner, Owner::Array(..)) && self.process.is_current();
+        let is_plain = matches!(self.owner, MemoryOwner::Array(..)) && self.process.is_current();
         if !is_plain || self.known.as_ref().is_some_and(KnownMemory::may_have_later) {
             return false;
         }
@@ -296,7 +296,7 @@ impl HeldMemory {
                 drop(self.note(py, known));
             }
         }
-        if let (Ok(_), Owner::Copy(copied)) = (&settled, &self.owner)
+        if let (Ok(_), MemoryOwner::Copy(copied)) = (&settled, &self.owner)
             && copied.buffer.ptr() != 0
         {
             self.free(py, &copied.buffer)?;

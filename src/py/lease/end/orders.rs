@@ -8,7 +8,7 @@ use crate::lease::end_rules::{self, Answers, Next, Plan};
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
 use crate::py::lease::consumer_side::ConsumerSide;
-use crate::py::lease::held_memory::{HeldMemory, Owner};
+use crate::py::lease::held_memory::{HeldMemory, MemoryOwner};
 use crate::py::lease::producer_side::ProducerSide;
 use crate::py::streams::KnownStream;
 use crate::stream::Alive;
@@ -32,7 +32,7 @@ impl Orders {
     pub(crate) fn of(held: &mut HeldMemory, py: Python<'_>, names_user: bool) -> Option<Self> {
         held.find_users();
         match &held.owner {
-            Owner::Array(object, _) if names_user || !has_nothing_to_do(held) => Some(Self {
+            MemoryOwner::Array(object, _) if names_user || !has_nothing_to_do(held) => Some(Self {
                 end: EndContext { in_call: false, ..held.end() },
                 process: held.process,
                 producer_side: held.producer_side.clone_ref(py),
