@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::consumer_side::{Consumer, ConsumerSide};
 use super::conversion::{Conversion, ConversionMember};
-use super::end::{EndContext, settle};
+use super::end::{EndContext, UnsettledEnd};
 use super::held_memory::{HeldMemory, MemoryOwner};
 use super::producer_side::ProducerSide;
 use crate::driver::fork::Process;
@@ -49,8 +49,13 @@ impl CallWatch {
         for consumer_side in uses {
             // If the memory must be kept until work is done, each holder keeps it when that holder ends, so the marks
             // are not needed here.
-            match settle(py, &self.end, &self.producer_side, &consumer_side, None, &mut Vec::new())
-            {
+            let unsettled = UnsettledEnd {
+                end: &self.end,
+                producer_side: &self.producer_side,
+                consumer_side: &consumer_side,
+                user: None,
+            };
+            match unsettled.settle(py, &mut Vec::new()) {
                 Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
                 // Go on with the remaining users: their orders must still be made. The first error is returned.

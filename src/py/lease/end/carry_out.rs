@@ -33,32 +33,41 @@ pub(in crate::py::lease) struct EndContext {
     pub(in crate::py::lease) collected: bool,
 }
 
-/// Makes the orders of an end, for the consumer and for another user (`user`). If they fail and the consumer named no
-/// stream, adds the libraries' current streams to `found`: a later try must wait for them too, and another thread has
-/// other current streams.
-pub(in crate::py::lease) fn settle(
-    py: Python<'_>,
-    end: &EndContext,
-    producer_side: &ProducerSide,
-    consumer_side: &ConsumerSide,
-    user: Option<Alive<'_>>,
-    found: &mut Vec<KnownStream>,
-) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    let made = order(py, end, producer_side, consumer_side, user, found);
-    if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &consumer_side.consumer) {
-        found.extend(KnownStream::of_libraries(py, &end.driver, consumer_side.at)?);
+/// An end whose orders are not made yet: what it needs to know, both sides of the memory, and another user beside the
+/// consumer.
+#[derive(Clone, Copy)]
+pub(in crate::py::lease) struct UnsettledEnd<'a> {
+    pub(in crate::py::lease) end: &'a EndContext,
+    pub(in crate::py::lease) producer_side: &'a ProducerSide,
+    pub(in crate::py::lease) consumer_side: &'a ConsumerSide,
+    /// The stream of the other user, if there is one.
+    pub(in crate::py::lease) user: Option<Alive<'a>>,
+}
+
+impl UnsettledEnd<'_> {
+    /// Makes the orders, for the consumer and for the other user. If they fail and the consumer named no stream, adds
+    /// the libraries' current streams to `found`: a later try must wait for them too, and another thread has other
+    /// current streams.
+    pub(in crate::py::lease) fn settle(
+        self,
+        py: Python<'_>,
+        found: &mut Vec<KnownStream>,
+    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+        let made = order(py, self, found);
+        let Self { end, consumer_side, .. } = self;
+        if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &consumer_side.consumer) {
+            found.extend(KnownStream::of_libraries(py, &end.driver, consumer_side.at)?);
+        }
+        made
     }
-    made
 }
 
 fn order(
     py: Python<'_>,
-    end: &EndContext,
-    producer_side: &ProducerSide,
-    consumer_side: &ConsumerSide,
-    user: Option<Alive<'_>>,
+    unsettled: UnsettledEnd<'_>,
     found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+    let UnsettledEnd { end, producer_side, consumer_side, user } = unsettled;
     let driver = &end.driver;
     let collected = end.by_object && end.collected;
     let sides = Sides {
@@ -259,6 +268,15 @@ impl HeldMemory {
         }
     }
 
+    const fn unsettled<'a>(
+        &'a self,
+        end: &'a EndContext,
+        user: Option<Alive<'a>>,
+    ) -> UnsettledEnd<'a> {
+        let (producer_side, consumer_side) = (&self.producer_side, &self.consumer_side);
+        UnsettledEnd { end, producer_side, consumer_side, user }
+    }
+
     /// Makes the orders of an end, with a further user on the stream `user`. The holder does not end.
     pub(crate) fn settle_for(
         &self,
@@ -266,14 +284,7 @@ impl HeldMemory {
         user: Alive<'_>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         self.process.check()?;
-        settle(
-            py,
-            &self.end(),
-            &self.producer_side,
-            &self.consumer_side,
-            Some(user),
-            &mut Vec::new(),
-        )
+        self.unsettled(&self.end(), Some(user)).settle(py, &mut Vec::new())
     }
 
     /// Makes the orders of the end, for the consumer and, if given, for another user on the stream `user`. If they are
@@ -288,8 +299,7 @@ impl HeldMemory {
         }
         self.find_users();
         let mut found = Vec::new();
-        let settled =
-            settle(py, &self.end(), &self.producer_side, &self.consumer_side, user, &mut found);
+        let settled = self.unsettled(&self.end(), user).settle(py, &mut found);
         // Most ends find no streams that must be recorded.
         if !found.is_empty() {
             for known in found {

@@ -5,5 +5,5 @@ mod carry_out;
 mod gather;
 mod orders;
 
-pub(super) use carry_out::{EndContext, settle};
+pub(super) use carry_out::{EndContext, UnsettledEnd};
 pub(crate) use orders::Orders;

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::carry_out::{EndContext, settle};
+use super::carry_out::{EndContext, UnsettledEnd};
 use crate::driver::fork::Process;
 use crate::lease::end_rules::{self, Answers, Next, Plan};
 use crate::lease::{Failure, Settlement};
@@ -61,7 +61,13 @@ impl Orders {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
-        settle(py, &self.end, &self.producer_side, &self.consumer_side, user, &mut self.found)
+        let unsettled = UnsettledEnd {
+            end: &self.end,
+            producer_side: &self.producer_side,
+            consumer_side: &self.consumer_side,
+            user,
+        };
+        unsettled.settle(py, &mut self.found)
     }
 
     /// If the orders failed, adds the libraries' current streams that were found to `held`, so that its end waits for
