@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use super::gather::{Gathered, Sides, gather};
 use crate::buffer::Buffer;
 use crate::driver::Handle;
+use crate::driver::fork::Process;
 use crate::error::{Kind, Result};
 use crate::lease::end_rules::{self, Answers, Lost, Next, Plan, Question};
 use crate::lease::{Failure, Holder, Settlement};
@@ -60,6 +61,14 @@ impl UnsettledEnd<'_> {
         }
         made
     }
+}
+
+/// Runs `settle` in the process that owns the memory. A forked child gives nothing back.
+pub(super) fn in_own_process(
+    process: Process,
+    settle: impl FnOnce() -> Result<Settlement<Vec<Mark>>, Failure<PyErr>>,
+) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+    if process.is_current() { settle() } else { Ok(Settlement::Done) }
 }
 
 fn order(
@@ -294,9 +303,15 @@ impl HeldMemory {
         py: Python<'_>,
         user: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-        if !self.process.is_current() {
-            return Ok(Settlement::Done);
-        }
+        in_own_process(self.process, || self.settle_and_free(py, user))
+    }
+
+    /// As [`Self::settle_with`], in the process that owns the memory.
+    fn settle_and_free(
+        &mut self,
+        py: Python<'_>,
+        user: Option<Alive<'_>>,
+    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         self.find_users();
         let mut found = Vec::new();
         let settled = self.unsettled(&self.end(), user).settle(py, &mut found);

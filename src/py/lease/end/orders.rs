@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::carry_out::{EndContext, UnsettledEnd};
+use super::carry_out::{EndContext, UnsettledEnd, in_own_process};
 use crate::driver::fork::Process;
 use crate::lease::end_rules::{self, Answers, Next, Plan};
 use crate::lease::{Failure, Settlement};
@@ -58,16 +58,13 @@ impl Orders {
         py: Python<'_>,
         user: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-        if !self.process.is_current() {
-            return Ok(Settlement::Done);
-        }
         let unsettled = UnsettledEnd {
             end: &self.end,
             producer_side: &self.producer_side,
             consumer_side: &self.consumer_side,
             user,
         };
-        unsettled.settle(py, &mut self.found)
+        in_own_process(self.process, || unsettled.settle(py, &mut self.found))
     }
 
     /// If the orders failed, adds the libraries' current streams that were found to `held`, so that its end waits for
