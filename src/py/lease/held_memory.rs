@@ -12,7 +12,7 @@ use pyo3::types::{PyCapsule, PyDict};
 use super::consumer_side::{Consumer, ConsumerSide};
 use super::conversion::ConversionMember;
 use super::generation;
-use super::known_memory::{self, KnownMemory};
+use super::known_memory::KnownMemory;
 use super::producer_side::{ProducerSide, Readiness};
 use super::tensor::{HeldTensor, Unconsumed};
 use crate::buffer::Buffer;
@@ -341,101 +341,6 @@ impl HeldMemory {
         match &self.owner {
             MemoryOwner::Array(object, _) => Some(object.clone_ref(py)),
             MemoryOwner::Copy(_) => None,
-        }
-    }
-
-    /// Adds the memory of `array`, which is being handed out, to the table of known memory: the program may pass it to
-    /// the bridge again.
-    pub(crate) fn register(&mut self, py: Python<'_>, array: &Descriptor) {
-        self.known = None;
-        self.known = self.known_as(py, array, None);
-    }
-
-    /// Like [`Self::register`], for memory that the current consumer gets in a capsule. The entry also has the stream
-    /// that the array is ready on, since a capsule does not name it.
-    pub(crate) fn register_in_capsule(&mut self, py: Python<'_>, array: &Descriptor) {
-        self.known = None;
-        let clone = |kept: &StreamRef| kept.clone_ref(py);
-        let kept = match &self.consumer_side.consumer {
-            Consumer::On(known) => known.kept().map(clone),
-            Consumer::OnProducer(_) => self.producer_side.stream.as_ref().map(clone),
-            // For a consumer that declined the order (-1), the array is still ready on its old stream.
-            Consumer::Declined => self.ready.stream().and_then(|ready| {
-                let default = || Alive::default_stream(ready, self.producer_side.place);
-                let kept = self.producer_side.keeper_of(ready).map(clone);
-                kept.or_else(|| default().and_then(StreamRef::of_default))
-            }),
-            _ => None,
-        };
-        // An entry without a ready stream means the legacy default stream of the consumer's place.
-        let kept = kept.filter(|kept| !kept.is_default(Stream::Legacy, self.consumer_side.at));
-        self.known = self.known_as(py, array, kept.map(KnownStream::Kept));
-    }
-
-    /// Like [`Self::register`], for the holder's own array, which is handed out without a managed tensor of the bridge.
-    pub(crate) fn register_whole(&mut self, py: Python<'_>) {
-        self.known = None;
-        self.known = self.known_as(py, &self.array, None);
-    }
-
-    #[inline]
-    fn known_as(
-        &self,
-        py: Python<'_>,
-        array: &Descriptor,
-        ready_on: Option<KnownStream>,
-    ) -> Option<KnownMemory> {
-        let holder = std::ptr::from_ref(self).addr();
-        (array.ptr() != 0)
-            .then(|| KnownMemory::new(py, array, &self.producer_side, ready_on, holder))
-    }
-
-    /// Looks this array, which came in a managed tensor, up in the table of known memory. `context` is the tensor's
-    /// `manager_ctx`. If the tensor is the bridge's own, takes over the producer's side of its lease. If another
-    /// library's tensor has the address of a lease's memory, adds the lease's streams as upstream. Does nothing if the
-    /// producer's stream is known.
-    pub(crate) fn adopt_producer_side(&mut self, py: Python<'_>, context: usize) {
-        drop(self.adopt_from_capsule(py, context));
-    }
-
-    /// Like [`Self::adopt_producer_side`], for a capsule. If the capsule is the bridge's own, returns the stream on
-    /// which it was handed out as ready, unless this is the legacy default stream or nothing keeps it.
-    pub(crate) fn adopt_from_capsule(
-        &mut self,
-        py: Python<'_>,
-        context: usize,
-    ) -> Option<StreamRef> {
-        if self.producer_side.stream.is_some() {
-            return None;
-        }
-        match known_memory::from(py, &self.array, self.producer_side.place, context) {
-            Some(known_memory::From::Ours(producer_side, ready_on)) => {
-                let own = std::mem::replace(&mut self.producer_side, producer_side);
-                self.producer_side.ready_on = own.ready_on;
-                if let Some(KnownStream::Kept(kept)) = ready_on {
-                    return Some(kept);
-                }
-            }
-            // The tensor's producer may free the memory without the bridge. So it stays unknown, and the lease's
-            // streams become upstream: the end then keeps the memory until the users' work is done.
-            Some(known_memory::From::Same(streams)) => {
-                for kept in streams {
-                    self.producer_side.put_upstream(kept);
-                }
-            }
-            None => {}
-        }
-        None
-    }
-
-    /// Adds the streams that [`known_memory::goes_on`] recorded for this memory to the further users.
-    pub(super) fn find_users(&mut self) {
-        if let Some(known) = &self.known
-            && known.may_have_later()
-        {
-            for kept in known.take_later() {
-                self.consumer_side.further.add(kept);
-            }
         }
     }
 

@@ -5,6 +5,7 @@ mod consumer_side;
 mod conversion;
 mod end;
 mod generation;
+mod handed_out;
 mod held_memory;
 mod known_memory;
 mod memory_guard;
