@@ -1,6 +1,5 @@
 //! An event of the driver.
 
-use super::Driver;
 use super::codes::{CONTEXT_IS_DESTROYED, failed};
 use crate::device::Context;
 use crate::error::Result;
@@ -21,12 +20,9 @@ pub struct Event {
 }
 
 impl Event {
-    /// If the event's context is destroyed, fails as the driver call `call` would.
-    pub fn check_life(self, driver: &dyn Driver, call: &'static str) -> Result<()> {
-        if driver.life(self.context)? == self.life {
-            Ok(())
-        } else {
-            Err(failed(call, CONTEXT_IS_DESTROYED))
-        }
+    /// If the event's context is destroyed, fails as the driver call `call` would. `life` is the number that the driver
+    /// gives for the context now.
+    pub fn check_life(self, life: u64, call: &'static str) -> Result<()> {
+        if life == self.life { Ok(()) } else { Err(failed(call, CONTEXT_IS_DESTROYED)) }
     }
 }

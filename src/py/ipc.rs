@@ -223,7 +223,7 @@ impl IpcStream {
         let event = event.get().event;
         act(py, || {
             Ok(self.call(py, |driver, stream| {
-                event.check_life(driver, "cuEventRecord")?;
+                event.check_life(driver.life(event.context)?, "cuEventRecord")?;
                 driver.record_event(event, stream)
             })?)
         })
@@ -233,7 +233,7 @@ impl IpcStream {
         let event = event.get().event;
         act(py, || {
             Ok(self.call(py, |driver, stream| {
-                event.check_life(driver, "cuStreamWaitEvent")?;
+                event.check_life(driver.life(event.context)?, "cuStreamWaitEvent")?;
                 driver.wait_event(stream, event)
             })?)
         })

@@ -14,7 +14,7 @@ use super::sys::{
 };
 use super::{Cuda, native};
 use crate::driver::ipc::{Allocation, Ipc, Name};
-use crate::driver::{Context, Event};
+use crate::driver::{Context, Driver, Event};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
@@ -118,7 +118,7 @@ impl Ipc for Cuda {
 
     fn name_event(&self, event: Event) -> Result<Name> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
-        event.check_life(self, "cuIpcGetEventHandle")?;
+        event.check_life(self.life(event.context)?, "cuIpcGetEventHandle")?;
         let mut name = CUipcEventHandle { reserved: [0; 64] };
         // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
         // them after that. The driver destroys an event with its context. The check above shows that the context is not
@@ -140,7 +140,7 @@ impl Ipc for Cuda {
 
     fn close_event(&self, event: Event) -> Result<()> {
         let calls = self.ipc.as_ref().map_err(Clone::clone)?;
-        event.check_life(self, "cuEventDestroy")?;
+        event.check_life(self.life(event.context)?, "cuEventDestroy")?;
         // SAFETY: the caller opened the event and closes it once. The check above shows that its context is not
         // destroyed; before CUDA 12 there is no number to check, and the context must not have been reset.
         unsafe { calls.close_event(event.handle as CUevent) }

@@ -172,7 +172,7 @@ impl Driver for Cuda {
 
     fn is_reached(&self, event: Event) -> Result<bool> {
         let call = "cuEventQuery";
-        event.check_life(self, call)?;
+        event.check_life(self.life(event.context)?, call)?;
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: the bridge destroys only events that it opened from another process, and their holder does not use
         // them after that. The driver destroys an event with its context. The check above shows that the context is not
@@ -184,7 +184,7 @@ impl Driver for Cuda {
     }
 
     fn wait_until(&self, event: Event) -> Result<()> {
-        event.check_life(self, "cuEventSynchronize")?;
+        event.check_life(self.life(event.context)?, "cuEventSynchronize")?;
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: as for `is_reached`.
         unsafe { self.calls.event_synchronize(event.handle as CUevent) }
