@@ -158,7 +158,8 @@ enum Does {
     Reads,
     Writes,
     ReadsAndWrites,
-    /// Lends the memory to a stream of cudarc, which writes. Then takes the memory back, unless the scope `forgets` to.
+    /// Lends the memory to a stream of cudarc, which writes. Then takes the memory back, or, if it `forgets` to, leaves
+    /// that to the scope's end.
     Borrows {
         forgets: bool,
     },

@@ -48,7 +48,7 @@ macro_rules! kinds {
             /// Every kind. A test asserts that each has a row in the contract tables.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The kind's name, as the contract tables write it.
+            /// The name of the kind's variant, such as `NotContiguous`. The contract tables name kinds by it.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
@@ -247,7 +247,8 @@ kinds! {
     ReadOnlyConverted: Buffer, "readonly", "a library that only reads; convert(..., copy=True); or readonly=False, if you vouch that nobody writes";
     /// `readonly=True` for a library whose arrays cannot be marked read-only.
     ReadOnlyAsked: Buffer, "readonly", "a library that only reads, or None";
-    /// An array with another element type than a function takes.
+    /// An array whose element type is not the one that a function takes. Also a Rust element type whose name is unknown
+    /// or whose size is not that of the type that it names.
     ElementType: Type, "dtype", "the element type that the function takes";
     /// An array that is not C-contiguous, for a function without strides.
     NotContiguous: Buffer, "strides", "a C-contiguous array";

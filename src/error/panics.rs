@@ -26,7 +26,7 @@ fn over(panic: Box<dyn Any + Send>) -> String {
     said
 }
 
-/// Returns a panic's message, or "no message" if its payload is no text.
+/// Returns a panic's message, or "no message" if its payload is not text.
 pub(crate) fn said(panic: &(dyn Any + Send)) -> &str {
     let said = panic.downcast_ref::<&str>().copied();
     said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -69,7 +69,7 @@ pub trait Outline {
     fn has_upstream(&self) -> bool;
     /// The place where the memory was lent, if it was lent. Borrowers use the legacy default stream of that place.
     fn lent(&self) -> Option<Place>;
-    /// Whether the producer's own stream is known.
+    /// Whether the producer's own stream is known, and is kept or has a stand-in.
     fn has_producer(&self) -> bool;
     /// Whether `stream` is the producer's own stream.
     fn is_producer(&self, stream: Alive<'_>) -> bool;
@@ -77,7 +77,8 @@ pub trait Outline {
     fn may_change(&self) -> bool;
     /// Whether the producer may move to another stream.
     fn may_move(&self) -> bool;
-    /// Whether the memory was lent for one call. After the call it may go to another stream at once.
+    /// Whether the memory was given to one call, as an argument. The producer's next work, after the call, may be on
+    /// another stream.
     fn in_call(&self) -> bool;
     /// The producer's place.
     fn producer_place(&self) -> Place;

@@ -67,7 +67,7 @@ pub(super) struct EndFacts<'f, 'a> {
     pub(super) streams: &'f [(Role, Found<'a>)],
     /// The imported libraries' current streams; `None` if the libraries were not asked yet.
     pub(super) libraries: Option<&'f [Alive<'a>]>,
-    /// Whether the memory was lent for one call, which ends now.
+    /// Whether the memory was given to one call, as an argument.
     pub(super) in_call: bool,
     /// Whether the garbage collector is collecting the memory's owner as well as the view.
     pub(super) collected: bool,

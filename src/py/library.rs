@@ -180,7 +180,7 @@ pub(super) trait Capsules: Sync + fmt::Debug {
     ) -> PyResult<Bound<'py, PyAny>>;
 }
 
-/// Makes arrays of views.
+/// A quick way to make a library's arrays from views, without a call of the library's `make`.
 pub(super) trait Makes: Send + Sync {
     /// The array of `view`, made of `parts`.
     fn make<'py>(

@@ -81,7 +81,7 @@ pub(crate) fn attribute(
     value.as_ref().and_then(|value| value.cast().ok()).map(beginning).transpose()
 }
 
-/// The beginning of `text`, up to one character more than a message shows. By the extra character, the message marks
+/// The beginning of `text`, up to one character more than a message shows. The extra character makes the message mark
 /// the text as cut.
 pub(crate) fn beginning(text: &Bound<'_, PyString>) -> PyResult<String> {
     Ok(native::beginning(text, SHOWN + 1)?.to_string_lossy().into_owned())

@@ -285,12 +285,13 @@ pub struct SimulatedGraph {
 }
 
 impl SimulatedGraph {
-    /// Queues the graph's work on `stream`, after the work of the previous launch. The memory of that work must still
-    /// exist.
+    /// Queues the graph's work on `stream`. It runs after the earlier work on `stream` and after the graph's previous
+    /// launch. If memory that it uses has been freed, [`SimulatedCuda::reports`] tells so.
     ///
     /// # Errors
     ///
-    /// `stream` cannot take the work.
+    /// `stream` is being captured or was destroyed. Or it is a legacy default stream, and a blocking stream of its
+    /// context is being captured.
     ///
     /// # Examples
     ///

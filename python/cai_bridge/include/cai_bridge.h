@@ -87,8 +87,8 @@ typedef struct CaiBridgeDescription {
    */
   int32_t device_type;
   /*
-   The ordinal that DLPack shows: 0 for pinned and managed memory. `device` returns the GPU that the producer works
-   on.
+   The ordinal that DLPack shows. DLPack's header asks for 0 for pinned and managed memory; if a tensor says
+   another number, that is shown. `device` returns the GPU that the producer works on.
    */
   int32_t device_id;
   /*

@@ -74,8 +74,9 @@ macro_rules! calls {
 
         impl $table {
             pub(super) fn load(library: &Library) -> Result<Self> {
-                // SAFETY: each signature is that of `cuda.h`, and the wheel's build compares it with cudarc's. Only
-                // result codes differ: C declares a 32-bit enumeration, this crate a number of the same size.
+                // SAFETY: each signature is that of `cuda.h`. The wheel's build compares each with cudarc's, except
+                // that of `cuGetErrorName`. Only result codes differ: C declares a 32-bit enumeration, this crate a
+                // number of the same size.
                 unsafe {
                     Ok(Self {
                         error_name: symbol(library, "cuGetErrorName")?,

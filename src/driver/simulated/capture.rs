@@ -233,8 +233,8 @@ impl MachineState {
         codes::STREAM_CAPTURE_ISOLATION
     }
 
-    /// For a call outside a capture with an event that was recorded inside it: spoils the capture, and returns the
-    /// error code.
+    /// For a query of an event, or a host wait for it, if the event was recorded in `capture`: spoils the capture if it
+    /// is open, and returns the error code.
     pub(super) fn captured_event(&mut self, capture: CaptureId) -> u32 {
         self.spoil(capture);
         codes::CAPTURED_EVENT

@@ -56,7 +56,7 @@ impl Access {
     }
 }
 
-/// A range of bytes, up to `end`, whose remaining accesses are the same.
+/// A range of bytes, up to `end`, with the accesses that are kept for each of its bytes.
 #[derive(Debug, Clone)]
 struct Run {
     end: u64,

@@ -177,7 +177,8 @@ impl MachineState {
 }
 
 impl Simulated {
-    /// Reports a kernel that failed.
+    /// Adds the report of a kernel whose stand-in on the host failed or panicked. `why` is the error's or the panic's
+    /// text.
     pub(super) fn report_failed(&self, kernel: &str, why: &str) {
         let place = Arc::from("the simulated device");
         let side = Side { operation: kernel.into(), place, sequence: 0, touched: None };

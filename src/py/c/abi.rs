@@ -90,8 +90,8 @@ pub struct CaiBridgeDescription {
     pub dtype_lanes: u16,
     /// DLPack's device type: 2 CUDA, 3 pinned host memory, 13 managed memory.
     pub device_type: i32,
-    /// The ordinal that DLPack shows: 0 for pinned and managed memory. `device` returns the GPU that the producer works
-    /// on.
+    /// The ordinal that DLPack shows. DLPack's header asks for 0 for pinned and managed memory; if a tensor says
+    /// another number, that is shown. `device` returns the GPU that the producer works on.
     pub device_id: i32,
     /// 1 if the memory must not be written, else 0.
     pub readonly: i32,

@@ -245,7 +245,7 @@ impl Converter {
         Ok(true)
     }
 
-    /// Whether `kind` is in `more_foreign`.
+    /// Whether `kind` is one of the array types of other libraries that were seen after `foreign` was full.
     #[inline]
     fn is_more_foreign(&self, kind: &Bound<'_, PyType>) -> bool {
         self.foreign.last().is_some_and(|last| last.get(kind.py()).is_some())

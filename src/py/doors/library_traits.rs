@@ -60,7 +60,8 @@ pub(super) enum CurrentStreamRoute {
 pub(super) enum Method {
     /// Through the library's exchange API, which also returns the library's current stream.
     Table(ExchangeTable),
-    /// By the `make` method of the `Library` object, from a view that is usable on the library's current stream.
+    /// By the `make` method of the `Library` object, from a view that is ready on the stream that `make` gets: the
+    /// caller's, or else the library's current one.
     Make(ViewClass),
     /// Not at all: `convert` returns the view. Consumers of a `CaiView` wait for the stream that its dict names.
     View(ViewClass),

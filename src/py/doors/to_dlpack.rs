@@ -116,7 +116,8 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
-    // The object is imported by its dict. Do not call its `__dlpack_device__`: it has no `__dlpack__`.
+    // The object is imported by its dict. Do not call its `__dlpack_device__`: it has no `__dlpack__`, or none that the
+    // bridge uses (`Habit::OneCapsule`).
     if facts.has_cai && !facts.has_dlpack {
         return Ok(true);
     }

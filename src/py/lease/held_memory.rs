@@ -356,7 +356,7 @@ impl HeldMemory {
     }
 
     /// Visits the producer's object and the objects that keep both sides' streams, for the garbage collector
-    /// (`tp_traverse`). Leaves out the streams of further users.
+    /// (`tp_traverse`). Leaves out the streams that only the table of known memory has.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let MemoryOwner::Array(object, _) = &self.owner {
             visit.call(object)?;

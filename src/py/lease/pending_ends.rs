@@ -281,8 +281,8 @@ fn pending() -> Option<&'static Pending> {
 /// pending.
 const AT_A_CALL: Most = Most { lanes: 1, questions: 4 };
 
-/// How many pending ends a call checks when it returns, if the call left an end pending. The call's own end is the last
-/// in turn.
+/// How many pending ends a call checks when it returns, if the call left an end pending. That end is the last of its
+/// lane; if it has no lane, or a new one, it is the last of all.
 const AFTER_A_CALL: Most = Most { lanes: 64, questions: 64 };
 
 /// How many pending ends the watcher thread checks in each round. Few enough that no other thread waits long for the

@@ -35,7 +35,9 @@ pub(crate) struct Readiness {
     pub(crate) told: Ready,
     /// The producer's stream, if it is known and kept.
     pub(crate) producer: Option<StreamRef>,
-    /// The stream on which the array is ready, if it is kept and is not the producer's stream.
+    /// Keeps the stream that the array is ready on, or is the stand-in for it. Not needed for the producer's own
+    /// stream, which `producer` keeps, nor for a default stream at the producer's place. A stand-in may be in both
+    /// fields.
     pub(crate) ready_on: Option<StreamRef>,
 }
 

@@ -159,9 +159,9 @@ impl ByDict {
     }
 }
 
-/// Adds to `source` what the dict of `x` says that the exchange API does not. Returns the stream that the dict names,
-/// if more work may be pending there. A named stream other than `work`, the exchange API's stream, also waits at the
-/// end.
+/// Adds to `source` what the CAI dict of `x` says and the exchange API does not: that the memory is read-only, and
+/// which stream besides `work`, the exchange API's stream, must wait at the end. Returns the stream that the dict
+/// names, since more work may be pending there.
 #[cold]
 pub(super) fn also_by_dict<'py>(
     x: &Bound<'py, PyAny>,

@@ -27,7 +27,7 @@ use crate::stream::{Alive, Request, Stream, Thread};
 #[derive(Debug)]
 pub(crate) struct StreamArgument<'a, 'py> {
     request: Request,
-    /// The stream object, if the caller passed one.
+    /// The stream object; `None` if the stream was given as an integer, or not at all.
     object: Option<&'a Bound<'py, PyAny>>,
     /// The GPU of a default stream, if the stream object names it.
     ordinal: Option<i32>,

@@ -76,7 +76,7 @@ fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Whether one of the listed pools belongs to a library that computes on other streams.
+/// Whether a pool that was listed so far is [`StreamPool::is_apart`]: its library computes on a stream outside it.
 pub(super) fn has_apart() -> bool {
     POOLS.has_apart.load(Ordering::Relaxed)
 }
