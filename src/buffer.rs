@@ -141,6 +141,13 @@ impl Buffer {
     }
 }
 
+/// Whether the `bytes` bytes of host memory at `address` are pageable. A copy from pageable memory has read it when the
+/// call returns. From memory that CUDA knows, such as pinned or managed memory, the driver may copy later.
+pub fn is_pageable(driver: &dyn Driver, address: u64, bytes: u64) -> Result<bool> {
+    let last = address.saturating_add(bytes.saturating_sub(1));
+    Ok(driver.pointer(address)?.is_none() && driver.pointer(last)?.is_none())
+}
+
 /// Whether `error` says that the device has no memory pools.
 fn is_unsupported(error: &Error) -> bool {
     error.driver_code().is_some_and(|failed| failed.code == NOT_SUPPORTED)

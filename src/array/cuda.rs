@@ -17,9 +17,10 @@ use super::argument::Slot;
 use super::kernel::{Grid, Kernel, Loaded};
 use super::stream::{Backend, RustStream, WorkStream};
 use super::unlocked::unlocked;
+use crate::buffer;
 use crate::device::{Context, Place};
 use crate::driver::cuda::{Cuda, Launch};
-use crate::driver::{Handle, codes};
+use crate::driver::{Driver, Handle, codes};
 use crate::error::{Error, Kind, Result};
 use crate::order::within;
 use crate::stream::Thread;
@@ -118,19 +119,33 @@ fn new_pool(pools: &mut Vec<PrimaryContext>, ordinal: i32) -> Result<usize> {
     Ok(pools.len() - 1)
 }
 
-/// Queues a copy of `bytes` to the device memory at `ptr` on `stream`.
+/// Queues a copy of `bytes` to the device memory at `ptr` on `stream`. `bytes` have been read when this returns.
 pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<()> {
     let mut filled = Ok(());
     unlocked(&mut || {
         filled = Handle::Cuda.get().and_then(|driver| {
             within(driver, stream.place(), |_| {
+                let bytes = pageable(driver, bytes)?;
                 // SAFETY: the caller has just allocated that much memory at `ptr` on this stream. The driver has
                 // staged pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
-                Ok(unsafe { result::memcpy_htod_async(ptr, bytes, stream.cu_stream()) }?)
+                Ok(unsafe { result::memcpy_htod_async(ptr, &bytes, stream.cu_stream()) }?)
             })
         });
     });
     filled
+}
+
+/// The bytes in pageable memory: `bytes` themselves, or a copy.
+fn pageable<'b>(driver: &dyn Driver, bytes: &'b [u8]) -> Result<Cow<'b, [u8]>> {
+    let length = bytes.len();
+    if buffer::is_pageable(driver, bytes.as_ptr().addr() as u64, length as u64)? {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let mut copy = Vec::new();
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    copy.try_reserve_exact(bytes.len()).map_err(|_| buffer::no_host_memory(length))?;
+    copy.extend_from_slice(bytes);
+    Ok(Cow::Owned(copy))
 }
 
 /// Queues `kernel` on `stream`.

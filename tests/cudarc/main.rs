@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, unsafe_code)]
 
 mod borrows;
+mod host;
 
 use std::collections::HashMap;
 use std::env;
@@ -144,7 +145,7 @@ const TESTS: [(&str, Test); 6] = [
 ];
 
 fn all() -> impl Iterator<Item = (&'static str, Test)> {
-    TESTS.into_iter().chain(borrows::TESTS)
+    TESTS.into_iter().chain(borrows::TESTS).chain(host::TESTS)
 }
 
 /// The calling thread's stream of the crate.

@@ -90,8 +90,8 @@ impl Converter {
         let argument = on.argument().map_err(|error| on.explain(library, error))?.or_legacy();
         driver.open(ordinal, |call| detach(py, call));
         check_exists(&driver, ordinal, "device", format_args!("(2, {ordinal})"))?;
-        // From memory that CUDA knows, such as pinned memory, the driver may copy after the call has returned.
-        let is_pageable = driver.get()?.pointer(tensor.array.ptr())?.is_none();
+        let (low, bytes) = tensor.array.span();
+        let is_pageable = buffer::is_pageable(driver.get()?, low, bytes)?;
         let memory = tensor.compact(is_pageable)?;
         let (array, memory, at) = (&tensor.array, memory.as_ref(), Place::gpu(ordinal));
         let capsule = uploaded(py, &driver, array, memory, &argument, at)?;
