@@ -86,8 +86,9 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// [`Reshape`](Kind::Reshape): an element of the result would lie outside this array. Other errors for an invalid
-    /// shape or stride.
+    /// [`Reshape`](Kind::Reshape): an element of the result would lie outside this array. [`SubByte`](Kind::SubByte):
+    /// the elements are packed, and the first one would begin inside a byte. Other errors for an invalid shape or
+    /// stride.
     ///
     /// # Examples
     ///
@@ -105,22 +106,28 @@ impl Array {
     /// # Ok::<(), cai_bridge::Error>(())
     /// ```
     pub fn strided(&self, offset: i64, shape: &[i64], strides: &[i64]) -> Result<Self> {
-        let size = self.dtype().element_size();
-        let (layout, reach) = Layout::from_elements(shape, Some(strides), size)?;
-        let (_, own) = self.reach()?;
+        let (dtype, own) = (self.dtype(), self.descriptor.layout());
+        let layout = Layout::from_elements(shape, Some(strides), dtype.element_size())?;
         let outside = || {
             let got = format!("{shape:?} by {strides:?} from the element {offset} on");
             Error::new(Kind::Reshape, got)
         };
-        let bytes = offset.checked_mul(size).ok_or_else(outside)?;
-        let inside = |below: u64, above: u64| {
-            let (low, high) = (i128::from(bytes) - i128::from(below), i128::from(above));
-            low >= -i128::from(own.below) && i128::from(bytes) + high <= i128::from(own.above)
-        };
-        if layout.size() > 0 && !inside(reach.below, reach.above) {
+        // Compare elements, not bytes: packed elements share bytes.
+        let reach = |layout: &Layout| layout.reach(1).ok_or_else(outside);
+        let (own, new) = (reach(own)?, reach(&layout.0)?);
+        let is_inside = i128::from(offset) - i128::from(new.below) >= -i128::from(own.below)
+            && i128::from(offset) + i128::from(new.above) <= i128::from(own.above);
+        if layout.0.size() == 0 {
+            return self.described(0, layout);
+        }
+        if !is_inside {
             return Err(outside());
         }
-        self.described(self.ptr().wrapping_add_signed(bytes), (layout, reach))
+        let bytes = dtype.byte_offset(offset).ok_or_else(|| {
+            let got = format!("{dtype:?} from the element {offset} on, inside a byte");
+            Error::new(Kind::SubByte, got)
+        })?;
+        self.described(self.ptr().wrapping_add_signed(bytes), layout)
     }
 
     /// Splits the array in two: the elements before `at` along `axis`, and the elements from `at` on.
@@ -139,11 +146,6 @@ impl Array {
         // If `at` is the extent, the second part has no elements and needs no offset.
         let start = if at < extent { at * strides[axis] } else { 0 };
         Ok((part(0, at)?, part(start, extent - at)?))
-    }
-
-    fn reach(&self) -> Result<(Layout, Reach)> {
-        let size = self.dtype().element_size();
-        Layout::from_elements(self.shape(), Some(self.strides()), size)
     }
 
     fn described(&self, ptr: u64, layout: (Layout, Reach)) -> Result<Self> {

@@ -185,6 +185,14 @@ impl Dtype {
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
+    /// The distance in bytes from an element to the element `elements` further on. `None` if that element begins inside
+    /// a byte, or the distance does not fit in 63 bits.
+    #[cfg(feature = "arrays")]
+    pub(crate) fn byte_offset(self, elements: i64) -> Option<i64> {
+        let bits = i128::from(elements) * i128::from(self.element_bits());
+        if bits % 8 == 0 { i64::try_from(bits / 8).ok() } else { None }
+    }
+
     /// The size in bits of one DLPack element with all lanes.
     #[doc(hidden)]
     pub const fn element_bits(self) -> u64 {

@@ -1,5 +1,7 @@
+use cai_bridge::dlpack::encode;
+use cai_bridge::layout::Layout;
 use cai_bridge::testing::SimulatedCuda;
-use cai_bridge::{Array, ErrorKind, LegacyTensor, Tensor};
+use cai_bridge::{Array, Descriptor, Device, DeviceStream, Dtype, ErrorKind, LegacyTensor, Tensor};
 
 use super::{add, assert_over, copied, two_streams};
 
@@ -76,6 +78,55 @@ fn a_legacy_tensor_is_ordered_freed_and_refused_as_its_structure_says() {
         let z = copied(&theirs, &y).unwrap();
         drop(y);
         assert_eq!(z.to_vec::<f32>(&theirs).unwrap(), [f32::from(round) + 1.0; 4]);
+    }
+    assert_over(&cuda);
+}
+
+/// An array of 8 elements of a type that DLPack alone has: its code, bits and lanes.
+fn of_dlpack(stream: &DeviceStream, (code, bits, lanes): (u8, u8, u16)) -> (Array, Array) {
+    let memory: Array = Array::from_host(stream, &[0_u8; 16], &[16]).unwrap().into();
+    let dtype = Dtype::of_dlpack(code, bits, lanes).unwrap();
+    let layout = Layout::from_elements(&[8], None, dtype.element_size()).unwrap();
+    let array = Descriptor::new(memory.ptr(), dtype, layout, Device::cuda(0), false).unwrap();
+    let tensor = encode::versioned(&array, Box::new(memory.clone())).unwrap();
+    // SAFETY: the tensor was made for that stream, and has the memory.
+    (unsafe { Array::from_dlpack(tensor, stream) }.unwrap(), memory)
+}
+
+#[test]
+fn parts_of_packed_elements_begin_at_whole_bytes_inside_the_array() {
+    const INT4: (u8, u8, u16) = (0, 4, 1);
+    let (cuda, stream, _) = two_streams();
+    let (outside, inside_a_byte) = (Err(ErrorKind::Reshape), Err(ErrorKind::SubByte));
+    for (dtype, offset, shape, strides, wanted) in [
+        (INT4, 0, 8, 1, Ok(0)),
+        (INT4, 2, 6, 1, Ok(1)),
+        (INT4, 4, 2, 2, Ok(2)),
+        (INT4, 6, 7, -1, Ok(3)),
+        (INT4, 6, 2, 1, Ok(3)),
+        (INT4, 8, 0, 1, Ok(0)),
+        (INT4, 2, 7, 1, outside),
+        (INT4, 8, 1, 1, outside),
+        (INT4, 6, 8, -1, outside),
+        (INT4, 0, 5, 2, outside),
+        (INT4, -2, 1, 1, outside),
+        (INT4, i64::MAX, 1, 1, outside),
+        (INT4, 1, 1, 1, inside_a_byte),
+        (INT4, 7, 8, -1, inside_a_byte),
+        // Float6, twelve bits in two lanes, and one that fills bytes.
+        ((15, 6, 1), 4, 4, 1, Ok(3)),
+        ((15, 6, 1), 2, 4, 1, inside_a_byte),
+        ((0, 4, 3), 2, 6, 1, Ok(3)),
+        ((0, 4, 3), 3, 1, 1, inside_a_byte),
+        ((0, 4, 3), 3, 6, 1, outside),
+        ((0, 4, 2), 3, 5, 1, Ok(3)),
+        ((0, 4, 2), 3, 6, 1, outside),
+    ] {
+        let (array, memory) = of_dlpack(&stream, dtype);
+        let part = array.strided(offset, &[shape], &[strides]);
+        let begins = part.map(|part| part.ptr().saturating_sub(memory.ptr()));
+        let case = format!("{dtype:?}: {shape} by {strides} from {offset}");
+        assert_eq!(begins.map_err(|error| error.kind()), wanted, "{case}");
     }
     assert_over(&cuda);
 }
