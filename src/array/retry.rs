@@ -8,7 +8,7 @@ use super::origin::{self, Origin};
 use super::stream::RustStream;
 use crate::driver::fork::Process;
 use crate::error::Error;
-use crate::lease::{Ending, Failure, Holder, Queue, Settlement};
+use crate::lease::{EndState, Ending, Failure, Holder, Queue, Settlement};
 
 /// An end whose waits still have to be made: `user` ends its use of the memory `origin`.
 pub(crate) struct Retry {
@@ -45,22 +45,22 @@ static RETRIES: Retries =
 /// How many ends in the queue one call of [`look`] tries again, at most.
 const AT_A_CALL: usize = 4;
 
-/// Makes the waits that are due when `user` ends its use of the memory. If one fails, tries once more, and returns the
-/// first error in any case. If the second try fails too, the memory is kept for [`look`], or, in a forked child of a
-/// process that keeps such memory, leaked. If the context is destroyed or broken, the memory is dropped.
+/// Makes the waits that are due when `user` ends its use of the memory. If one fails, tries once more. If the second try
+/// fails too, returns the first error, and the memory is kept for [`look`], or, in a forked child of a process that
+/// keeps such memory, leaked. If the context is destroyed or broken, the memory is dropped.
 pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
-    origin::end(&*origin, user).inspect_err(|_| {
-        let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
-        let Ok(()) = ending.advance(());
-        if ending.is_over() {
-            return;
-        }
-        if RETRIES.process.get_or_init(Process::current).is_current() {
+    let Err(error) = origin::end(&*origin, user) else { return Ok(()) };
+    let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
+    let Ok(()) = ending.advance(());
+    match ending.state() {
+        EndState::GivenBack => return Ok(()),
+        EndState::Abandoned => {}
+        _ if RETRIES.process.get_or_init(Process::current).is_current() => {
             RETRIES.queue.push(ending);
-        } else {
-            std::mem::forget(ending);
         }
-    })
+        _ => std::mem::forget(ending),
+    }
+    Err(error)
 }
 
 /// Tries a few of the ends in the queue again, the least recently tried first. Does nothing in a forked child.

@@ -126,6 +126,21 @@ fn a_wait_that_fails_at_the_end_is_an_error_and_is_made_by_a_later_scope() {
 }
 
 #[test]
+fn a_wait_that_fails_once_at_the_end_is_made_at_once_and_is_no_error() {
+    let (cuda, home, mine) = two_streams();
+    let mut x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
+    scope(&mine, |s| {
+        add_in(s, &mut x)?;
+        cuda.machine().fail("cuStreamWaitEvent", 1, 2).unwrap();
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    assert_eq!(x.to_vec::<f32>(&home).unwrap(), [2.0; 4]);
+    drop(x);
+    assert_over(&cuda);
+}
+
+#[test]
 fn arrays_go_between_threads() {
     let cuda = SimulatedCuda::new(1);
     let home = cuda.stream(0).unwrap();
