@@ -64,11 +64,7 @@ impl CudarcEvents {
     ///
     /// The memory that the events belong to is alive, or was forgotten without being dropped.
     pub(super) unsafe fn wait(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        let context = stream.context();
-        if let Err(unsaid) = context.check_err() {
-            // An earlier call of cudarc, perhaps a record of these events, failed and could not report it. Put the
-            // error back for the next caller.
-            context.record_err::<()>(Err(unsaid));
+        if has_unsaid(stream.context()) {
             self.unsure.store(true, Ordering::Relaxed);
         }
         if !self.unsure.load(Ordering::Relaxed) {
@@ -84,17 +80,17 @@ impl CudarcEvents {
 }
 
 /// Makes `stream` wait for the last write to `memory` that cudarc has recorded, and returns the device address of
-/// `memory`. If cudarc's wait may have failed, the host waits for all streams of the context.
+/// `memory`. If the record of that write or cudarc's wait may have failed, the host waits for all streams of the context.
 pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<u64> {
-    let mut unsaid = false;
+    let mut is_unsure = has_unsaid(stream.context());
     let ptr = undisturbed(stream.context(), || {
         let (ptr, used) = memory.device_ptr(stream);
         event_of(used);
-        unsaid = stream.context().check_err().is_err();
+        // If `device_ptr` left an error in the context, its wait may have failed.
+        is_unsure |= stream.context().check_err().is_err();
         ptr
     });
-    // `device_ptr` left an error in the context, so its wait may have failed.
-    if unsaid {
+    if is_unsure {
         synchronize(stream)?;
     }
     Ok(ptr)
@@ -151,6 +147,15 @@ fn event_of(mut used: SyncOnDrop<'_>) -> Option<usize> {
         SyncOnDrop::Record(event) => event.take().map(|(event, _)| event.cu_event() as usize),
         SyncOnDrop::Sync(_) => None,
     }
+}
+
+/// Whether an earlier call of cudarc, perhaps the record of an event, failed and could not report it. Leaves the error
+/// for the next caller.
+fn has_unsaid(context: &CudaContext) -> bool {
+    let unsaid = context.check_err();
+    let has = unsaid.is_err();
+    context.record_err(unsaid);
+    has
 }
 
 /// Runs `call`, drops the error that it left in the context, and puts back the error that the context held before.

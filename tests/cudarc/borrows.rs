@@ -38,7 +38,7 @@ fn borrow(stream: &Arc<CudaStream>, x: &Array, forgets: bool) -> Result<(), Erro
     })
 }
 
-pub(super) const TESTS: [(&str, Test); 10] = [
+pub(super) const TESTS: [(&str, Test); 11] = [
     ("two threads that borrow one memory", |mine, other| {
         let x: Array = Array::empty::<f32>(mine, &[4])?.into();
         let many = |stream: &Arc<CudaStream>| {
@@ -169,6 +169,19 @@ pub(super) const TESTS: [(&str, Test); 10] = [
             Ok::<_, Error>(())
         })?;
         launch(mine, &mut x)?;
+        Ok(())
+    }),
+    ("a shared slice whose last record failed, of which another call is told", |mine, other| {
+        let mut slice = mine.alloc_zeros::<f32>(4)?;
+        fail(1, 0);
+        other.memset_zeros(&mut slice)?;
+        let x = Array::from_shared(Arc::new(slice))?;
+        mine.context().check_err().unwrap_err(); // as without the crate
+        scope(mine, |s| {
+            let x = x.on(s)?.view::<f32>()?;
+            // SAFETY: the driver of stubs launches nothing.
+            unsafe { s.launch(&KERNEL, Grid::cover(4, 4), (&x,)) }
+        })?;
         Ok(())
     }),
     ("a slice that becomes an array while waits fail", |mine, other| {
