@@ -208,9 +208,10 @@ impl Streams {
         self.events.get(&event).copied().unwrap_or_default()
     }
 
-    /// The last gate that the host waits for if it waits for the work of all streams that are not destroyed.
+    /// The last gate that the host waits for if it waits for all work. The driver runs the work of a destroyed
+    /// stream to its end.
     pub(crate) fn of_all(&self) -> Behind {
-        self.live().fold(Behind::default(), |sum, one| sum.or(one.behind))
+        self.all.iter().fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
 
     pub(crate) fn is_pending(&self, behind: Behind, now: u64) -> bool {
@@ -236,17 +237,16 @@ impl Streams {
 
     /// Marks the streams with this handle as destroyed. Another stream may get the handle.
     pub(crate) fn destroy(&mut self, handle: u64) {
-        self.drop_if(|one| one.key.handle == handle);
-    }
-
-    /// Marks all streams of a destroyed context as destroyed.
-    pub(crate) fn forget(&mut self, context: u64) {
-        self.drop_if(|one| one.key.context == context);
-    }
-
-    fn drop_if(&mut self, is_gone: impl Fn(&Stream) -> bool) {
-        for one in self.all.iter_mut().filter(|one| is_gone(one)) {
+        for one in self.all.iter_mut().filter(|one| one.key.handle == handle) {
             one.destroyed = true;
+        }
+    }
+
+    /// Marks all streams of a destroyed context as destroyed. Their work is gone, so no gate holds it up.
+    pub(crate) fn forget(&mut self, context: u64) {
+        for one in self.all.iter_mut().filter(|one| one.key.context == context) {
+            one.destroyed = true;
+            one.behind = Behind::default();
         }
     }
 
@@ -255,9 +255,9 @@ impl Streams {
     }
 
     /// The last gate that work on this stream waits for because the legacy default stream and blocking streams
-    /// wait for each other.
+    /// wait for each other, destroyed ones too.
     fn upstream(&self, key: Key, blocking: bool) -> Behind {
-        let joined = self.live().filter(|one| joined(one, key, blocking));
+        let joined = self.all.iter().filter(|one| joined(one, key, blocking));
         joined.fold(Behind::default(), |sum, one| sum.or(one.behind))
     }
 
@@ -451,6 +451,20 @@ mod tests {
         assert_eq!(streams.most(), 3);
         streams.forget(9);
         assert_eq!(streams.live().count(), 0);
+    }
+
+    #[test]
+    fn a_destroyed_streams_late_work_is_waited_for_until_its_context_is_destroyed() {
+        let mut streams = Streams::new();
+        let gate = work(&mut streams, 6, 0, true).gate.unwrap();
+        streams.destroy(6);
+        assert_eq!(streams.of_all(), gate);
+        assert_eq!(streams.of_stream(key(LEGACY)), gate);
+        assert_eq!(streams.of_stream(key(6)), Behind::default());
+        work(&mut streams, LEGACY, 0, false);
+        assert!(holds(&streams, LEGACY));
+        streams.forget(9);
+        assert_eq!(streams.of_all(), Behind::default());
     }
 
     #[test]
