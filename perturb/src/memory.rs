@@ -72,9 +72,11 @@ impl Memory {
         self.all.remove(&low);
     }
 
+    /// Marks the range that contains this address as shared.
     pub(crate) fn share(&mut self, address: u64) {
-        if let Some(range) = self.all.range_mut(..=address).next_back() {
-            range.1.shared = true;
+        let nearest = self.all.range_mut(..=address).next_back().map(|(_, range)| range);
+        if let Some(range) = nearest.filter(|range| address < range.high()) {
+            range.shared = true;
         }
     }
 
@@ -180,6 +182,12 @@ mod tests {
         assert_eq!(all.find(109).map(|one| one.ordinal), Some(0));
         assert_eq!(all.find(110), None);
         assert_eq!(all.by_ordinal(1).map(|one| one.low), Some(120));
+        all.share(110); // memory whose allocation was not seen
+        all.share(129);
+        assert_eq!(
+            [100, 120].map(|low| all.find(low).map(|one| one.shared)),
+            [Some(false), Some(true)]
+        );
         all.take(105, 20, Place::Host);
         assert_eq!((all.find(100), all.find(125)), (None, None));
         assert_eq!(all.find(124).map(|one| one.ordinal), Some(2));
