@@ -19,6 +19,10 @@ struct Wrapped {
     number: u64,
 }
 
+/// The codes by which the driver refuses a call: `CUDA_ERROR_INVALID_VALUE`, `_NOT_INITIALIZED`, `_INVALID_CONTEXT`,
+/// `_INVALID_HANDLE`, `_NOT_PERMITTED`, `_NOT_SUPPORTED`, and those of captures.
+const REFUSALS: [u32; 15] = [1, 3, 201, 400, 800, 801, 900, 901, 902, 903, 904, 905, 906, 907, 908];
+
 static COUNT: AtomicU64 = AtomicU64::new(0);
 /// The numbers of functions whose queuing call is not in the record yet.
 static QUEUED: Locked<Vec<u64>> = Locked::new(Vec::new());
@@ -46,6 +50,16 @@ pub(crate) fn wrap(row: usize, per_thread: bool, arguments: &mut [u64]) -> Optio
 /// Call this when the call that queued the function is in the record, or has failed.
 pub(crate) fn written(number: u64) {
     QUEUED.lock().retain(|one| *one != number);
+}
+
+/// Frees the wrapper among the arguments of a call that queued no function, since the driver refused it with
+/// `code`. After an error of earlier work the wrapper stays: such a code does not say whether the call queued.
+pub(crate) fn failed(arguments: &[u64], code: u32) {
+    if let Some(data) = arguments.get(2).filter(|_| REFUSALS.contains(&code)) {
+        // SAFETY: `wrap` put this box among the arguments. The driver has refused the call, so it has not kept the
+        // box and never calls the wrapper.
+        drop(unsafe { Box::from_raw(*data as *mut Wrapped) });
+    }
 }
 
 /// Forgets all queued functions, in a fork's child, which has queued nothing.
@@ -94,4 +108,30 @@ unsafe extern "C" fn call_back(stream: u64, status: u32, data: *mut c_void) {
         // SAFETY: the program's function gets its own data, and the driver's stream and status.
         unsafe { function(stream, status, data) }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many wrappers were freed.
+    static FREED: AtomicU64 = AtomicU64::new(0);
+
+    impl Drop for Wrapped {
+        fn drop(&mut self) {
+            FREED.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_wrapper_is_freed_if_the_driver_refuses_the_call_and_only_then() {
+        for (code, freed) in [(400, 1), (719, 0)] {
+            let mut arguments = [7, 0x100, 5];
+            let number = wrap(Row::cuLaunchHostFunc as usize, false, &mut arguments).unwrap();
+            let before = FREED.load(Relaxed);
+            failed(&arguments, code);
+            written(number);
+            assert_eq!(FREED.load(Relaxed) - before, freed, "{code}");
+        }
+    }
 }

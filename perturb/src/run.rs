@@ -131,6 +131,9 @@ pub(crate) fn after(
     }
     if let Some(noted) = called.noted.take() {
         sys::thread(|own| own.calling = false);
+        if noted.function > 0 {
+            functions::failed(arguments, code);
+        }
         if let Some(row) = Row::at(row).filter(|_| call.settings.mode == Mode::Record) {
             answer = told::after(row, arguments, code);
         }
