@@ -10,7 +10,7 @@ use pyo3::types::{PyString, PyType};
 /// How to read one attribute, or call one method without arguments, on the objects of a type.
 #[derive(Debug)]
 pub(in crate::py) enum ObjectQuestion {
-    /// An attribute that C code defines (or `__slots__`): its descriptor, and the descriptor type's `tp_descr_get`.
+    /// An attribute that C code defines: its descriptor, and the descriptor type's `tp_descr_get`.
     Attribute(Py<PyAny>, ffi::descrgetfunc),
     /// A method of an extension type: its C function. Pass it an object of the type, or of a derived type, and NULL.
     Method(ffi::PyCFunction),
@@ -33,15 +33,19 @@ impl ObjectQuestion {
     }
 
     /// The attribute `name` of `kind`; `None` if there is none. A getset or member descriptor, by which C code defines
-    /// an attribute, is called without a name lookup.
+    /// an attribute, is called without a name lookup, unless the type's own code looks attributes up.
     pub(in crate::py) fn attribute(
         kind: &Bound<'_, PyType>,
         name: &Bound<'_, PyString>,
     ) -> PyResult<Option<Self>> {
         let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
         // Descriptors of these two types are data descriptors, which come before attributes of the object itself.
-        let known = [&raw mut ffi::PyGetSetDescr_Type, &raw mut ffi::PyMemberDescr_Type];
-        let slot = if known.contains(&found.get_type_ptr()) { descr_get(&found) } else { None };
+        let is_known = if std::ptr::eq(found.get_type_ptr(), &raw mut ffi::PyMemberDescr_Type) {
+            is_of_c(&found)?
+        } else {
+            std::ptr::eq(found.get_type_ptr(), &raw mut ffi::PyGetSetDescr_Type)
+        };
+        let slot = if is_known && is_plain(kind) { descr_get(&found) } else { None };
         Ok(Some(match slot {
             Some(slot) => Self::Attribute(found.unbind(), slot),
             None => Self::named(name),
@@ -99,6 +103,23 @@ impl ObjectQuestion {
     }
 }
 
+/// Whether Python looks attributes of the type's objects up in its usual way, by no `__getattr__` or `__getattribute__`.
+fn is_plain(kind: &Bound<'_, PyType>) -> bool {
+    // SAFETY: both are live types. The call only reads a slot.
+    unsafe {
+        let usual = ffi::PyType_GetSlot(&raw mut ffi::PyBaseObject_Type, ffi::Py_tp_getattro);
+        std::ptr::eq(ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_getattro), usual)
+    }
+}
+
+/// Whether C code defines the member descriptor. `__slots__` of a Python class makes such descriptors, too, and the
+/// class may replace them later. An extension's heap type cannot be told from a Python class, and counts as one.
+fn is_of_c(member: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let owner = member.getattr(intern!(member.py(), "__objclass__"))?.cast_into::<PyType>()?;
+    // SAFETY: the type is alive. The call only reads its flags.
+    Ok(unsafe { ffi::PyType_GetFlags(owner.as_type_ptr()) } & ffi::Py_TPFLAGS_HEAPTYPE == 0)
+}
+
 /// The `tp_descr_get` slot of the descriptor's type; `None` if it is empty.
 fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
     // SAFETY: the descriptor is alive, and so is its type. `PyType_GetSlot` returns NULL or a pointer to a function
@@ -111,15 +132,18 @@ fn descr_get(descriptor: &Bound<'_, PyAny>) -> Option<ffi::descrgetfunc> {
 
 /// The C function behind `found`, which is an attribute of `kind`, the type of `x`.
 ///
-/// `None` unless `found` is a method without arguments, of an extension type that `kind` is or derives from. Other
-/// callables must be called by name.
+/// `None` unless `found` is a method without arguments, of an extension type that `kind` is or derives from, and Python
+/// looks attributes of `kind` up in its usual way. Other callables must be called by name.
+///
+/// An entry of this name in the object's own `__dict__` is not looked at: only the C function knows the memory.
 fn c_function(
     x: &Bound<'_, PyAny>,
     kind: &Bound<'_, PyType>,
     found: &Bound<'_, PyAny>,
 ) -> PyResult<Option<ffi::PyCFunction>> {
     // Compare by identity: another type may have the same name.
-    if !std::ptr::eq(found.get_type_ptr(), &raw mut ffi::PyMethodDescr_Type) {
+    let is_method = std::ptr::eq(found.get_type_ptr(), &raw mut ffi::PyMethodDescr_Type);
+    if !is_method || !is_plain(kind) {
         return Ok(None);
     }
     // `__objclass__` is a member of CPython's own descriptor: the type that the method belongs to.
