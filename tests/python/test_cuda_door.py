@@ -204,7 +204,7 @@ def test_a_stream_with_another_number_is_not_the_one_that_had_its_handle() -> No
     waits = calls("cuModuleUnload")
     say("stream_id", 2)
     view.release()
-    assert calls("cuModuleUnload") == waits + 1
+    assert calls("cuModuleUnload") == waits + 3, "its first wait looks three times"
     """
     )
 
@@ -403,4 +403,4 @@ def test_a_stream_of_torchs_pool_that_another_thread_takes_while_it_is_listed_is
         print(calls("cuModuleUnload"))
         """
     )
-    assert said.split() == ["0", "1"]
+    assert said.split() == ["0", "3"], "the first wait looks three times"

@@ -112,12 +112,15 @@ fn is_plain(kind: &Bound<'_, PyType>) -> bool {
     }
 }
 
-/// Whether C code defines the member descriptor. `__slots__` of a Python class makes such descriptors, too, and the
-/// class may replace them later. An extension's heap type cannot be told from a Python class, and counts as one.
+/// Whether C code defines the member descriptor. The `__slots__` of a Python class make such descriptors, too, and the
+/// class may replace them later.
 fn is_of_c(member: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let owner = member.getattr(intern!(member.py(), "__objclass__"))?.cast_into::<PyType>()?;
+    let py = member.py();
+    let owner = member.getattr(intern!(py, "__objclass__"))?.cast_into::<PyType>()?;
     // SAFETY: the type is alive. The call only reads its flags.
-    Ok(unsafe { ffi::PyType_GetFlags(owner.as_type_ptr()) } & ffi::Py_TPFLAGS_HEAPTYPE == 0)
+    let flags = unsafe { ffi::PyType_GetFlags(owner.as_type_ptr()) };
+    let is_made_at_run_time = flags & ffi::Py_TPFLAGS_HEAPTYPE != 0;
+    Ok(!is_made_at_run_time || !owner.getattr(intern!(py, "__dict__"))?.contains("__slots__")?)
 }
 
 /// The `tp_descr_get` slot of the descriptor's type; `None` if it is empty.

