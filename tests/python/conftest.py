@@ -18,8 +18,8 @@ from cai_bridge.testing import simulated_cuda
 # Files of few tests that run for ten seconds and more, the longest first. xdist begins with the
 # files of most tests: these would be its last, and one process would wait for another's.
 LONG = (
-    *("test_perturb_unlike", "test_soak_libraries", "test_conformance_producers", "test_soak"),
-    *("test_perturb_named", "test_planted", "test_cli_hostile", "test_perturb_races"),
+    *("test_planted", "test_perturb_unlike", "test_soak_libraries", "test_soak"),
+    *("test_perturb_named", "test_cli_hostile", "test_perturb_races"),
     *("test_pytest_plugin", "test_cuda_door", "test_perturb_gates", "test_perturb_handed_over"),
     *("test_perturb_compared", "test_perturb_seen", "test_forks", "test_pytest_plugin_adapters"),
     *(

@@ -1,12 +1,14 @@
 """Libraries with one planted fault each, and unusual ones: small libraries, a few words changed.
 
-`tests/data/planted.toml` and `tests/data/unusual.toml` have a row for each: ``change``, a list of
-texts, each followed by what takes its place. Each text occurs once.
+`tests/data/planted.toml` and `tests/data/unusual.toml` have a row for each: for a fault the
+requirements that it breaks, then texts, each followed by what takes its place, in which … is the
+text itself. Each text occurs once.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import tomllib
 import types
@@ -26,7 +28,28 @@ CLASSES = {"producer": "Producer", "consumer": "Consumer"}
 def rows(file: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Read the rows of a file, by role and name."""
     data = tomllib.loads((DATA / f"{file}.toml").read_text(encoding="utf-8"))
-    return {(role, name): row for role in BASES for name, row in data[role].items()}
+    return {(role, name): as_row(data[role][name]) for role in BASES for name in data[role]}
+
+
+def as_row(parts: list[str]) -> dict[str, Any]:
+    """Tell the requirements of a row, if it has any, from what it changes."""
+    named = len(parts) % 2
+    return {"caught": " ".join(parts[:named]).split(), "change": parts[named:]}
+
+
+def plain(role: str) -> dict[str, str]:
+    """Name one fault for each requirement: the first row that has to be caught by it."""
+    found: dict[str, str] = {}
+    for (side, name), row in rows("planted").items():
+        if side == role:
+            found.setdefault(row["caught"][0], name)
+    return found
+
+
+def faulty(role: str, requirement: str) -> Any:
+    """Make the adapter of that library for a requirement."""
+    name = plain(role)[requirement]
+    return library(role, name, rows("planted")[role, name])
 
 
 def source(role: str, row: dict[str, Any]) -> str:
@@ -34,13 +57,14 @@ def source(role: str, row: dict[str, Any]) -> str:
     text = BASES[role].read_text(encoding="utf-8")
     for old, new in zip(row["change"][::2], row["change"][1::2], strict=True):
         assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
-        text = text.replace(old, new)
+        text = text.replace(old, new.replace("…", old))
     return text
 
 
 def library(role: str, name: str, row: dict[str, Any]) -> Any:
-    """Make the adapter of a library of a row."""
-    module = types.ModuleType(f"planted: {name}")
+    """Make the adapter of a library of a row, in a module that programs can import."""
+    module = types.ModuleType(f"planted_{role}_{re.sub(r'[^a-zA-Z0-9]', '_', name)}")
+    sys.modules[module.__name__] = module
     exec(compile(source(role, row), f"<planted: {name}>", "exec"), vars(module))
     kind = getattr(module, CLASSES[role])
     kind.name = name
@@ -94,8 +118,8 @@ def main() -> None:
                 report = checks[role](library(role, name, row), lab=lab)
             leads = {one.name for one in report.causes if one.requirement.level == "must"}
             failed = {one.name for one in report.failed}
-            others = sorted(leads - {*row.get("caught", ())})
-            found = row["caught"][0] in failed if "caught" in row else True
+            others = sorted(leads - {*row["caught"]})
+            found = failed.issuperset(row["caught"][:1])
             caught += found and not others
             if not found or others:
                 print(f"{role}, {name}: {'caught' if found else 'missed'}; accused of {others}")

@@ -1,7 +1,8 @@
 """`python tests/python/planting.py FILE`: what the kit says of each library of a file of rows.
 
 The file has the tables ``producer`` and ``consumer``, of faults, and ``right_producer`` and
-``right_consumer``, of libraries that are right, each with rows as in `tests/data/planted.toml`.
+``right_consumer``, of libraries that are right, each with rows as in `tests/data/planted.toml`;
+these may be without requirements.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def main() -> None:
     counts: dict[str, dict[str, int]] = {}
     for table, rows in tables.items():
         role = table.removeprefix("right_")
-        for name, row in rows.items():
+        for name, parts in rows.items():
+            row = planted.as_row(parts)
             if not any(part in name for part in asked.only.split("|")):
                 continue
             try:

@@ -1,14 +1,14 @@
-"""A library that keeps every promise of a producer, and copies of it that each break one.
+"""A library that keeps every promise of a producer, and what makes odd copies of it.
 
 It lives on the simulated device that is in place, and is written with nothing of the bridge: memory
-of the device, streams, and DLPack's structures by hand. `BROKEN` has a copy for each requirement.
+of the device, streams, and DLPack's structures by hand. Faults are planted in `small_library`; here
+are two that programs import by name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import sys
 import threading
 import weakref
 from typing import Any
@@ -173,10 +173,10 @@ class Array:
     def device(self):
         return self._region.device
 
-    def capsule(self, stream, max_version, dl_device, copy):
+    def capsule(self, stream, max_version, dl_device, copy, **fields):
         self.check_wishes(stream, dl_device, copy)
         versioned = max_version is not None and max_version >= (1, 0)
-        tensor = self.managed("versioned" if versioned else "legacy")
+        tensor = self.managed("versioned" if versioned else "legacy", **fields)
         self.order_for(stream)
         return tensor.capsule()
 
@@ -343,13 +343,48 @@ WITHOUT = {"cai-lazy", "cai-pending-read", "dlpack-host-copy", "dlpack-lazy", "d
 WITHOUT |= {"dlpack-host-copy-on-two"}
 WITHOUT |= {"exchange-lazy", "exchange-pending-read", "exchange-to-object", "exchange-allocator"}
 WITHOUT |= {"exchange-errors"}  # advice: no function in Python fails with an exception set
-BROKEN: dict[str, type[Library]] = {}
 
 
-def broken(requirement, doors=EVERY, table=None, **methods):
-    """Define a copy of the library that breaks one requirement, as ``breaks_...`` of the caller."""
-    module = sys._getframe(1).f_globals
-    name = "breaks_" + requirement.replace("-", "_")
-    kind = speaking(name, doors, table, **methods)
-    said = {"array": kind, "name": name, "__module__": module["__name__"]}
-    BROKEN[requirement] = module[name] = type(name, (Library,), said)
+def saying(**entries):
+    """The dict with some entries replaced, by functions of the array and the entry."""
+
+    def interface(self):
+        said = Array.interface(self)
+        return {**said, **{name: change(self, said[name]) for name, change in entries.items()}}
+
+    return interface
+
+
+def exporting(**fields):
+    """Capsules with some fields replaced, by functions of the array."""
+
+    def capsule(self, *asked):
+        return Array.capsule(self, *asked, **{name: of(self) for name, of in fields.items()})
+
+    return capsule
+
+
+def is_columns(array):
+    """Whether it is every second column of an array of two dimensions."""
+    return len(array._region.shape) == 2 and array._region.strides[1] == 2 * array._region.itemsize
+
+
+def pending(array):
+    """The handles of the streams that work on the array is queued on."""
+    return [stream.handle for stream in array._memory.streams]
+
+
+def legacy(self, stream, max_version, dl_device, copy):
+    return Array.capsule(self, stream, None, dl_device, copy)
+
+
+class ListedShape(Library):
+    """Its dicts have the shape as a list."""
+
+    array = speaking("ListedShape", interface=saying(shape=lambda _, shape: list(shape)))
+
+
+class OnlyLegacy(Library):
+    """Its capsules have no version."""
+
+    array = speaking("OnlyLegacy", capsule=legacy)

@@ -7,8 +7,7 @@ from functools import partial
 import producers
 import pytest
 import small_library
-from broken_producers import exporting, pending, saying
-from producers import Array, Library, device, speaking
+from producers import Array, Library, device, exporting, pending, saying, speaking
 
 from cai_bridge.conformance import (
     CaiArray,

@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from broken_producers import exporting, is_columns, saying
-from producers import Array, DLPack, judged
+from producers import Array, DLPack, exporting, is_columns, judged, saying
 
 
 def in_legacy_form(self: Array, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:

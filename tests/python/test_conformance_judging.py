@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import planted
 import producers
 import pytest
-from broken_consumers import BROKEN
 from capsules import HandMade
 from fakes import OnlyCai
 from producers import Array, Library, speaking
@@ -101,7 +101,7 @@ def test_a_slice_next_to_the_array_is_a_copy_and_one_that_reaches_beyond_is_none
 
 
 def test_a_consumer_that_asks_for_legacy_capsules_is_not_judged_by_versions(lab):
-    kind = BROKEN["takes-dlpack-max-version"]
+    kind = planted.faulty("consumer", "takes-dlpack-max-version")
     found = check_consumer(kind, lab=lab, only="takes-dlpack-other-major")
     told = found["takes-dlpack-other-major"]
     assert told.outcome == "skipped"

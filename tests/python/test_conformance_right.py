@@ -6,8 +6,16 @@ from typing import Any
 
 import producers
 import pytest
-from broken_producers import saying
-from producers import Array, Library, current_stream, device, in_a_circle, judged, speaking
+from producers import (
+    Array,
+    Library,
+    current_stream,
+    device,
+    in_a_circle,
+    judged,
+    saying,
+    speaking,
+)
 
 from cai_bridge.conformance import check_consumer, check_producer, open_lab
 from cai_bridge.conformance.libraries.simulated import Consumer

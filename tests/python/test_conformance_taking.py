@@ -6,8 +6,9 @@ import gc
 from typing import Any
 
 import pytest
-from broken_consumers import device, one_further
 from fakes import FREE_THREADED
+from producers import Array as Theirs
+from producers import device
 
 from cai_bridge.conformance import Verdict, check_consumer
 from cai_bridge.conformance.libraries.simulated import Array, Consumer
@@ -19,6 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 def judged(lab: Any, only: str, **methods: Any) -> Verdict:
     kind = type("Odd", (Consumer,), {"name": "odd", **methods})
     return check_consumer(kind, lab=lab, only=only)[only]
+
+
+def one_further(region: Any) -> Any:
+    return Theirs.at(region, ptr=region.ptr + region.itemsize)
 
 
 def further_where(wrong: Any) -> dict[str, Any]:

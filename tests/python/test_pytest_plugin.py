@@ -24,20 +24,20 @@ def test_the_toy_library_of_the_examples_keeps_all_that_applies(tmp_path):
 
 
 def test_a_failure_shows_the_rule_the_section_and_a_program(tmp_path):
-    code, shown = run("--cai-producer", "broken_producers:breaks_cai_shape", cwd=tmp_path)
+    code, shown = run("--cai-producer", "producers:ListedShape", cwd=tmp_path)
     assert code == 1, shown
     assert counted(shown, "failed") == 1
     for part in (
         "cai-shape: shape is a tuple of integers",
         "CUDA Array Interface (Version 3), Python Interface Specification: shape",
         "seen: shape is [3, 4], a list",
-        "p = producer_named('broken_producers:breaks_cai_shape')",
+        "p = producer_named('producers:ListedShape')",
     ):
         assert part in shown
 
 
 def test_what_is_recommended_does_not_fail_the_run(tmp_path):
-    subject = "broken_producers:breaks_dlpack_versioned"
+    subject = "producers:OnlyLegacy"
     code, shown = run("--cai-producer", subject, "-k", "dlpack-versioned", cwd=tmp_path)
     assert code == 0, shown
     assert counted(shown, "xfailed") == 1
@@ -87,7 +87,7 @@ def test_what_follows_from_a_failure_is_folded_under_it(tmp_path, ci):
 
 
 def test_a_known_failure_is_data_with_its_reason(tmp_path):
-    subject = "broken_producers:breaks_cai_shape"
+    subject = "producers:ListedShape"
     code, shown = run_with(
         tmp_path, "--cai-xfails-file", subject, cai_shape="a list, until the next major version"
     )
@@ -103,7 +103,7 @@ def test_a_known_failure_that_is_mended_fails_until_it_is_taken_off_the_list(tmp
 
 
 def test_what_is_skipped_is_not_run(tmp_path):
-    subject = "broken_producers:breaks_cai_shape"
+    subject = "producers:ListedShape"
     code, shown = run_with(
         tmp_path, "--cai-skips-file", subject, cai_shape="ends the process on old drivers"
     )
