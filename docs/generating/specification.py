@@ -47,8 +47,9 @@ from `tests/data/specification.toml`, the tests' marks and a run of them.
 def found() -> dict[str, dict[str, list[tuple[str, str]]]]:
     """Find the tests of each side: their files and names, by the sentence that they show."""
     tests: dict[str, dict[str, list[tuple[str, str]]]] = {side: {} for side in SIDES}
-    for path in sorted(TESTS.glob("test_specification_*.py")):
-        for node in ast.parse(path.read_text()).body:
+    for path in sorted(TESTS.glob("test_*.py")):
+        text = path.read_text()
+        for node in ast.parse(text).body if any(mark in text for mark in SIDES.values()) else ():
             if isinstance(node, ast.FunctionDef):
                 for side, name in marks(node):
                     tests[side].setdefault(name, []).append((path.name, node.name))
@@ -71,8 +72,9 @@ def run() -> dict[str, Any]:
     counted: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        files = sorted(map(str, TESTS.glob("test_specification_*.py")))
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *files]
+        shown = itertools.chain(*(one for side in found().values() for one in side.values()))
+        names = sorted({f"{TESTS / file}::{test}" for file, test in shown})
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *names]
         subprocess.run(command, cwd=ROOT, check=False)
         cases = list(ElementTree.parse(report).iter("testcase"))
     for case in cases:

@@ -14,6 +14,7 @@ import tables
 from capsules import HandMade
 from contract import assert_refused, each, rows
 from fakes import DLPackPair, OnlyCai, OnlyDLPack, StreamField, StreamObject, interface, only_cai
+from specification import as_consumer
 
 from cai_bridge import DLPackView, convert, from_cai, to_cai, to_dlpack
 
@@ -23,6 +24,7 @@ CAI_DOORS: dict[str, Any] = {
     "from_cai": from_cai,
     "from_cai of a dict": lambda x: from_cai(x.__cuda_array_interface__, owner=x),
     "to_cai": to_cai,
+    "convert": lambda x: convert(x, "dlpack"),
 }
 
 
@@ -40,6 +42,8 @@ def spoiled(row, good):
     return made
 
 
+@as_consumer("dict", "data-pair", "data-accessible", "version")
+@as_consumer("mask-elements", "mask-numpy", "stream-0")
 @pytest.mark.parametrize("door", CAI_DOORS)
 @each("refusals", "cai")
 def test_a_malformed_dict_is_refused_by_every_door_and_the_object_stays_usable(row, door, cuda):

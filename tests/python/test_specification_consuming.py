@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import OnlyCai, Trusted, interface, only_cai
+from fakes import OnlyCai, Trusted, interface
 from producers import speaking, working_on
 from scenes import again, done
 from specification import (
@@ -64,7 +64,7 @@ def idle(cuda: Any, given: bool) -> Any:
 # --- the entry ------------------------------------------------------------------------------------
 
 
-@as_consumer("stream", "stream-handle", "integer", "integer-synchronize", "choice")
+@as_consumer("version-3", "stream", "stream-handle", "integer", "integer-synchronize", "choice")
 @each_door
 def test_the_consumers_work_runs_after_what_the_dicts_stream_has(cuda, door):
     producer = cuda.stream("producer's")
@@ -82,17 +82,6 @@ def test_1_and_2_are_the_default_streams(cuda, door, said, kind):
     x = pending(cuda, getattr(cuda, kind))
     assert (x.__cuda_array_interface__["stream"], door(x).stream) == (said, said)
     assert values(cuda, door(x)) == SEEN
-
-
-@as_consumer("stream-0")
-@each_door
-def test_0_is_refused_and_the_array_is_taken_once_it_says_which_stream_it_means(cuda, door):
-    x = pending(cuda, cuda.legacy)
-    producer = only_cai(x, shape=(8,), stream=0)
-    with pytest.raises(ValueError, match=r"^stream: got 0; allowed: "):
-        door(producer)
-    producer.interface["stream"] = 1
-    assert values(cuda, door(producer)) == SEEN
 
 
 @as_consumer("stream-none", "none-no-wait", "nothing-enqueued")

@@ -51,7 +51,7 @@ def stream_of(view: Any) -> Any:
 # --- the entry ------------------------------------------------------------------------------------
 
 
-@as_producer("stream", "integer", "all-pending")
+@as_producer("stream", "integer", "all-pending", "option-default")
 @each_producer
 @each_reader
 @pytest.mark.parametrize("told", [False, True], ids=["unsaid", "stream="])
@@ -90,24 +90,14 @@ def test_a_default_stream_is_1_in_the_dict_and_0_is_refused(cuda, speaks):
     assert done(seen) == SEEN
 
 
-@as_producer("stream-1", "stream-2")
+@as_producer("stream-1", "stream-2", "stream-handle")
 @each_producer
-@pytest.mark.parametrize(("said", "kind"), [(1, "legacy"), (2, "per_thread")])
-def test_1_and_2_in_a_views_dict_are_the_default_streams(cuda, speaks, said, kind):
-    producer = cuda.stream("producer's")
-    view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=said)
-    assert stream_of(view) == said
-    seen = getattr(cuda, kind).read(view)
-    assert done(seen) == SEEN
-
-
-@as_producer("stream-handle")
-@each_producer
-def test_any_other_integer_is_the_handle_of_a_stream(cuda, speaks):
-    producer, mine = cuda.stream("producer's"), cuda.stream("mine")
+@pytest.mark.parametrize("kind", KINDS)
+def test_1_and_2_in_a_views_dict_are_the_default_streams_and_others_are_handles(cuda, speaks, kind):
+    producer, mine = cuda.stream("producer's"), named(cuda, kind)
     view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=mine)
-    assert stream_of(view) == mine.handle
-    seen = cuda.stream_of(stream_of(view)).read(view)
+    assert stream_of(view) == {"legacy": 1, "per-thread": 2}.get(kind, mine.handle)
+    seen = mine.read(view)
     assert done(seen) == SEEN
 
 
@@ -200,16 +190,6 @@ def test_minus_1_without_a_wait_of_the_users_is_a_race(cuda, speaks):
     cuda.consumer("cai-waits", cuda.stream("mine")).read(view)
     cuda.synchronize()
     assert {report.kind for report in cuda.reports} == {"race"}
-
-
-@as_producer("option-default")
-@each_producer
-def test_by_default_a_view_of_pending_work_names_a_stream_that_it_is_ready_on(cuda, speaks):
-    producer = cuda.stream("producer's")
-    view = view_of(cuda, pending(cuda, producer, speaks), producer)
-    assert stream_of(view) is not None
-    seen = cuda.stream_of(stream_of(view)).read(view)
-    assert done(seen) == SEEN
 
 
 # --- the producer's stream is held back -----------------------------------------------------------
