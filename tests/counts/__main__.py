@@ -159,13 +159,13 @@ def versions() -> dict[str, str]:
 
 
 def text(found: dict[str, dict[str, Any]]) -> str:
-    parts = [f"{HEAD}[versions]", *(f'{name} = "{what}"' for name, what in versions().items()), ""]
+    like = ", ".join(f'{name} = "{what}"' for name, what in versions().items())
+    lines = [f"{HEAD}versions = {{ {like} }}", ""]
     for row, costs in found.items():
         driver = ", ".join(f"{name} = {calls}" for name, calls in costs["driver"].items())
-        parts.append(f'["{row}"]')
-        parts += [f"{name} = {costs[name]}" for name in (*CODE, *CALLS)]
-        parts += [f"driver = {{{driver}}}", ""]
-    return "\n".join(parts)
+        counts = ", ".join(f"{name} = {costs[name]}" for name in (*CODE, *CALLS))
+        lines.append(f'"{row}" = {{ {counts}, driver = {{{driver}}} }}')
+    return "\n".join([*lines, ""])
 
 
 def grown(known: dict[str, Any], costs: dict[str, Any], like: bool = True) -> list[str]:
