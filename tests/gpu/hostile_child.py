@@ -43,47 +43,18 @@ def good_import(address: int) -> bool:
 # CAI dicts: what is wrong with them, over 64 float32 of real device memory
 
 BAD_FIELDS: dict[str, dict[str, Any]] = {
-    "big-endian": {"typestr": ">f4"},
     "structured": {"typestr": "|V12", "descr": [("x", "<f4"), ("y", "<f8")], "shape": (4,)},
-    "object": {"typestr": "|O8", "shape": (4,)},
-    "string": {"typestr": "<U4", "shape": (4,)},
-    "datetime": {"typestr": "<M8[ns]", "shape": (4,)},
-    "item of three bytes": {"typestr": "<f3"},
-    "item of negative size": {"typestr": "<f-4"},
-    "typestr of garbage": {"typestr": "float32"},
-    "odd strides": {"shape": (4,), "strides": (6,)},
-    "strides too few": {"shape": (4, 4), "strides": (4,)},
-    "strides overflow": {"shape": (4, 4), "strides": (2**62, 4)},
-    "negative shape": {"shape": (-3,)},
     "huge shape": {"shape": (2**62, 4)},
-    "shape past 64 bits": {"shape": (2**70,)},
-    "shape of floats": {"shape": (1.5,)},
     "mask": {"mask": np.ones(WORDS, np.bool_)},
-    "version 4": {"version": 4},
-    "version -1": {"version": -1},
-    "version of text": {"version": "3"},
-    "stream 0": {"stream": 0},
-    "stream -5": {"stream": -5},
-    "stream of text": {"stream": "1"},
-    "stream True": {"stream": True},
     "null data": {"data": (0, False)},
-    "negative data": {"data": (-1, False)},
     "data past 64 bits": {"data": (2**70, False)},
-    "data without a flag": {"data": (4096,)},
 }
-# What CAI alone has goes from CAI to CAI as it came.
-CAIS_ALONE = {
-    "big-endian", "structured", "string", "datetime", "item of three bytes", "odd strides"
-}  # fmt: skip
-MISSING = {f"no {field}": field for field in ("shape", "typestr", "data", "version")}
 
 
 def cai_case(name: str) -> Case:
     address = device_memory()
     interface = capsules.interface(address, (WORDS,))
-    if name in MISSING:
-        del interface[MISSING[name]]
-    elif name == "host pointer":
+    if name == "host pointer":
         interface["data"] = (np.arange(WORDS, dtype=np.float32).ctypes.data, False)
     elif name == "interface of no dict":
         interface = 5  # type: ignore[assignment]
@@ -96,7 +67,7 @@ def cai_case(name: str) -> Case:
         return sys.getrefcount(foreign) == held and good_import(address)
 
     calls: list[Attempt] = [lambda: from_cai(foreign)]
-    if name not in CAIS_ALONE:
+    if name != "structured":  # what CAI alone has goes from CAI to CAI as it came
         calls.append(lambda: to_cai(foreign))
     return calls, usable
 
@@ -115,22 +86,10 @@ def bad_capsule(name: str) -> Case:
         "strides": ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)), "byte_offset": 0,
     }  # fmt: skip
     match name:
-        case "capsule of major 99":
-            managed.major = 99
-        case "capsule of negative ndim":
-            fields["ndim"] = -1
         case "capsule of NULL data":
             fields["data"] = None
-        case "capsule of negative shape":
-            shape[0] = -8
         case "capsule of huge shape":
             shape[0] = 2**62
-        case "capsule of strides that overflow":
-            strides[0] = 2**62
-        case "capsule of sub-byte dtype":
-            fields |= {"code": 0, "bits": 4}
-        case "capsule of unknown dtype":
-            fields |= {"code": 200}
         case "capsule on the CPU":
             fields |= {"device_type": 1}
         case "capsule of another name":
