@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from cai_bridge._cli import perturb, perturbed
 
@@ -27,6 +29,17 @@ print(read(y, c))
 """
 
 
+def joins(**how: Any) -> Iterator[tuple[int, int | None, perturbed.Program]]:
+    """Write each join, whole and without one of its waits: how many streams, which, the program."""
+    with driver(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "join.py"
+        program = perturbed.Program((sys.executable, str(path)), **how)
+        for count in range(1, MOST + 1):
+            for forgotten in (None, *range(count)):
+                path.write_text(PROGRAM.format(count=count, forgotten=forgotten))
+                yield count, forgotten, program
+
+
 def judge() -> tuple[int, int, list[str]]:
     """Judge each join.
 
@@ -36,15 +49,10 @@ def judge() -> tuple[int, int, list[str]]:
         How many joins lack a wait; how many of these were seen; what was judged wrongly.
     """
     racy, wrong = 0, []
-    with driver(), tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "join.py"
-        asked = perturbed.Program((sys.executable, str(program)), delay=DELAY)
-        for count in range(1, MOST + 1):
-            for forgotten in (None, *range(count)):
-                program.write_text(PROGRAM.format(count=count, forgotten=forgotten))
-                verdict = perturb.judge(asked, None, lambda *_: None)
-                racy += forgotten is not None
-                if verdict.status != (forgotten is not None):
-                    wrong.append(f"{count} streams without {forgotten}: {verdict.conclusion}")
+    for count, forgotten, program in joins(delay=DELAY):
+        verdict = perturb.judge(program, None, lambda *_: None)
+        racy += forgotten is not None
+        if verdict.status != (forgotten is not None):
+            wrong.append(f"{count} streams without {forgotten}: {verdict.conclusion}")
     missed = sum(" without None" not in one for one in wrong)
     return racy, racy - missed, wrong

@@ -10,8 +10,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Self
 
 from cai_bridge._cli import perturbed, schedule
 
@@ -23,8 +24,16 @@ LEAST = 0.5
 """Of the racy programs so many must differ: the others' values happen to be right in any order."""
 
 
+class Counts:
+    """A data class whose fields add up."""
+
+    def __add__(self, other: Self) -> Self:
+        names = [one.name for one in fields(self)]  # type: ignore[arg-type]
+        return type(self)(**{one: getattr(self, one) + getattr(other, one) for one in names})
+
+
 @dataclass(frozen=True)
-class Found:
+class Found(Counts):
     """What came of some programs.
 
     Attributes
@@ -45,15 +54,6 @@ class Found:
     def recall(self) -> float:
         """The share of the racy programs that differ."""
         return self.seen / self.racy if self.racy else 1.0
-
-    def __add__(self, other: Found) -> Found:
-        return Found(
-            self.programs + other.programs,
-            self.racy + other.racy,
-            self.seen + other.seen,
-            self.wrong + other.wrong,
-            self.missed + other.missed,
-        )
 
     def __str__(self) -> str:
         return (

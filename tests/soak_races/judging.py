@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.soak_perturb import drawing as plain
-from tests.soak_perturb.joins import MOST
-from tests.soak_perturb.joins import PROGRAM as JOIN
+from tests.soak_perturb.joins import joins
 from tests.soak_perturb.judging import HERE as PLAIN
-from tests.soak_perturb.judging import driver
+from tests.soak_perturb.judging import Counts, driver
 
 from cai_bridge._cli import perturbed, races, recorded
 
@@ -27,7 +26,7 @@ LEAST = {"random": 0.85, "shared": 0.85}
 
 
 @dataclass
-class Found:
+class Found(Counts):
     """What came of some programs."""
 
     programs: int = 0
@@ -41,17 +40,6 @@ class Found:
     """True pairs, and those of them that are proven."""
     wrong: list[str] = field(default_factory=list)
     """What is proven, and is no race."""
-
-    def __add__(self, other: Found) -> Found:
-        return Found(
-            self.programs + other.programs,
-            self.racy + other.racy,
-            self.proven + other.proven,
-            self.seen + other.seen,
-            self.pairs + other.pairs,
-            self.right + other.right,
-            self.wrong + other.wrong,
-        )
 
     @property
     def recall(self) -> float:
@@ -168,20 +156,14 @@ def judge_joins() -> tuple[int, int, list[str]]:
         How many joins lack a wait; of how many exactly that is proven; what was judged wrongly.
     """
     racy, right, wrong = 0, 0, []
-    with driver(), tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "join.py"
-        asked = perturbed.Program((sys.executable, str(path)))
-        for count in range(1, MOST + 1):
-            for forgotten in (None, *range(count)):
-                path.write_text(JOIN.format(count=count, forgotten=forgotten))
-                verdict = races.judge(asked, lambda *_: None)
-                certain = verdict.certain
-                racy += forgotten is not None
-                if forgotten is None:
-                    if certain:
-                        wrong.append(f"{count} streams: {certain[0]}")
-                elif len(certain) == 1 and certain[0].count == 1:
-                    right += 1
-                else:
-                    wrong.append(f"{count} streams without {forgotten}: {verdict.conclusion}")
+    for count, forgotten, program in joins():
+        verdict = races.judge(program, lambda *_: None)
+        certain = verdict.certain
+        racy += forgotten is not None
+        if forgotten is None:
+            wrong += [f"{count} streams: {one}" for one in certain[:1]]
+        elif len(certain) == 1 and certain[0].count == 1:
+            right += 1
+        else:
+            wrong.append(f"{count} streams without {forgotten}: {verdict.conclusion}")
     return racy, right, wrong
