@@ -1,7 +1,7 @@
 """`python -m tests.gpu.race_tools`: what finds the races of `perturb_programs`, tool by tool.
 
-    python -m tests.gpu.race_tools --out FOLDER [--jobs N] [--seconds S] [--parts NAME ...]
-        [--programs NAME ...]
+    python -m tests.gpu.race_tools --out FOLDER [--jobs N] [--seconds S] [--timeout S]
+        [--parts NAME ...] [--programs NAME ...]
 
 Run from the checkout, with `cai_bridge` importable. The tools are `cai-bridge races` and
 `cai-bridge perturb`, PyTorch's CSAN, and memcheck of compute-sanitizer with its check for
@@ -9,18 +9,23 @@ stream-ordered races. Each runs over each racy program and its right twin. The t
 too. The parts:
 
 - `cost` measures how much longer two training loops take under `races`. Nothing runs beside it.
-- `perturb` is tests/gpu/test_perturb.py in 16 processes, which also names the two operations.
+- `ordered` runs `jax_jit` with the allocators of `races --stream-ordered`, and under memcheck. It
+  says whether something keeps an array of it then.
 - `shown` writes the output of `perturb` that docs/races.md shows.
-- `races`, `csan` and `memcheck` are these tools.
+- `races`, `perturb`, `csan` and `memcheck` are these tools, the longest programs first.
 - `racecheck` is this check of compute-sanitizer over three programs. It looks at shared memory.
+
+A program is NAME, for every part that has it, or PART:NAME:KIND for one part, where NAME and KIND
+may be `*`. A part that no program is named for runs over all. With several GPUs each of the N jobs
+has one of them, in turn.
 
 The folder gets these files:
 
 - results.jsonl has a line for each result, written at once. `python docs/generate.py races FILE`
   reads it.
-- accusations.txt has both stacks of each pair that is proven in a right program.
+- accusations.txt has both stacks of each pair that is proven beside the lines that are marked.
 - races.jsonl has what `races` said, and logs.txt what the other tools printed.
-- perturb.gpu.txt is for docs/programs. pytest.txt and pytest.xml are of `perturb`.
+- perturb.gpu.txt is for docs/programs.
 
 After `--seconds` the command ends what runs. Exits with 0 if a result was written.
 """
@@ -30,6 +35,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import fnmatch
 import importlib.metadata
 import json
 import os
@@ -44,24 +50,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import races_run
+from . import perturb_judged, races_run
 from .races_run import BY_HOST, HERE, LOOPS, SIDES, programs
 
 ROOT = Path(__file__).parents[2]
-PARTS = "cost", "perturb", "shown", "races", "csan", "memcheck", "racecheck"
-PROCESSES = 16
-"""So many processes run the tests of `perturb`; with twice as many cores the rest runs beside."""
-LIMITS = {"cost": 110.0, "perturb": 230.0, "shown": 150.0, "csan": 60.0, "memcheck": 150.0}
+PARTS = "cost", "ordered", "shown", "races", "perturb", "csan", "memcheck", "racecheck"
+LIMITS = {"cost": 110.0, "shown": 300.0, "perturb": 400.0, "csan": 60.0, "memcheck": 150.0}
 """How many seconds a part, or one program of it, may take."""
 RACECHECKED = "torch_side_stream", "cupy_graph", "torch_nccl"
 COSTS = "plain", "prefetch"
 ROUNDS = 3
+SEEDS = "4"
+"""So many seeds the training loops run under."""
+ARRAY = 4 << 16
+"""So many bytes each array has that the programs hand over."""
 KEPT = 4000
-"""So many characters of a tool's output are kept."""
+"""So many characters of a tool's output are kept; of memcheck, whose stacks are long, five times
+as many."""
 SUSPECTS = 20
 """So many suspects of a program are kept: a training loop has hundreds, with long stacks."""
 FOLDERS = "/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin"
@@ -138,11 +146,6 @@ class Tools(races_run.All):
         self.stream_ordered = stream_ordered()
 
     @property
-    def beside(self) -> bool:
-        """Whether there are cores for the tests of `perturb` and for the rest."""
-        return self.asked.jobs >= 2 * PROCESSES
-
-    @property
     def left(self) -> float:
         return self.ends - time.monotonic()
 
@@ -177,7 +180,10 @@ class Tools(races_run.All):
             verdict = "named" if found else "found" if certain else "not found"
         else:
             verdict = "accused" if certain else "quiet"
-        if what.get("status") == 2:
+        ended = what.get("status", 0)
+        if ended is None or "was ended for its time" in what.get("conclusion", ""):
+            verdict = "timed out"
+        elif ended == 2:
             verdict = "failed"
         self.result({"part": "races", "verdict": verdict, "expected": expected} | what)
 
@@ -231,20 +237,30 @@ class Tools(races_run.All):
                 return {"verdict": "failed", "error": "no compute-sanitizer"}
             self.slots.more = self.stream_ordered
             command = [found, "--tool", tool, *options, "--target-processes", "all"]
-            command += ["--print-limit", "20", sys.executable, str(HERE / f"{name}.py"), kind]
+            command += ["--print-limit", "100", sys.executable, str(HERE / f"{name}.py"), kind]
             status, out, errors = self.child(command, min(self.left, LIMITS["memcheck"]))
             text = f"{out}\n{errors}"
-            self.log(tool, name, kind, text)
-            count, messages = sanitizer_errors(text)
+            self.log(tool, name, kind, text, 5 * KEPT)
+            errors_found, messages = sanitizer_errors(text)
+            reports = sanitizer_reports(text)
+            # Others are of a library's own memory, or of what comes before the rounds.
+            ours = [one for one in reports if tool != "memcheck" or is_ours(one, name)]
             # A program that it breaks has no result; without a summary nothing was checked.
-            ended = status if count is not None or status is None else status or 1
-            more = {"status": status, "messages": messages.most_common(5), "result": result(out)}
-            return judged(ended, kind, count or 0, marks(text), name) | more
+            ended = status if errors_found is not None or status is None else status or 1
+            more = {
+                "status": status,
+                "errors": errors_found,
+                "reports": len(reports),
+                "messages": messages.most_common(5),
+                "result": result(out),
+            }
+            named = marks("\n".join(line for one in ours for line in framed(one)))
+            return judged(ended, kind, len(ours), named, name) | more
 
         return memcheck
 
-    def log(self, part: str, name: str, kind: str, text: str) -> None:
-        shown = text if len(text) <= KEPT else f"{text[: KEPT // 2]}\n[...]\n{text[-KEPT // 2 :]}"
+    def log(self, part: str, name: str, kind: str, text: str, kept: int = KEPT) -> None:
+        shown = text if len(text) <= kept else f"{text[: kept // 2]}\n[...]\n{text[-kept // 2 :]}"
         self.write("logs.txt", f"=== {part} {name} {kind}\n{shown}\n")
 
     def cost(self, kind: str) -> None:
@@ -256,29 +272,36 @@ class Tools(races_run.All):
         said = json.loads(lines[-1]) if lines else {"verdict": "failed", "error": errors[-500:]}
         self.result({"part": "cost", "program": "training", "kind": kind, "status": status} | said)
 
-    def perturb(self) -> None:
-        """Run the tests of `perturb`, which write a line for each program themselves."""
-        to = str(self.out / "results.jsonl")
-        self.slots.more, self.slots.all_gpus = {"PERTURB_TO": to}, True
-        if self.count > 1:
-            self.slots.more["SPREAD_OVER_GPUS"] = str(self.count)
-        processes = str(min(PROCESSES, self.asked.jobs))
-        command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:benchmark"]
-        command += ["-p", "no:cacheprovider", "-m", "not alone", "-n", processes]
-        command += ["--dist", "worksteal", f"--junitxml={self.out / 'pytest.xml'}"]
-        command += ["--durations=0", "tests/gpu/test_perturb.py"]
-        if self.asked.programs:
-            command += ["-k", " or ".join(self.asked.programs)]
-        began = time.monotonic()
-        # Beside the rest nothing waits for it.
-        limit = self.left - 30 if self.beside else LIMITS["perturb"]
-        status, out, errors = self.child(command, min(self.left, limit))
-        self.write("pytest.txt", f"{out}\n{errors}\n")
-        seconds = round(time.monotonic() - began, 1)
-        outcomes = Counter(re.findall(r"^\[gw\d+\].* (PASSED|FAILED|SKIPPED|ERROR) ", out, re.M))
-        counts = {name.lower(): count for name, count in outcomes.items()}
-        verdict = "ended for its time" if status is None else f"exit status {status}"
-        self.result({"part": "pytest", "verdict": verdict, "seconds": seconds} | counts)
+    def perturb(self, name: str, kind: str) -> Result:
+        seeds = ["--seeds", SEEDS] if name == "training" else []
+        command = perturb_judged.command(name, kind, *seeds)
+        status, out, errors = self.child(command, min(self.left, LIMITS["perturb"]))
+        try:
+            found = json.loads(out)
+        except ValueError:
+            self.log("perturb", name, kind, f"{out}\n{errors}")
+            return {"verdict": "timed out" if status is None else "failed", "status": status}
+        return perturb_judged.judged(name, kind, found)
+
+    def ordered(self, name: str, kind: str) -> Result:
+        """Run a program with other allocators or under memcheck: what keeps its arrays?"""
+        program = [sys.executable, "-m", "tests.gpu.kept_child", str(HERE / f"{name}.py"), kind]
+        races = [sys.executable, "-m", "cai_bridge", "races", "--stream-ordered", "--"]
+        memcheck = [compute_sanitizer() or "compute-sanitizer", "--tool", "memcheck"]
+        ways = {
+            "alone": ([], self.stream_ordered),
+            "races": (races, {}),
+            "memcheck": (memcheck, {}),
+            "memcheck without stacks": ([*memcheck, "--show-backtrace", "no"], self.stream_ordered),
+        }
+        statuses = {}
+        for way, (before, more) in ways.items():
+            self.slots.more = more
+            status, out, errors = self.child([*before, *program], min(self.left, 60))
+            statuses[way] = status
+            self.log(f"ordered {way}", name, kind, f"{out}\n{errors}", 5 * KEPT)
+        ended = all(one == 0 for one in statuses.values())
+        return {"verdict": "ended" if ended else "differs", "statuses": statuses}
 
     def shown(self, name: str, kind: str) -> Result:
         """Write the output that docs/races.md shows, with the names of the program's files."""
@@ -289,7 +312,14 @@ class Tools(races_run.All):
             self.write("perturb.gpu.txt", out.replace(f"{HERE}/", ""))
         else:
             self.log("shown", name, kind, f"{out}\n{errors}")
-        return {"verdict": {1: "found", 0: "not found"}.get(status or 0, "failed")}
+        return {"verdict": verdict_of(status), "status": status}
+
+
+def verdict_of(status: int | None) -> str:
+    """Say what the exit status of `perturb` says; None if it was ended for its time."""
+    if status is None:
+        return "timed out"
+    return {1: "found", 0: "not found"}.get(status, "failed")
 
 
 def csan_reports(text: str) -> list[str]:
@@ -309,6 +339,42 @@ def sanitizer_errors(text: str) -> tuple[int | None, Counter[str]]:
     if not counts or "Device not supported" in text:
         return None, messages
     return sum(map(int, counts)), messages
+
+
+def sanitizer_reports(text: str) -> list[str]:
+    """Cut compute-sanitizer's reports out: a report's first line is not indented."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("========= ") or line.startswith("=========  "):
+            if found and line.startswith("========="):
+                found[-1] += f"\n{line}"
+        elif re.match(r"=+ (?!COMPUTE|\w+ SUMMARY|Error:|Target|Device)\S", line):
+            found.append(line)
+    return found
+
+
+FRAME = re.compile(r"Host Frame: .* in (\w+\.py):(\d+)$", re.MULTILINE)
+
+
+def is_ours(report: str, name: str) -> bool:
+    """Whether a report is of an array that the program hands over, in one of its rounds."""
+    if name == "training":
+        return True
+    sizes = re.findall(r"allocation (?:at 0x[\da-f]+ )?of size ([\d,]+) bytes", report)
+    files = {file for file, _ in FRAME.findall(report)}
+    return ARRAY in {int(one.replace(",", "")) for one in sizes} and (
+        not files or "common.py" in files
+    )
+
+
+def framed(report: str) -> list[str]:
+    """List the lines of the programs that a report's stacks name."""
+    found = []
+    for file, number in FRAME.findall(report):
+        path = HERE / file
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found += lines[int(number) - 1 : int(number)]
+    return found
 
 
 def result(out: str) -> str:
@@ -395,41 +461,66 @@ def measure(kind: str, seconds: float) -> None:
             return
 
 
-def listed(asked: argparse.Namespace, loops: Sequence[str]) -> list[tuple[str, str]]:
-    return [one for one in programs(loops) if not asked.programs or one[0] in asked.programs]
+def is_asked(rules: Sequence[str], part: str, name: str, kind: str) -> bool:
+    """Whether the command line asks for a program in a part: it names it, or none for the part."""
+    parsed = [one.split(":") for one in rules]
+    own = [tuple(one[1:]) for one in parsed if len(one) == 3 and one[0] == part]
+    own += [(one[0], "*") for one in parsed if len(one) == 1]
+    return not own or any(
+        fnmatch.fnmatch(name, by_name) and fnmatch.fnmatch(kind, by_kind)
+        for by_name, by_kind in own
+    )
+
+
+def listed(asked: argparse.Namespace, part: str, loops: Sequence[str]) -> list[tuple[str, str]]:
+    """List the programs of a part, as the command line says."""
+    return [one for one in programs(loops) if is_asked(asked.programs, part, *one)]
+
+
+def a_rule(text: str) -> str:
+    """Check the name of a program on the command line."""
+    parts = text.split(":")
+    if len(parts) not in {1, 3} or (len(parts) == 3 and parts[0] not in PARTS):
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: NAME or PART:NAME:KIND")
+    return text
+
+
+def longest(one: tuple[str, str]) -> tuple[bool, ...]:
+    """Sort what takes longest first: where the host is early, naming takes many runs."""
+    name, kind = one
+    return kind != "ddp", name not in BY_HOST, name != "torch_nccl", kind == "right"
 
 
 def pooled(tools: Tools, asked: argparse.Namespace) -> None:
     """Run what may run side by side, the longest first."""
-    every, few = listed(asked, LOOPS), listed(asked, COSTS)
     memcheck = tools.sanitizer(
         *("memcheck", "--track-stream-ordered-races", "all", "--report-api-errors", "no")
     )
     racecheck = tools.sanitizer("racecheck")
-    chosen = {
-        "shown": (tools.shown, [one for one in few if one == ("torch_to_cupy", "racy")]),
-        "csan": (tools.csan, few),
-        "memcheck": (memcheck, few),
-        "racecheck": (
-            racecheck,
-            [one for one in few if one[0] in RACECHECKED and one[1] == "racy"],
-        ),
+    judging: dict[str, Callable[[str, str], Result]] = {
+        "ordered": tools.ordered,
+        "shown": tools.shown,
+        "perturb": tools.perturb,
+        "csan": tools.csan,
+        "memcheck": memcheck,
+        "racecheck": racecheck,
     }
-    jobs: dict[str, list[Callable[[], None]]] = {
-        part: [partial(tools.job, tool, part, *one) for one in some]
-        for part, (tool, some) in chosen.items()
+    alone = {
+        "ordered": [("jax_jit", "right")],
+        "shown": [("torch_to_cupy", "racy")],
+        "racecheck": [(one, "racy") for one in RACECHECKED],
     }
-    jobs["races"] = [
-        partial(tools.races, *one) for one in sorted(every, key=lambda one: one[0] != "training")
-    ]
-    order = [
-        one for one in ("shown", "races", "csan", "memcheck", "racecheck") if one in asked.parts
-    ]
-    beside = tools.beside and "perturb" in asked.parts
-    with ThreadPoolExecutor(max(1, asked.jobs - (PROCESSES if beside else 0))) as pool:
-        for part in order:
-            for job in jobs[part]:
-                pool.submit(job)
+    with ThreadPoolExecutor(max(1, asked.jobs)) as pool:
+        for part in [one for one in PARTS[1:] if one in asked.parts]:
+            if part == "races":
+                for one in sorted(listed(asked, part, LOOPS), key=longest):
+                    pool.submit(tools.races, *one)
+                continue
+            chosen = listed(asked, part, COSTS)
+            if part in alone:
+                chosen = [one for one in chosen if one in alone[part]]
+            for one in sorted(chosen, key=longest):
+                pool.submit(tools.job, judging[part], part, *one)
 
 
 def end(tools: Tools) -> None:
@@ -451,8 +542,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("race_tools"), help="a folder")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at a time")
     parser.add_argument("--seconds", type=float, default=540.0, help="default: 540")
+    parser.add_argument("--timeout", type=float, default=90.0, help="of a run of `races`")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
-    parser.add_argument("--programs", nargs="+", default=[], metavar="NAME", help="default: all")
+    parser.add_argument(
+        "--programs", nargs="+", default=[], type=a_rule, metavar="NAME", help="default: all"
+    )
     parser.add_argument("--cost", choices=COSTS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     # JAX leaves memory to the others, and Numba warns of every small launch.
@@ -465,7 +559,7 @@ def main() -> None:
     asked.out = asked.out.resolve()
     asked.out.mkdir(parents=True, exist_ok=True)
     # What races_run asks of its own command line.
-    asked.limit, asked.timeout, asked.to = asked.seconds, 90.0, None
+    asked.limit, asked.to = asked.seconds, None
     asked.confirm = asked.host = False
     os.chdir(ROOT)
     tools = Tools(asked)
@@ -475,14 +569,7 @@ def main() -> None:
         with ThreadPoolExecutor(tools.count) as pool:
             for kind in COSTS:
                 pool.submit(guarded, tools.cost, kind)
-    perturb = threading.Thread(target=guarded, args=(tools.perturb,))
-    if "perturb" in asked.parts:
-        perturb.start()
-        if not tools.beside:
-            perturb.join()
     pooled(tools, asked)
-    if perturb.ident is not None:
-        perturb.join()
     print(f"{tools.said} results in {asked.out / 'results.jsonl'}", flush=True)
     sys.exit(0 if tools.said else 1)
 

@@ -1,9 +1,8 @@
 """`cai-bridge perturb` over the real libraries: racy programs differ, and right ones do not.
 
 The programs are in perturb_programs/. PERTURB_SEEDS is how many seeds the right ones run under; by
-default as many as their streams need. PERTURB_TO is a file that gets a line of JSON for each
-program. Each test runs a program several times, for 5 to 9 s each: run them in processes of
-pytest-xdist.
+default as many as their streams need. Each test runs a program several times, for 5 to 9 s each:
+run them in processes of pytest-xdist.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +22,9 @@ import pytest
 from cai_bridge._cli import perturbed
 from cai_bridge._cli.perturbed import LIBRARY, Program
 
-PROGRAMS = Path(__file__).parent / "perturb_programs"
+from . import perturb_judged
+from .perturb_judged import PROGRAMS
+
 PROGRAMS_OF = {
     # Where the host is early, naming takes many runs: these begin first.
     "torch": (
@@ -41,8 +41,6 @@ PROGRAMS_OF = {
 """The programs by the libraries that they need."""
 NEEDS = {one: needs.split() for needs, programs in PROGRAMS_OF.items() for one in programs}
 
-HOST_IS_EARLY = {"numpy_on_pinned", "torch_pinned_reuse"}
-MARKS = "the write", "the read"
 RUNS = 3
 pytestmark = [
     pytest.mark.skipif(not LIBRARY.exists(), reason="make perturb builds the library"),
@@ -53,33 +51,10 @@ pytestmark = [
 
 def perturb(program: str, argument: str, *options: str) -> tuple[int, dict[str, Any]]:
     """Run the command on one of the programs."""
-    command = [
-        sys.executable,
-        "-m",
-        "cai_bridge",
-        "perturb",
-        "--json",
-        "--timeout",
-        "120",
-        *options,
-    ]
-    command += [
-        "--match",
-        "^RESULT",
-        "--",
-        sys.executable,
-        str(PROGRAMS / f"{program}.py"),
-        argument,
-    ]
+    command = perturb_judged.command(program, argument, *options)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
-
-
-def marked(side: dict[str, Any] | None) -> str:
-    """Find the line of the program in which a side was queued."""
-    frames = side["stack"] if side else []
-    return next((one[3] for one in reversed(frames) if str(PROGRAMS) in one[0]), "")
 
 
 def line(name: str, found: dict[str, Any]) -> str:
@@ -89,36 +64,6 @@ def line(name: str, found: dict[str, Any]) -> str:
     counts = {name: [one[name] for one in seeds] for name in ("seen", "gates", "opened", "failed")}
     seconds = [one["seconds"] for one in found["runs"]]
     return f"{name}: {verdicts} {counts} seconds {seconds}; {found['conclusion'][:300]}"
-
-
-def keep(program: str, kind: str, found: dict[str, Any], sides: list[str]) -> None:
-    """Add what came of a program to the file that PERTURB_TO names."""
-    if not (to := os.environ.get("PERTURB_TO")):
-        return
-    race = found["race"]
-    named = [mark for mark in MARKS if any(mark in one for one in sides)]
-    if found["status"] == 1:
-        verdict = "accused" if kind != "racy" else "named" if is_named(program, named) else "found"
-    else:
-        verdict = "failed" if found["status"] else "quiet" if kind != "racy" else "not found"
-    said = {
-        "part": "perturb",
-        "program": program,
-        "kind": kind,
-        "verdict": verdict,
-        "seconds": round(sum(one["seconds"] for one in found["runs"]), 1),
-        "runs": len(found["runs"]) + (race["runs"] if race else 0),
-        "marks": named,
-        "sides": sides,
-        "conclusion": found["conclusion"],
-    }
-    with Path(to).open("a", encoding="utf-8") as file:
-        file.write(f"{json.dumps(said)}\n")
-
-
-def is_named(program: str, named: list[str]) -> bool:
-    """Whether both marked lines were named; the host has none."""
-    return len(named) == (1 if program in HOST_IS_EARLY else 2)
 
 
 def need(program: str) -> None:
@@ -134,14 +79,13 @@ def test_a_racy_program_differs_within_the_covering_seeds(
     need(program)
     status, found = perturb(program, "racy")
     race = found["race"] or {"late": None, "early": None, "runs": 0, "advice": "not named"}
-    sides = [marked(race["late"]), marked(race["early"])]
-    keep(program, "racy", found, sides)
+    sides = perturb_judged.sides(found)
     note(line(f"{program} racy", found))
     note(f"{program} racy: {sides} by {race['runs']} runs, {race['advice']}")
     note(f"{program} racy: {race}")
     assert status == 1, found
     assert "in its end" not in found["conclusion"], found
-    assert is_named(program, [one for one in MARKS if any(one in side for side in sides)]), race
+    assert perturb_judged.is_named(program, perturb_judged.marks(sides)), race
 
 
 @pytest.mark.parametrize("program", NEEDS)
@@ -150,7 +94,6 @@ def test_a_right_program_stays_the_same(program: str, note: Callable[..., None])
     seeds = os.environ.get("PERTURB_SEEDS")
     status, found = perturb(program, "right", *(["--seeds", seeds] if seeds else []))
     note(line(f"{program} right", found))
-    keep(program, "right", found, [])
     assert status == 0, found
 
 
@@ -159,7 +102,6 @@ def test_a_training_loop_stays_the_same(kind: str, note: Callable[..., None]) ->
     pytest.importorskip("torch")
     status, found = perturb("training", kind, "--seeds", os.environ.get("PERTURB_SEEDS", "4"))
     note(line(f"training {kind}", found))
-    keep("training", kind, found, [])
     assert status == 0, found
     # A capture is left alone, and the launch of its graph is not.
     captured = [one["captured"] for one in found["runs"]]

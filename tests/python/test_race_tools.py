@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from generating import races as of_races
-from gpu.race_tools import csan_reports, judged, marks, sanitizer_errors
+from gpu import perturb_judged, races_run
+from gpu.race_tools import (
+    csan_reports,
+    framed,
+    is_asked,
+    is_ours,
+    judged,
+    marks,
+    sanitizer_errors,
+    sanitizer_reports,
+    verdict_of,
+)
 
 CSAN = """
 ============================
@@ -44,6 +55,94 @@ def test_without_a_summary_nothing_was_checked() -> None:
     assert sanitizer_errors(ACCESS.replace("3 errors", "0 errors"))[0] == 0
     assert sanitizer_errors("RESULT [1.0]")[0] is None
     assert sanitizer_errors(f"========= Error: Device not supported\n{ACCESS}")[0] is None
+
+
+FREED = """========= COMPUTE-SANITIZER
+========= Use-before-alloc on allocation of size 262,144 bytes at 0x10
+=========     Address 0x10 is potentially accessed before it is allocated
+=========
+=========         Host Frame: <module> in cupy_to_jax.py:9
+=========
+========= Invalid __global__ read of size 16 bytes
+=========     and is inside the nearest allocation at 0x4920040400 of size 262,144 bytes
+RESULT [1.0]
+=========         Host Frame: read in torch_freed.py:LINE
+=========         Host Frame: run in common.py:29
+=========
+========= Use-after-free on allocation of size 4 bytes at 0x20
+=========         Host Frame: run in common.py:29
+=========
+========= Use-after-free on allocation of size 262,144 bytes at 0x10
+=========         Host Frame: _start [0x257a04] in python3
+=========
+========= Error: process didn't terminate successfully
+========= Target application returned an error
+========= ERROR SUMMARY: 4 errors
+Traceback (most recent call last):
+    return y.max().get()  # the read
+"""
+
+
+def test_of_memcheck_only_reports_of_the_arrays_in_the_rounds_count() -> None:
+    program = (races_run.HERE / "torch_freed.py").read_text().splitlines()
+    number = next(at for at, line in enumerate(program, 1) if "# the read" in line)
+    before, read, small, unknown = sanitizer_reports(FREED.replace("LINE", str(number)))
+    ours = [is_ours(one, "torch_freed") for one in (before, read, small, unknown)]
+    assert ours == [False, True, False, True]
+    assert is_ours(small, "training")
+    assert marks("\n".join(framed(read))) == ["the read"]
+    assert framed(unknown) == []
+
+
+def test_a_program_that_was_ended_for_its_time_is_not_one_without_a_race() -> None:
+    assert [verdict_of(one) for one in (None, 0, 1, 2)] == [
+        *("timed out", "not found", "found", "failed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "chosen"),
+    [
+        ([], ["races a racy", "races b right", "csan a racy", "csan b right"]),
+        (["a"], ["races a racy", "csan a racy"]),
+        (["races:b:*"], ["races b right", "csan a racy", "csan b right"]),
+        (["races:*:racy", "csan:b:racy"], ["races a racy"]),
+    ],
+)
+def test_a_program_is_named_for_every_part_or_for_one(rules: list[str], chosen: list[str]) -> None:
+    every = [(part, *one) for part in ("races", "csan") for one in (("a", "racy"), ("b", "right"))]
+    assert [" ".join(one) for one in every if is_asked(rules, *one)] == chosen
+
+
+def a_side(line: str) -> dict[str, Any]:
+    own = str(perturb_judged.PROGRAMS / "p.py")
+    return {"stack": [[own, 1, "f", line], ["/elsewhere/torch.py", 2, "g", "# the read"]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "late", "early", "conclusion", "verdict"),
+    [
+        ("racy", 1, "x.fill_(1)  # the write", "y.max()  # the read", "", "named"),
+        ("racy", 1, "x.fill_(1)  # the write", "y.max()", "", "found"),
+        ("racy", 1, "x.fill_(1)  # the write", "y.max()  # the read", "in its end", "failed"),
+        ("racy", 0, "", "", "", "not found"),
+        ("racy", 2, "", "", "", "failed"),
+        ("right", 0, "", "", "", "quiet"),
+        ("right", 1, "", "", "in its end", "accused"),
+    ],
+)
+def test_what_perturb_found_is_named_if_both_lines_are_marked(
+    kind: str, status: int, late: str, early: str, conclusion: str, verdict: str
+) -> None:
+    race = {"late": a_side(late), "early": a_side(early), "runs": 7} if late else None
+    found = {
+        "status": status,
+        "race": race,
+        "runs": [{"seconds": 2.0}] * 4,
+        "conclusion": conclusion,
+    }
+    said = perturb_judged.judged("cupy_graph", kind, found)
+    assert (said["verdict"], said["runs"]) == (verdict, 11 if late else 4)
 
 
 BOTH = ["the write", "the read"]

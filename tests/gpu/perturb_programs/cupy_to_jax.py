@@ -7,6 +7,7 @@ from common import WORDS, run
 from cai_bridge import convert
 
 c = cupy.zeros(WORDS, dtype="f4")
+cupy.cuda.Device().synchronize()
 float(jnp.max(jnp.array(c)))
 cupy.cuda.Device().synchronize()
 

@@ -36,7 +36,7 @@ PROGRAMS = {
     "right": jitted(lambda: None, stream=own),
 }
 # The other one is not run: it would be a race of the set-up.
-float(PROGRAMS[sys.argv[1]](0.0))
+float(PROGRAMS[sys.argv[1]](0.0))  # the read
 cupy.cuda.Device().synchronize()
 
 

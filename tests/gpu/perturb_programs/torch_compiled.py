@@ -38,7 +38,7 @@ PROGRAMS = {
 x = torch.zeros(WORDS, device="cuda")
 torch.cuda.synchronize()
 # The other one is not run: a race of its first call would be this program's.
-PROGRAMS[sys.argv[1]](x).max().item()
+PROGRAMS[sys.argv[1]](x).max().item()  # the read
 torch.cuda.synchronize()
 
 
