@@ -1,12 +1,14 @@
 """The table of docs/races.md: the racy programs under each tool, from docs/races/tools.json.
 
-`python -m tests.gpu.race_tools` writes the results on a GPU. Without the file there is no table.
+`python -m tests.gpu.race_tools` writes the results on a GPU. Without the file there is no table. A
+result may have a `note`, written by hand, which becomes a footnote. It goes with the result.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import string
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ TOOLS = {
 }
 FOUND, WRONG = ("named", "found"), "accused"
 UNJUDGED = ("failed", "timed out", "not begun")
-KEPT = ("part", "program", "kind", "verdict", "seconds")
+KEPT = ("part", "program", "kind", "verdict", "seconds", "date", "note")
 Results = dict[tuple[str, str, str], dict[str, Any]]
 
 
@@ -39,7 +41,8 @@ def update(*files: str) -> None:
             elif one["part"] in TOOLS:
                 key = one["part"], one["program"], one["kind"]
                 if one["verdict"] not in UNJUDGED or key not in results:
-                    results[key] = {name: one[name] for name in KEPT if name in one}
+                    dated = {"date": machine["date"]} | one
+                    results[key] = {name: dated[name] for name in KEPT if name in dated}
     RUN.parent.mkdir(exist_ok=True)
     said = {"machine": machine, "results": [results[key] for key in sorted(results)]}
     RUN.write_text(f"{json.dumps(said, indent=1)}\n", encoding="utf-8")
@@ -60,37 +63,43 @@ def written(machine: dict[str, Any], results: Results) -> str:
     where = f"{len(gpus)} x {gpus[0][0]}, driver {gpus[0][-1]}" if gpus else "no GPU"
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     heads = ["program", *TOOLS.values()]
+    dates = sorted({one["date"] for one in results.values()})
+    notes: list[str] = []
+    table = grid(heads, [*rows(results, notes), *totals(results)])
+    footnotes = [f"({_letter(place)}) {note}." for place, note in enumerate(notes)]
     return "\n".join(
         [
             "Two other tools look for such races: CSAN (`TORCH_CUDA_SANITIZER=1`), and memcheck of "
             "compute-sanitizer with `--track-stream-ordered-races all`. A cell has the verdict on "
             "the racy program, and then on its right twin. A racy program is *named* if the tool "
             "shows both lines, or the one line where the host is the other side. It is *found* "
-            "without them. A right program is *quiet* or *accused*. CSAN is not applicable to "
-            "programs without PyTorch. memcheck sees memory of the driver's own pool only, so "
-            "the programs run with the allocators of `--stream-ordered` there.",
+            "without them. A right program is *quiet* or *accused*. A dash: not measured. The "
+            "totals leave out what failed or did not end. CSAN is not applicable to programs "
+            "without PyTorch. memcheck sees memory of the driver's own pool only, so the programs "
+            "run with the allocators of `--stream-ordered` there.",
             "",
-            f"{where}, {machine['cores']} cores, {machine['date']}; Python {machine['python']}, "
-            f"{versions}.",
+            f"{where}, {machine['cores']} cores, {' and '.join(dates)}; "
+            f"Python {machine['python']}, {versions}.",
             "",
-            *grid(heads, [*rows(results), *totals(results)]),
+            *table,
+            *(["", "<br>\n".join(footnotes)] if footnotes else []),
         ]
     )
 
 
-def rows(results: Results) -> list[list[str]]:
-    """Write a row for each program, and one for each training loop."""
+def rows(results: Results, notes: list[str]) -> list[list[str]]:
+    """Write a row for each program, and one for each training loop; new notes go to `notes`."""
     found = []
     for program in sorted({key[1] for key in results} - {"training"}):
         cells = [
-            " / ".join(_cell(results, tool, program, kind) for kind in ("racy", "right"))
+            " / ".join(_cell(results, tool, program, kind, notes) for kind in ("racy", "right"))
             for tool in TOOLS
         ]
-        none = "not applicable"
-        cells = [none if one == f"{none} / {none}" else one for one in cells]
+        for none in ("not applicable", "-"):
+            cells = [none if one == f"{none} / {none}" else one for one in cells]
         found.append([f"[`{program}`]({PROGRAMS}/{program}.py)", *cells])
     for kind in sorted({key[2] for key in results if key[1] == "training"}):
-        cells = [_cell(results, tool, "training", kind) for tool in TOOLS]
+        cells = [_cell(results, tool, "training", kind, notes) for tool in TOOLS]
         found.append([f"[`training {kind}`]({PROGRAMS}/training.py)", *cells])
     return found
 
@@ -112,13 +121,22 @@ def totals(results: Results) -> list[list[str]]:
     ]
 
 
-def _cell(results: Results, tool: str, program: str, kind: str) -> str:
-    verdict = results.get((tool, program, kind), {}).get("verdict", "-")
-    return f"**{verdict}**" if verdict in (*FOUND, WRONG) else verdict
+def _cell(results: Results, tool: str, program: str, kind: str, notes: list[str]) -> str:
+    one = results.get((tool, program, kind), {})
+    verdict = one.get("verdict", "-")
+    text = f"**{verdict}**" if verdict in (*FOUND, WRONG) else verdict
+    if note := one.get("note"):
+        notes += [] if note in notes else [note]
+        text += f" ({_letter(notes.index(note))})"
+    return text
+
+
+def _letter(place: int) -> str:
+    return string.ascii_lowercase[place]
 
 
 def _share(of: list[bool]) -> str:
-    return f"{sum(of)} of {len(of)}"
+    return f"{sum(of)} of {len(of)}" if of else "-"
 
 
 def _seconds(of: float | list[float]) -> float:

@@ -19,22 +19,25 @@ from typing import Any
 
 from cai_bridge import _compiled_buffers
 
-DEPTH = 4
+DEPTH, MOST = 4, 200
 _kept = _compiled_buffers._kept
 
 
 def told(x: Any, known: set[int], depth: int = 0) -> None:
     """Print what refers to an object, and what refers to that."""
-    known |= {id(x), id(sys._getframe())}
-    for one in gc.get_referrers(x):
-        if id(one) in known or depth == DEPTH or one is known:
+    referrers = gc.get_referrers(x)
+    known |= {id(x), id(referrers), id(sys._getframe())}
+    for one in referrers:
+        if id(one) in known or len(known) > MOST:
             continue
+        known.add(id(one))
         what = type(one).__name__
         if isinstance(one, FrameType):
             what += f" of {one.f_code.co_name} in {one.f_code.co_filename}:{one.f_lineno}"
         print(f"KEPT {'  ' * depth}{what}, {sys.getrefcount(one)} references", file=sys.stderr)
-        known.add(id(one))
-        told(one, known, depth + 1)
+        # A module's dict has too many.
+        if depth < DEPTH and not isinstance(one, dict):
+            told(one, known, depth + 1)
 
 
 def kept(held: list[weakref.ref[Any]]) -> int | None:
