@@ -25,7 +25,7 @@ ROWS = tomllib.loads((ROOT / "tests" / "data" / "numbers.toml").read_text("utf-8
 # What a script writes, and programs: their numbers are those of the data and of the run.
 WRITTEN = re.compile(
     r"(?ms)^```.*?^```$|^<!-- written by .*?^<!-- end -->$|^<!-- run -->.*?^<!-- end of run -->$"
-    r"|^<!--speed-->.*?^<!--/speed-->$"
+    r"|^<!--speed-->.*?^<!--/speed-->$|^<!-- tools -->$.*?^<!-- end of tools -->$"
 )
 UNITS = r"(?:[µnm]?s|minutes?|seconds?|hours?|[KMG]i?B|%|times|lines)"
 NUMBER = re.compile(rf"(?<![\w.])\d[\d,.]*(?: to \d[\d,.]*)?\s?{UNITS}(?!\w)|\b\d[\d,]* of \d")
