@@ -42,19 +42,30 @@ import os
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from . import perturb_judged, races_run
-from .races_run import BY_HOST, HERE, LOOPS, SIDES, programs
+from .race_reports import (
+    Result,
+    accusation,
+    csan_reports,
+    framed,
+    is_ours,
+    judged,
+    marks,
+    result,
+    sanitizer_errors,
+    sanitizer_reports,
+    verdict_of,
+)
+from .races_run import BY_HOST, HERE, LOOPS, programs
 
 ROOT = Path(__file__).parents[2]
 PARTS = "cost", "ordered", "shown", "races", "perturb", "csan", "memcheck", "racecheck"
@@ -62,11 +73,8 @@ LIMITS = {"cost": 110.0, "shown": 300.0, "perturb": 400.0, "csan": 60.0, "memche
 """How many seconds a part, or one program of it, may take."""
 RACECHECKED = "torch_side_stream", "cupy_graph", "torch_nccl"
 COSTS = "plain", "prefetch"
-ROUNDS = 3
 SEEDS = "4"
 """So many seeds the training loops run under."""
-ARRAY = 4 << 16
-"""So many bytes each array has that the programs hand over."""
 KEPT = 4000
 """So many characters of a tool's output are kept; of memcheck, whose stacks are long, five times
 as many."""
@@ -77,7 +85,6 @@ PACKAGES = (
     *("torch", "cupy-cuda13x", "cupy-cuda12x", "jax", "jaxlib", "numba", "numba-cuda", "triton"),
     *("warp-lang", "numpy", "nvidia-nccl-cu13", "nvidia-nccl-cu12"),
 )
-Result = dict[str, Any]
 
 
 def output(command: Sequence[str]) -> str:
@@ -128,11 +135,6 @@ def has_torch(name: str) -> bool:
     return re.search(r"^import torch", text, re.MULTILINE) is not None
 
 
-def marks(text: str) -> list[str]:
-    """List the marked lines that a text shows."""
-    return [one for one in SIDES if one in text]
-
-
 class Tools(races_run.All):
     """The parts that run, and what came of those that have ended."""
 
@@ -167,7 +169,8 @@ class Tools(races_run.All):
         self.said += 1
         self.write("results.jsonl", f"{json.dumps(what)}\n")
         keys = ("part", "program", "kind", "verdict", "seconds", "error")
-        print(f"{time.strftime('%H:%M:%S')}", *(what[one] for one in keys if what.get(one)))
+        told = [time.strftime("%H:%M:%S"), *(str(what[one]) for one in keys if what.get(one))]
+        sys.stdout.write(f"{' '.join(told)}\n")
         sys.stdout.flush()
 
     def say(self, what: dict[str, Any], *, expected: bool) -> None:
@@ -265,29 +268,39 @@ class Tools(races_run.All):
 
     def cost(self, kind: str) -> None:
         """Measure a training loop in a process of its own, which prints a line a round."""
-        command = [sys.executable, "-m", "tests.gpu.race_tools", "--cost", kind]
+        command = [sys.executable, "-m", "tests.gpu.race_cost", kind]
         limit = min(self.left, LIMITS["cost"] / (1 if self.count > 1 else len(COSTS)))
-        status, out, errors = self.child([*command, "--seconds", str(limit)], limit + 30)
+        status, out, errors = self.child([*command, str(limit)], limit + 30)
         lines = [one for one in out.splitlines() if one.startswith("{")]
         said = json.loads(lines[-1]) if lines else {"verdict": "failed", "error": errors[-500:]}
         self.result({"part": "cost", "program": "training", "kind": kind, "status": status} | said)
 
     def perturb(self, name: str, kind: str) -> Result:
-        seeds = ["--seeds", SEEDS] if name == "training" else []
-        command = perturb_judged.command(name, kind, *seeds)
-        status, out, errors = self.child(command, min(self.left, LIMITS["perturb"]))
-        try:
-            found = json.loads(out)
-        except ValueError:
-            self.log("perturb", name, kind, f"{out}\n{errors}")
-            return {"verdict": "timed out" if status is None else "failed", "status": status}
-        return perturb_judged.judged(name, kind, found)
+        """Perturb a program: a racy one by two seeds, and by all if it is the same under these."""
+        seeds = {"racy": ["2", ""], "right": [""]}.get(kind, [SEEDS])
+        found: Result = {}
+        for count in seeds:
+            options = ["--seeds", count] if count else []
+            command = perturb_judged.command(name, kind, *options)
+            status, out, errors = self.child(command, min(self.left, LIMITS["perturb"]))
+            before = found.get("runs", 0)
+            try:
+                found = perturb_judged.judged(name, kind, json.loads(out))
+            except ValueError:
+                self.log("perturb", name, kind, f"{out}\n{errors}")
+                return {"verdict": "timed out" if status is None else "failed", "status": status}
+            found["runs"] += before
+            if found["verdict"] != "not found":
+                break
+        return found
 
     def ordered(self, name: str, kind: str) -> Result:
         """Run a program with other allocators or under memcheck: what keeps its arrays?"""
         program = [sys.executable, "-m", "tests.gpu.kept_child", str(HERE / f"{name}.py"), kind]
         races = [sys.executable, "-m", "cai_bridge", "races", "--stream-ordered", "--"]
-        memcheck = [compute_sanitizer() or "compute-sanitizer", "--tool", "memcheck"]
+        if not (tool := compute_sanitizer()):
+            return {"verdict": "failed", "error": "no compute-sanitizer"}
+        memcheck = [tool, "--tool", "memcheck"]
         ways = {
             "alone": ([], self.stream_ordered),
             "races": (races, {}),
@@ -315,150 +328,11 @@ class Tools(races_run.All):
         return {"verdict": verdict_of(status), "status": status}
 
 
-def verdict_of(status: int | None) -> str:
-    """Say what the exit status of `perturb` says; None if it was ended for its time."""
-    if status is None:
-        return "timed out"
-    return {1: "found", 0: "not found"}.get(status, "failed")
-
-
-def csan_reports(text: str) -> list[str]:
-    """Cut CSAN's reports out: both accesses, without the allocation and what it raises then."""
-    ends = r"Tensor was allocated|Trace for tensor|Traceback \(most"
-    return re.findall(rf"CSAN detected.*?(?={ends}|CSAN detected|\Z)", text, re.DOTALL)
-
-
-def sanitizer_errors(text: str) -> tuple[int | None, Counter[str]]:
-    """Read how many errors compute-sanitizer found, None if it did not check, and its messages."""
-    counts = re.findall(r"SUMMARY: (\d+) (?:error|hazard)", text)
-    messages = Counter(
-        line.removeprefix("========= ")
-        for line in text.splitlines()
-        if re.match(r"========= (?!\s|COMPUTE|ERROR SUMMARY|RACECHECK|Target)\S", line)
-    )
-    if not counts or "Device not supported" in text:
-        return None, messages
-    return sum(map(int, counts)), messages
-
-
-def sanitizer_reports(text: str) -> list[str]:
-    """Cut compute-sanitizer's reports out: a report's first line is not indented."""
-    found: list[str] = []
-    for line in text.splitlines():
-        if not line.startswith("========= ") or line.startswith("=========  "):
-            if found and line.startswith("========="):
-                found[-1] += f"\n{line}"
-        elif re.match(r"=+ (?!COMPUTE|\w+ SUMMARY|Error:|Target|Device)\S", line):
-            found.append(line)
-    return found
-
-
-FRAME = re.compile(r"Host Frame: .* in (\w+\.py):(\d+)$", re.MULTILINE)
-
-
-def is_ours(report: str, name: str) -> bool:
-    """Whether a report is of an array that the program hands over, in one of its rounds."""
-    if name == "training":
-        return True
-    sizes = re.findall(r"allocation (?:at 0x[\da-f]+ )?of size ([\d,]+) bytes", report)
-    files = {file for file, _ in FRAME.findall(report)}
-    return ARRAY in {int(one.replace(",", "")) for one in sizes} and (
-        not files or "common.py" in files
-    )
-
-
-def framed(report: str) -> list[str]:
-    """List the lines of the programs that a report's stacks name."""
-    found = []
-    for file, number in FRAME.findall(report):
-        path = HERE / file
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        found += lines[int(number) - 1 : int(number)]
-    return found
-
-
-def result(out: str) -> str:
-    """Return the line of what a program read."""
-    return next((one for one in out.splitlines() if one.startswith("RESULT")), "")
-
-
-def judged(status: int | None, kind: str, count: int, named: list[str], name: str) -> Result:
-    """Say what a tool found: "named" if it shows the lines that are marked."""
-    enough = len(named) >= (1 if name in BY_HOST else 2)
-    if count:
-        verdict = "accused" if kind != "racy" else "named" if enough else "found"
-    elif status is None:
-        verdict = "timed out"
-    elif status:
-        verdict = "failed"
-    else:
-        verdict = "not found" if kind == "racy" else "quiet"
-    return {"verdict": verdict, "count": count, "marks": named}
-
-
-def accusation(pair: dict[str, Any]) -> str:
-    """Write a pair with whole stacks."""
-    parts = [f"{pair['verdict']}, {pair['count']} times, {pair['low']:#x} to {pair['high']:#x}"]
-    for side in (pair["first"], pair["second"]):
-        parts.append(
-            f"  {side['function']} {side['kernel']} #{side['operation']} on {side['stream']}, "
-            f"{side['how']} {side['why']}"
-        )
-        parts += [f"    with {one}" for one in side["kernels"]]
-        parts += [f"    {frame[0]}:{frame[1]} in {frame[2]}: {frame[3]}" for frame in side["stack"]]
-        parts += [f"    captured at {one}" for one in side["nodes"]]
-    return "\n".join([*parts, f"  {pair['advice']}", ""])
-
-
 def stream_ordered() -> dict[str, str]:
     """Give the variables of `races --stream-ordered`: memcheck sees no other allocations."""
     from cai_bridge._cli.races import _stream_ordered
 
     return _stream_ordered()
-
-
-def measure(kind: str, seconds: float) -> None:
-    """Print how much longer a training loop takes in each run of `races`, after each round."""
-    from cai_bridge._cli import finding, perturbed, recorded
-    from cai_bridge._cli.perturbed import Program, Run
-
-    ends = time.monotonic() + seconds
-    program = Program((sys.executable, str(HERE / "training.py"), kind), timeout=60)
-    inner: dict[str, list[float]] = {"own": [], "first": [], "second": []}
-    whole: dict[str, list[float]] = {"own": [], "first": [], "second": []}
-
-    def keep(name: str, run: Run) -> None:
-        whole[name].append(run.seconds)
-        times = [float(one.split()[1]) for one in run.lines if one.startswith("TIME")]
-        inner[name] += times[:1]
-
-    perturbed.run(program, "off")  # files are read for the first time
-    forced = False
-    for _ in range(ROUNDS):
-        keep("own", perturbed.run(program, "off"))
-        runs = finding.find(program, lambda _: None).runs
-        keep("first", runs[0])
-        if len(runs) > 1:
-            keep("second", runs[-1])
-        else:  # no launch has to be looked at
-            forced = True
-            keep("second", recorded.run(program, compared=[]))
-        said = {
-            name: {key: round(statistics.median(one), 4) for key, one in found.items() if one}
-            for name, found in (("loop", inner), ("process", whole))
-        }
-        factors = {
-            f"{name} x": {
-                key: round(one / found["own"], 3) for key, one in found.items() if found.get("own")
-            }
-            for name, found in said.items()
-        }
-        rounds = len(whole["own"])
-        verdict = ", ".join(f"{key} x {one:.2f}" for key, one in factors["loop x"].items())
-        told = {"verdict": verdict, "rounds": rounds, "nothing looked at": forced}
-        print(json.dumps(told | said | factors), flush=True)
-        if time.monotonic() + 1.2 * sum(one[-1] for one in whole.values()) > ends:
-            return
 
 
 def is_asked(rules: Sequence[str], part: str, name: str, kind: str) -> bool:
@@ -547,15 +421,11 @@ def main() -> None:
     parser.add_argument(
         "--programs", nargs="+", default=[], type=a_rule, metavar="NAME", help="default: all"
     )
-    parser.add_argument("--cost", choices=COSTS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     # JAX leaves memory to the others, and Numba warns of every small launch.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    if asked.cost:
-        measure(asked.cost, asked.seconds)
-        return
     asked.out = asked.out.resolve()
     asked.out.mkdir(parents=True, exist_ok=True)
     # What races_run asks of its own command line.

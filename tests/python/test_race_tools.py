@@ -10,10 +10,9 @@ import pytest
 
 from generating import races as of_races
 from gpu import perturb_judged, races_run
-from gpu.race_tools import (
+from gpu.race_reports import (
     csan_reports,
     framed,
-    is_asked,
     is_ours,
     judged,
     marks,
@@ -21,6 +20,7 @@ from gpu.race_tools import (
     sanitizer_reports,
     verdict_of,
 )
+from gpu.race_tools import is_asked
 
 CSAN = """
 ============================
