@@ -18,6 +18,21 @@ def marks(text: str) -> list[str]:
     return [one for one in SIDES if one in text]
 
 
+def of_races(what: Result) -> str:
+    """Say what `races` found of a program, by the line that races_run makes of it."""
+    if "status" in what and what["status"] is None:
+        return "timed out"
+    if "was ended for its time" in what.get("conclusion", ""):
+        return "timed out"
+    if "error" in what or what["status"] == 2:
+        return "failed"
+    if what["kind"] != "racy":
+        return "accused" if what["certain"] else "quiet"
+    if {"proven", "race"} & set(what["named"]):
+        return "named"
+    return "found" if what["certain"] else "not found"
+
+
 def verdict_of(status: int | None) -> str:
     """Say what the exit status of `perturb` says; None if it was ended for its time."""
     if status is None:

@@ -60,6 +60,7 @@ from .race_reports import (
     is_ours,
     judged,
     marks,
+    of_races,
     result,
     sanitizer_errors,
     sanitizer_reports,
@@ -175,19 +176,7 @@ class Tools(races_run.All):
 
     def say(self, what: dict[str, Any], *, expected: bool) -> None:
         """Write what came of a program under `races`."""
-        named, certain = what.get("named", []), what.get("certain", 0)
-        if "error" in what:
-            verdict = "failed"
-        elif what["kind"] == "racy":
-            found = {"proven", "race"} & set(named)
-            verdict = "named" if found else "found" if certain else "not found"
-        else:
-            verdict = "accused" if certain else "quiet"
-        ended = what.get("status", 0)
-        if ended is None or "was ended for its time" in what.get("conclusion", ""):
-            verdict = "timed out"
-        elif ended == 2:
-            verdict = "failed"
+        verdict = of_races(what)
         self.result({"part": "races", "verdict": verdict, "expected": expected} | what)
 
     def found(self, name: str, kind: str, what: dict[str, Any]) -> None:

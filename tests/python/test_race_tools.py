@@ -20,6 +20,9 @@ from gpu.race_reports import (
     sanitizer_reports,
     verdict_of,
 )
+from gpu.race_reports import (
+    of_races as races_said,
+)
 from gpu.race_tools import is_asked
 
 CSAN = """
@@ -98,6 +101,25 @@ def test_a_program_that_was_ended_for_its_time_is_not_one_without_a_race() -> No
     assert [verdict_of(one) for one in (None, 0, 1, 2)] == [
         *("timed out", "not found", "found", "failed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("what", "verdict"),
+    [
+        ({"kind": "racy", "status": 1, "named": ["proven"], "certain": 1}, "named"),
+        ({"kind": "racy", "status": 1, "named": ["suspect"], "certain": 1}, "found"),
+        ({"kind": "racy", "status": 0, "named": ["suspect"], "certain": 0}, "not found"),
+        ({"kind": "right", "status": 0, "named": [], "certain": 0}, "quiet"),
+        ({"kind": "right", "status": 1, "named": [], "certain": 1}, "accused"),
+        ({"kind": "right", "status": 2, "named": [], "certain": 0}, "failed"),
+        ({"kind": "right", "status": 2, "conclusion": "it was ended for its time: x"}, "timed out"),
+        ({"kind": "racy", "status": None, "error": "no JSON"}, "timed out"),
+        ({"kind": "racy", "status": 3, "error": "no JSON"}, "failed"),
+        ({"kind": "racy", "error": "not begun"}, "failed"),
+    ],
+)
+def test_what_races_found_is_told_from_what_it_could_not_judge(what: Any, verdict: str) -> None:
+    assert races_said(what) == verdict
 
 
 @pytest.mark.parametrize(
