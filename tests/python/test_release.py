@@ -167,7 +167,8 @@ def test_a_section_is_taken_out_of_a_program_and_moved_to_the_margin() -> None:
 
 def test_names_become_a_table_of_their_first_sentences() -> None:
     page = "<!-- names: cai_bridge register -->\n<!-- end -->\n"
-    assert "| `register(library)` | Add a library to `convert` and `adapt`. |" in pages.written(page)
+    row = "| `register(library)` | Add a library to `convert` and `adapt`. |"
+    assert row in pages.written(page)
 
 
 def test_every_file_that_says_the_version_says_the_crates() -> None:
