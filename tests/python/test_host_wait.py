@@ -53,7 +53,7 @@ def waiting(body: str, folder: Path | None = None) -> str:
 
 
 def where_unloading_does_not_wait(body: str) -> None:
-    """Run `body` after the first wait has seen, at one of its three looks, that unloading does not."""
+    """Run `body` after the first wait has seen that unloading does not wait, in its three looks."""
     seen = """
         say("unload_waits", 0)
         first = counted()
