@@ -77,8 +77,8 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let status = status(driver, from.place(), to)?;
     let forks = direction == Direction::HandOver
         && status == CaptureStatus::Outside
-        && to.stream() != Stream::Legacy;
-    if forks && from.stream() != Stream::Legacy {
+        && to.named_here() != Stream::Legacy;
+    if forks && from.named_here() != Stream::Legacy {
         return Ok(Route::Plain);
     }
     let route = route(direction, status_here(driver, from)?, to.named_here(), status);

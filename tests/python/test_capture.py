@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -254,6 +255,18 @@ def test_the_legacy_stream_has_no_place_in_the_capture_of_a_blocking_one(row, cu
         # Another context is not concerned.
         far = cuda.array([7.0], device=1, speaks="cai3", stream=cuda.stream(device=1))
         to_cai(far, stream=1).release()
+    unspoiled(cuda, graph, captured)
+
+
+@each("refusals", "object", kind="CaptureLegacy")
+def test_the_per_thread_stream_of_another_thread_is_the_legacy_one_here(row, cuda):
+    captured, other = cuda.stream("captured", blocking=True), cuda.stream("other")
+    array = cuda.array([7.0] * 4, speaks="cai3", name="x")
+    with ThreadPoolExecutor(1) as pool:
+        view = pool.submit(lambda: from_cai(only_cai(array, stream=2))).result()
+    with cuda.capture(captured) as graph:
+        assert_refused(row, view.__dlpack__, stream=other.handle)
+        assert_refused(row, view.__dlpack__, stream=captured.handle)
     unspoiled(cuda, graph, captured)
 
 
