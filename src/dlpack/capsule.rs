@@ -84,9 +84,11 @@ pub(super) fn check<R>(
 ) -> Result<R> {
     with_critical_section(capsule, || {
         if let Some(pointer) = pointer(capsule, VERSIONED) {
-            // SAFETY: as in `read_locked`.
-            let managed = unsafe { pointer.cast::<DLManagedTensorVersioned>().as_ref() };
-            decode::check_version(managed.version)?;
+            let managed = pointer.cast::<DLManagedTensorVersioned>();
+            // SAFETY: as in `read_locked`. Every version of the structure begins with the version field.
+            decode::check_version(unsafe { (*managed.as_ptr()).version })?;
+            // SAFETY: the major version is 1, so the structure has these fields.
+            let managed = unsafe { managed.as_ref() };
             let header = Header { version: Some(managed.version), flags: managed.flags };
             return check(&managed.dl_tensor, header);
         }

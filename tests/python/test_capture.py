@@ -266,7 +266,7 @@ def test_the_per_thread_stream_of_another_thread_is_the_legacy_one_here(cuda):
     with cuda.capture(captured) as graph:
         for stream in (other, captured):
             with pytest.raises(
-                DriverError, match="^graph capture: got an edge from the per-thread"
+                DriverError, match=r"^graph capture: got an edge from the per-thread"
             ):
                 view.__dlpack__(stream=stream)
     unspoiled(cuda, graph, captured)
