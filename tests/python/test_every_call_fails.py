@@ -498,6 +498,7 @@ def entry_points() -> set[str]:
     return found
 
 
+@pytest.mark.last
 def test_no_entry_point_was_left_out() -> None:
     with simulated_cuda() as cuda, pytest.raises(ValueError, match="allowed: ") as raised:
         cuda.fail("none")
