@@ -38,6 +38,7 @@ pub(super) fn thread() -> u64 {
 /// The producer's stream. The scope with number n works on the stream `HOME + n`.
 const HOME: u64 = 0x100;
 const CUDARCS: u64 = 0x1000;
+const CONSUMER: u64 = 0x2000;
 
 /// The simulated GPU of the model: for each piece of queued work whether it writes, and for each stream the work that
 /// the stream follows.
@@ -251,6 +252,30 @@ fn at_once(all: &'static [Does]) {
     });
 }
 
+/// Exports the memory in one thread while a scope, which has worked on it as `does` says, ends in another. Checks that
+/// the consumer's work follows the scope's, and that the producer's next work follows the consumer's.
+fn exported_while_a_scope_ends(does: Does) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let device = Mutex::new(ModelDevice::default());
+        let memory = Arc::new(Noted { device, users: Users::default() });
+        let ended = ModelScope::new(&memory, 1);
+        ended.work(matches!(does, Does::Writes)).unwrap();
+        let array = ended.array.clone();
+        let exported = Arc::clone(&memory);
+        let consumer = thread::spawn(move || {
+            let user = Arc::new(RustStream::of(&Numbered(CONSUMER)));
+            origin::hand_over("to_dlpack", &*exported, user.alive(), &array).unwrap();
+            exported.work(CONSUMER, true);
+            origin::end(&*exported, &user).unwrap();
+        });
+        ended.scope.end().unwrap();
+        consumer.join().unwrap();
+        memory.work(HOME, true);
+    });
+}
+
 const FORGETS: Does = Does::Borrows { forgets: true };
 const DROPS: Does = Does::Borrows { forgets: false };
 
@@ -282,4 +307,10 @@ fn work_beside_a_borrow_is_refused_or_in_order() {
 #[test]
 fn three_scopes_that_read_and_write_are_in_order() {
     at_once(&[Does::Reads, Does::Reads, Does::Writes]);
+}
+
+#[test]
+fn a_tensor_that_is_exported_while_a_scope_ends_is_ready_after_the_scopes_work() {
+    exported_while_a_scope_ends(Does::Writes);
+    exported_while_a_scope_ends(Does::Reads);
 }

@@ -98,16 +98,25 @@ pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
     Ok(())
 }
 
-/// Makes `to`, the stream of a consumer of `array`, wait for the open scopes on its memory. If `array` is read-only the
-/// consumer only reads, and scopes that only read are left out. Fails if a scope has lent elements of `array`, unless
-/// the borrower and the consumer only read.
-pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, array: &Descriptor) -> Result<()> {
+/// Makes `to`, the stream of a consumer of `array`, wait for the open scopes on its memory and for the producer. If
+/// `array` is read-only the consumer only reads, and scopes that only read are left out. Fails if a scope has lent
+/// elements of `array`, unless the borrower and the consumer only read. `door` names the call in the log.
+pub(super) fn hand_over(
+    door: &'static str,
+    origin: &dyn Origin,
+    to: Alive<'_>,
+    array: &Descriptor,
+) -> Result<()> {
     let others = origin.users().beside(to, UsedBytes::of(array, !array.readonly()))?;
-    others.iter().try_for_each(|other| origin.order(other.alive(), to))
+    others.iter().try_for_each(|other| origin.order(other.alive(), to))?;
+    // Wait for the producer only after the list of scopes was made: a scope that ended before is not in the list, but
+    // has made the producer wait.
+    origin.order_for(door, to)
 }
 
 /// Prepares the hand-over of `array` to Python. Records in each open scope that Python code has the memory. Then makes
-/// the producer's stream wait for the scopes that [`wait`] would wait for, and fails if [`wait`] would.
+/// the producer's stream wait for the scopes that [`hand_over`] would wait for, and fails where [`hand_over`] would find
+/// lent elements.
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, array: &Descriptor) -> Result<()> {
     let to = Alive::legacy(origin.place());

@@ -142,8 +142,7 @@ impl Array {
         }
         self.check_device(user.alive())?;
         if self.ptr() != 0 {
-            self.origin.order_for("to_dlpack", user.alive())?;
-            origin::wait(&*self.origin, user.alive(), &self.descriptor)?;
+            origin::hand_over("to_dlpack", &*self.origin, user.alive(), &self.descriptor)?;
         }
         let origin = Some(Arc::clone(&self.origin));
         Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
