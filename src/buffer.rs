@@ -96,12 +96,12 @@ impl Buffer {
     }
 
     /// Returns this buffer if `copied` is no error; else frees the buffer and returns the error.
-    fn kept_if(self, driver: &Handle, on: Alive<'_>, copied: Result<()>) -> Result<Self> {
+    fn kept_if(mut self, driver: &Handle, on: Alive<'_>, copied: Result<()>) -> Result<Self> {
         copied.inspect_err(|_| drop(self.free(driver, on)))?;
         Ok(self)
     }
 
-    /// The address of the copy; 0 if it has no elements.
+    /// The address of the copy; 0 if it has no elements, or is freed.
     pub const fn ptr(&self) -> u64 {
         self.ptr
     }
@@ -122,8 +122,9 @@ impl Buffer {
     }
 
     /// Frees the memory after the work queued on the stream `on`. If the memory comes from no pool, the host waits for
-    /// that work, and the call fails while `on` is in or beside a capture.
-    pub fn free(&self, driver: &Handle, on: Alive<'_>) -> Result<()> {
+    /// that work, and the call fails while `on` is in or beside a capture. After a call that succeeds, the buffer is
+    /// like [`Self::NONE`], and a further call does nothing.
+    pub fn free(&mut self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
         }
@@ -137,7 +138,9 @@ impl Buffer {
                 CaptureStatus::Outside => driver.free_now(self.ptr),
                 _ => Err(failed("cuMemFree", STREAM_CAPTURE_UNSUPPORTED)),
             }
-        })
+        })?;
+        *self = Self::NONE;
+        Ok(())
     }
 }
 

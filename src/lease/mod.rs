@@ -103,6 +103,14 @@ pub enum Settlement<M> {
     Later,
 }
 
+impl<M> Settlement<M> {
+    /// Whether the orders of the end are made, so that a holder may free memory of its own. If not, the end is tried
+    /// again, and work that is still to come may use the memory.
+    pub const fn is_made(&self) -> bool {
+        !matches!(self, Self::Later)
+    }
+}
+
 /// Why an end, or another call that asks objects for their streams, failed.
 #[derive(Debug)]
 pub enum Failure<I> {

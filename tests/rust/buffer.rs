@@ -111,7 +111,7 @@ fn a_copy_is_compact_and_made_between_the_producers_work_before_and_after() {
         let edge = |wanted: bool, direction, from, to| {
             if wanted { m.order(direction, from, to) } else { Ok(()) }
         };
-        let buffer = Buffer::filled(&m.driver, &m.reversed(), on, || {
+        let mut buffer = Buffer::filled(&m.driver, &m.reversed(), on, || {
             edge(ordered[0], Direction::HandOver, m.producer, on)
         })
         .unwrap();
@@ -151,7 +151,7 @@ fn a_copys_memory_is_freed_once_what_is_queued_on_a_stream_is_done() {
     for ordered in [false, true] {
         let m = Machine::new();
         let (on, reader) = (m.stream(HERE), m.stream(HERE));
-        let buffer = m.copy(&m.reversed(), on).unwrap();
+        let mut buffer = m.copy(&m.reversed(), on).unwrap();
         let span = [Span { ptr: buffer.ptr(), len: 12 }];
         m.order(Direction::HandOver, on, reader).unwrap();
         m.cuda.launch(reader.stream(), "read", &span, &[], |_| ()).unwrap();
@@ -214,7 +214,7 @@ fn an_array_without_elements_needs_no_memory_and_no_driver() {
     let m = Machine::new();
     let (none, on) = (bytes(0, &[3, 0], &[0, 1], Device::cuda(0)), m.stream(HERE));
     let called = || -> Result<()> { panic!("an order") };
-    let buffer = Buffer::filled(&m.driver, &none, on, called).unwrap();
+    let mut buffer = Buffer::filled(&m.driver, &none, on, called).unwrap();
     buffer.free(&m.driver, on).unwrap();
     assert_eq!((buffer.ptr(), m.cuda.calls().len()), (0, 0));
     assert!(on_host(&m.driver, &none, on).unwrap().is_none());
@@ -302,7 +302,7 @@ fn a_pointer_that_cannot_be_asked_for_fails_the_copy_and_frees_its_memory() {
 fn a_copys_memory_is_taken_and_freed_in_its_streams_own_context() {
     let m = Machine::new();
     let on = Alive::legacy(THERE);
-    let buffer = m.copy(&m.reversed(), on).unwrap();
+    let mut buffer = m.copy(&m.reversed(), on).unwrap();
     assert_eq!(m.cuda.device_of(buffer.ptr()), Some(1));
     buffer.free(&m.driver, on).unwrap();
     assert_eq!(m.cuda.device(), Some(0), "the caller's device is current again");
@@ -348,7 +348,7 @@ fn a_copy_for_the_cpu_that_fails_says_what_failed_and_is_waited_for_all_the_same
 fn on_a_device_without_pools_the_host_waits_before_memory_is_freed() {
     let m = Machine::without_pools();
     let on = m.stream(HERE);
-    let copy = m.copy(&m.reversed(), on).unwrap();
+    let mut copy = m.copy(&m.reversed(), on).unwrap();
     assert_eq!((m.made(Call::MemAlloc), copy.is_pooled()), (1, false));
     copy.free(&m.driver, on).unwrap();
     assert_eq!((m.made(Call::MemFree), m.made(Call::MemFreeAsync), m.held()), (1, 0, 0));
@@ -360,11 +360,25 @@ fn on_a_device_without_pools_the_host_waits_before_memory_is_freed() {
 fn memory_that_only_the_host_frees_is_kept_during_a_capture_of_its_stream() {
     let m = Machine::without_pools();
     let on = m.stream(HERE);
-    let copy = m.copy(&m.reversed(), on).unwrap();
+    let mut copy = m.copy(&m.reversed(), on).unwrap();
     m.cuda.begin_capture(on.stream(), CaptureMode::Global).unwrap();
     let refused = copy.free(&m.driver, on).unwrap_err();
     assert_eq!((refused.field(), m.made(Call::MemFree)), ("cuMemFree", 0));
     m.cuda.end_capture(on.stream()).unwrap();
     copy.free(&m.driver, on).unwrap();
     assert_eq!((m.held(), m.cuda.reports()), (0, vec![]));
+}
+
+#[test]
+fn a_buffer_is_freed_once_however_often_its_end_is_tried() {
+    for m in [Machine::new(), Machine::without_pools()] {
+        let on = m.stream(HERE);
+        let mut copy = m.copy(&m.reversed(), on).unwrap();
+        for _ in 0..3 {
+            copy.free(&m.driver, on).unwrap();
+            assert_eq!((copy.ptr(), m.made(Call::MemFreeAsync) + m.made(Call::MemFree)), (0, 1));
+        }
+        m.cuda.run_all().unwrap();
+        assert_eq!(m.cuda.reports(), []);
+    }
 }

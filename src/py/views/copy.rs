@@ -125,7 +125,7 @@ pub(super) fn to_gpu<'py>(
         };
         Buffer::filled(&view.driver, &view.array, on, before)
     });
-    let (buffer, source) = read(py, source, queued, made)?;
+    let (mut buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
     // To the producer, the copy is a consumer whose work is queued: it reads the memory.
     let settled = match ptr {

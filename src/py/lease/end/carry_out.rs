@@ -321,10 +321,22 @@ impl HeldMemory {
                 drop(self.note(py, known));
             }
         }
-        if let (Ok(_), MemoryOwner::Copy(copied)) = (&settled, &self.owner)
+        if let (Ok(made), MemoryOwner::Copy(copied)) = (&settled, &mut self.owner)
+            && made.is_made()
             && copied.buffer.ptr() != 0
         {
-            self.free(py, &copied.buffer)?;
+            // If a step panics, the memory leaks.
+            let mut buffer = std::mem::replace(&mut copied.buffer, Buffer::NONE);
+            let freed = self.free(py, &mut buffer);
+            if let MemoryOwner::Copy(copied) = &mut self.owner {
+                copied.buffer = buffer;
+            }
+            if let Err(failed) = freed {
+                if let Ok(Settlement::Until(marks)) = settled {
+                    order::forget(&self.driver, marks);
+                }
+                return Err(failed);
+            }
         }
         settled
     }
@@ -332,7 +344,7 @@ impl HeldMemory {
     /// Frees a copy's memory in the order of the copy's stream. Fails, to be retried, while that stream is in or beside
     /// a capture. If that stream is not known to be alive, the host first waits for all work in the consumer's context,
     /// and the legacy default stream stands in.
-    fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
+    fn free(&self, py: Python<'_>, buffer: &mut Buffer) -> Result<(), Failure<PyErr>> {
         let calls = self.driver.get()?;
         buffer.check(calls)?;
         let producer = match &self.producer_side.stream {
