@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::interpreter::{Answer, act, detach, entry};
+use super::interpreter::{Answer, act, detach, entry, inside};
 use super::source::ready_streams;
 use super::views::BaseView;
 use crate::buffer::copy_to;
@@ -89,8 +89,10 @@ impl IpcDevice {
 impl IpcDevice {
     #[new]
     fn new(py: Python<'_>, ordinal: i32) -> PyResult<Self> {
-        let driver = prepared(|call| detach(py, call))?;
-        Ok(Self { driver, place: Place::gpu(ordinal) })
+        inside(|| {
+            let driver = prepared(|call| detach(py, call))?;
+            Ok(Self { driver, place: Place::gpu(ordinal) })
+        })
     }
 
     /// Identifies the GPU among the GPUs of all drivers in this process.
@@ -185,21 +187,27 @@ impl IpcDevice {
         })
     }
 
-    fn stream(&self, py: Python<'_>) -> PyResult<IpcStream> {
+    fn stream<'py>(&self, py: Python<'py>) -> Answer<'py> {
         let place = self.place;
-        let stream = self.call(py, |driver, context| OwnStream::new(driver, place, context))?;
-        Ok(IpcStream { driver: self.driver.clone(), place, stream })
+        entry(py, || {
+            let stream = self.call(py, |driver, context| OwnStream::new(driver, place, context))?;
+            Ok(IpcStream { driver: self.driver.clone(), place, stream })
+        })
     }
 
-    fn event(&self, py: Python<'_>) -> PyResult<IpcEvent> {
-        let event = self.call(py, |driver, context| driver.create_shared_event(context))?;
-        Ok(IpcEvent { driver: self.driver.clone(), place: self.place, event })
+    fn event<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            let event = self.call(py, |driver, context| driver.create_shared_event(context))?;
+            Ok(IpcEvent { driver: self.driver.clone(), place: self.place, event })
+        })
     }
 
-    fn open_event(&self, py: Python<'_>, name: &[u8]) -> PyResult<IpcEvent> {
-        let name = named(name)?;
-        let event = self.call(py, |driver, context| driver.open_event(&name, context))?;
-        Ok(IpcEvent { driver: self.driver.clone(), place: self.place, event })
+    fn open_event<'py>(&self, py: Python<'py>, name: &[u8]) -> Answer<'py> {
+        entry(py, || {
+            let name = named(name)?;
+            let event = self.call(py, |driver, context| driver.open_event(&name, context))?;
+            Ok(IpcEvent { driver: self.driver.clone(), place: self.place, event })
+        })
     }
 }
 

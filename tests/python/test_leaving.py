@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from pathlib import Path
 
 import pytest
 from children import assert_quiet
@@ -125,3 +127,75 @@ EARLIER = {
 def test_a_process_ends_cleanly_while_daemon_threads(program, turn):
     prelude = textwrap.dedent(EARLIER.get(program, "")) + textwrap.dedent(PRELUDE)
     assert_quiet(PROGRAMS[program], LEAVE, prelude=prelude)
+
+
+# What `_core._end` begins, a thread of the program's finds out.
+AFTER = """
+    from cai_bridge import _core
+    device = _core._IpcDevice(0)
+    name = device.event().name
+    made = {
+        "a device": lambda: _core._IpcDevice(0),
+        "a stream": device.stream,
+        "an event": device.event,
+        "an opened event": lambda: device.open_event(name),
+    }
+    found = {}
+    def each():
+        for what, call in made.items():
+            try:
+                call()
+            except SystemExit:
+                found[what] = "refused"
+    _core._end()
+    thread = threading.Thread(target=each, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert list(found) == list(made), found
+"""
+
+
+def test_the_calls_of_share_are_refused_once_the_interpreter_ends():
+    assert_quiet(AFTER, prelude=PRELUDE)
+
+
+# Functions that cannot give up the lock, and that a thread may call while another ends the interpreter.
+WITHOUT = {
+    "libraries/mod.rs new",
+    "observe/trace.rs take",
+    "observe/trace.rs _start_trace",
+    "producers/host.rs __array_interface__",
+    "views/class.rs __len__",
+}
+
+
+def _block(text: str, start: int) -> str:
+    """From `start` to the brace that closes the first one."""
+    depth, at = 1, text.index("{", start) + 1
+    while depth:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 1
+    return text[start:at]
+
+
+def test_every_call_from_python_that_may_fail_is_counted_as_inside():
+    folder = Path(__file__).parents[2] / "src" / "py"
+    function = r"^ *(?:pub(?:\([^)]*\))? )?fn (\w+)"
+    found, bad = 0, set()
+    for path in folder.rglob("*.rs"):
+        name = str(path.relative_to(folder))
+        if name.startswith("simulated/"):
+            continue
+        text = path.read_text()
+        parts = [_block(text, one.start()) for one in re.finditer(r"#\[pymethods\]", text)]
+        parts += [_block(text, one.start()) for one in re.finditer(r"#\[pyfunction", text)]
+        for part in parts:
+            for one in re.finditer(function, part, re.MULTILINE):
+                body = _block(part, one.start())
+                head = body[: body.index("{")]
+                if "-> PyResult<" in head or "-> Answer<" in head:
+                    found += 1
+                    if not re.search(r"\b(entry|act|inside)\(", body):
+                        bad.add(f"{name} {one[1]}")
+    assert found > 50
+    assert bad == WITHOUT

@@ -116,20 +116,30 @@ fn count(number: &AtomicUsize, by: usize) {
     }
 }
 
-/// Counts a call as outside while it does not hold the lock, until dropped.
-pub(super) struct DetachGuard(&'static RunningCalls);
+/// Counts a call as outside while it does not hold the lock, until dropped. `None` inside if the call was not counted:
+/// a child that was forked inside a call starts at zero.
+pub(super) struct DetachGuard(Option<&'static RunningCalls>);
 
 impl DetachGuard {
     pub(super) fn now() -> Self {
         let calls = calls();
-        count(&calls.inside, usize::MAX);
-        Self(calls)
+        let is_counted = calls.inside.load(Ordering::Relaxed) != 0;
+        debug_assert!(
+            is_counted || cfg!(Py_GIL_DISABLED) || Process::current().number() != 0,
+            "a call gives up the lock that did not come in by `entry`, `act`, `inside` or `enter`"
+        );
+        if is_counted {
+            count(&calls.inside, usize::MAX);
+        }
+        Self(is_counted.then_some(calls))
     }
 }
 
 impl Drop for DetachGuard {
     fn drop(&mut self) {
-        count(&self.0.inside, 1);
+        if let Some(calls) = self.0 {
+            count(&calls.inside, 1);
+        }
     }
 }
 

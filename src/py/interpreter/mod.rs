@@ -222,7 +222,7 @@ fn stay_outside() -> ! {
 }
 
 /// Runs `call`, which may block, without the lock. If another thread ends the interpreter meanwhile, this never
-/// returns.
+/// returns. The caller came in by [`entry`], [`act`], [`inside`], [`enter`] or the like, which count it as inside.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
