@@ -13,7 +13,7 @@ use cudarc::driver::sys::{CUevent, CUevent_wait_flags};
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
 use super::stream::WorkStream;
-use super::unlocked::unlocked;
+use super::unlocked::{answered, unlocked};
 use crate::driver::Handle;
 use crate::error::{Error, Result};
 use crate::order::{wait_on_host, within};
@@ -30,7 +30,7 @@ pub(super) struct CudarcEvents {
 impl CudarcEvents {
     /// The events of `memory`, and the device address of `memory`.
     pub(super) fn of<T>(
-        memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
+        memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
         stream: &CudaStream,
     ) -> (Self, u64) {
         // Both calls also make `stream` wait, and errors of these waits are dropped here. A caller that needs the waits
@@ -81,7 +81,10 @@ impl CudarcEvents {
 
 /// Makes `stream` wait for the last write to `memory` that cudarc has recorded, and returns the device address of
 /// `memory`. If the record of that write or cudarc's wait may have failed, the host waits for all streams of the context.
-pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<u64> {
+pub(super) fn read<T>(
+    memory: &(impl DevicePtr<T> + Sync),
+    stream: &Arc<CudaStream>,
+) -> Result<u64> {
     let mut is_unsure = has_unsaid(stream.context());
     let ptr = undisturbed(stream.context(), || {
         let (ptr, used) = memory.device_ptr(stream);
@@ -99,9 +102,12 @@ pub(super) fn read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> R
 /// Makes cudarc's later writes to `memory`, on any stream of the context, run after the work queued on `stream`, by
 /// recording the memory's read event. If that fails, the host waits for all streams of the context. Memory without a
 /// read event gets no wait, except what its `DevicePtr` does itself.
-pub(super) fn end_read<T>(memory: &impl DevicePtr<T>, stream: &Arc<CudaStream>) -> Result<()> {
-    let (_, used) = undisturbed(stream.context(), || memory.device_ptr(stream));
-    let Some(event) = event_of(used) else { return Ok(()) };
+pub(super) fn end_read<T>(
+    memory: &(impl DevicePtr<T> + Sync),
+    stream: &Arc<CudaStream>,
+) -> Result<()> {
+    let event = undisturbed(stream.context(), || event_of(memory.device_ptr(stream).1));
+    let Some(event) = event else { return Ok(()) };
     let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
     each(stream, [Some(event), None], |event| {
         // The event stands for one reader only. So make `stream` wait for the previous reader, and then record the
@@ -158,10 +164,12 @@ fn has_unsaid(context: &CudaContext) -> bool {
     has
 }
 
-/// Runs `call`, drops the error that it left in the context, and puts back the error that the context held before.
-fn undisturbed<R>(context: &CudaContext, call: impl FnOnce() -> R) -> R {
+/// Runs `call`, drops the error that it left in the context, and puts back the error that the context held before. The
+/// interpreter's lock is released meanwhile: memory that says where it is makes a stream wait, which a full launch queue
+/// blocks, and memory without events makes the host wait.
+fn undisturbed<R: Send>(context: &CudaContext, call: impl FnOnce() -> R + Send) -> R {
     let before = context.check_err();
-    let done = call();
+    let done = answered(call);
     let _ = context.check_err();
     context.record_err(before);
     done

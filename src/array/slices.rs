@@ -13,6 +13,7 @@ use super::element::{Element, dtype_of};
 use super::events::{self, CudarcEvents};
 use super::owner::Owner;
 use super::stream::WorkStream;
+use super::unlocked::{answered, unlocked};
 use super::{Array, ArrayMut};
 use crate::device::{Device, MemoryKind};
 use crate::dtype::Dtype;
@@ -73,7 +74,7 @@ fn foreign<T: Element>(
 /// Returns the address of `memory`, after making `stream` wait for cudarc's reads and writes of the memory, since the
 /// array's users may write. On an error the caller must forget the memory.
 fn ready<T>(
-    memory: &mut (impl DevicePtr<T> + DevicePtrMut<T>),
+    memory: &mut (impl DevicePtr<T> + DevicePtrMut<T> + Send),
     stream: &Arc<CudaStream>,
 ) -> Result<u64> {
     let (events, ptr) = CudarcEvents::of(memory, stream);
@@ -214,7 +215,9 @@ impl Array {
         slice: PinnedHostSlice<T>,
         stream: &Arc<CudaStream>,
     ) -> Result<ArrayMut> {
-        let at = (slice.as_ptr()?.expose_provenance() as u64, slice.len());
+        // `as_ptr` makes the host wait.
+        let ptr = answered(|| slice.as_ptr().map(|ptr| ptr.expose_provenance() as u64))?;
+        let at = (ptr, slice.len());
         // `WaitOnDrop`: the host frees this memory, and must not do so before the work on `stream` is done.
         foreign::<T>(
             WaitOnDrop(ManuallyDrop::new(slice), Arc::clone(stream)),
@@ -282,13 +285,16 @@ impl<T, M: DevicePtr<T> + Send + Sync + 'static> Drop for Shared<T, M> {
 
 /// Memory that the host frees at once, so dropping this first makes the host wait for the stream. If the wait fails,
 /// the memory is never freed.
-struct WaitOnDrop<M>(ManuallyDrop<M>, Arc<CudaStream>);
+struct WaitOnDrop<M: Send>(ManuallyDrop<M>, Arc<CudaStream>);
 
-impl<M> Drop for WaitOnDrop<M> {
+impl<M: Send> Drop for WaitOnDrop<M> {
     fn drop(&mut self) {
-        if self.1.synchronize().is_ok() {
-            // SAFETY: only this line drops the value, once. If the wait failed, the memory is leaked instead.
-            unsafe { ManuallyDrop::drop(&mut self.0) };
-        }
+        let (memory, stream) = (&mut self.0, &self.1);
+        unlocked(&mut || {
+            if stream.synchronize().is_ok() {
+                // SAFETY: only this line drops the value, once. If the wait failed, the memory is leaked instead.
+                unsafe { ManuallyDrop::drop(memory) };
+            }
+        });
     }
 }

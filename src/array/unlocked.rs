@@ -4,6 +4,8 @@
 //! launches of this module, its waits for other threads and its drops of owners run through [`unlocked`]. The core
 //! knows no interpreter: the Python layer sets the function that releases the lock.
 
+#[cfg(feature = "cudarc")]
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
 use crate::driver::BlockingCall;
@@ -22,5 +24,18 @@ pub(crate) fn unlocked(call: BlockingCall<'_>) {
     match DETACH.get() {
         Some(detach) => detach(call),
         None => call(),
+    }
+}
+
+/// Like [`unlocked`], for a call of other code, which may panic, and whose result is returned. A panic goes on once this
+/// thread holds the interpreter's lock again.
+#[cfg(feature = "cudarc")]
+pub(crate) fn answered<R: Send>(call: impl FnOnce() -> R + Send) -> R {
+    let (mut call, mut answer) = (Some(call), None);
+    unlocked(&mut || answer = call.take().map(|call| catch_unwind(AssertUnwindSafe(call))));
+    match answer {
+        Some(Ok(answer)) => answer,
+        Some(Err(panic)) => resume_unwind(panic),
+        None => unreachable!("`unlocked` runs its call"),
     }
 }

@@ -33,6 +33,7 @@ mod order_ends;
 mod order_marks;
 mod refusals;
 mod simulated;
+mod sources;
 mod strangers;
 mod stream;
 mod tables;
