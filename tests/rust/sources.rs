@@ -72,6 +72,15 @@ fn what_releases_the_lock_for_a_closure_does_so() {
 }
 
 #[test]
+fn the_lock_is_taken_again_although_the_call_without_it_panics() {
+    let code = code(Path::new("py/interpreter/mod.rs"));
+    assert!(code.contains("PyEval_RestoreThread("));
+    for (at, _) in code.match_indices("PyEval_RestoreThread(") {
+        assert_eq!(around(&code[..at]).0, "drop", "a panic would leave it out");
+    }
+}
+
+#[test]
 fn what_may_block_is_called_without_the_interpreters_lock() {
     let (mut found, mut bad) = (0, Vec::new());
     for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/array")).unwrap() {

@@ -252,12 +252,21 @@ pub(crate) fn unlocked(call: BlockingCall<'_>) {
 /// this where a real library would release the lock.
 pub(super) fn without_lock(call: impl FnOnce()) {
     attached(|_| {
-        // SAFETY: `attached` took the lock. The thread's state is restored below, before `attached` releases the lock.
-        let state = unsafe { ffi::PyEval_SaveThread() };
+        // SAFETY: `attached` took the lock. The guard restores the thread's state before `attached` releases the lock,
+        // even if `call` panics.
+        let _saved = SavedThread(unsafe { ffi::PyEval_SaveThread() });
         call();
-        // SAFETY: `state` is this thread's own, saved above.
-        unsafe { ffi::PyEval_RestoreThread(state) };
     });
+}
+
+/// This thread's state, while it does not hold the lock. When dropped, takes the lock again.
+struct SavedThread(*mut ffi::PyThreadState);
+
+impl Drop for SavedThread {
+    fn drop(&mut self) {
+        // SAFETY: `without_lock` saved the state on this thread, once for this value.
+        unsafe { ffi::PyEval_RestoreThread(self.0) };
+    }
 }
 
 /// Makes this thread raise `error` when it next runs Python code. Use this for an error in a call that cannot raise. A
