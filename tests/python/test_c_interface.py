@@ -544,6 +544,29 @@ def test_memory_that_could_not_be_given_back_is_kept_until_the_wait_is_made(
     assert seen.value == [1.0] * 3
 
 
+def test_a_call_that_could_not_give_back_is_waited_for_at_the_end_of_the_adapted_call(
+    cuda, extension
+):
+    theirs, mine = cuda.stream("theirs"), cuda.stream("mine")
+    x = cuda.array([1.0] * 3, speaks="cai", stream=theirs)
+    kept = []
+
+    def function(x):
+        array, _ = extension.begin(x, mine)
+        seen = mine.read(x)
+        cuda.fail("cuStreamWaitEvent")
+        with pytest.raises(cai_bridge.DriverError):
+            extension.table.give_back(array, mine.handle)
+        kept.extend((array, seen))
+
+    cai_bridge.adapt(function, "cai")(x)
+    theirs.fill(x, 9.0)
+    cuda.synchronize()
+    array, seen = kept
+    assert seen.value == [1.0] * 3
+    extension.table.release(array)
+
+
 def test_a_table_that_is_too_old_is_an_import_error(cuda, extension):
     old = Api.from_buffer_copy(extension.table)
     old.version = 1

@@ -93,9 +93,16 @@ impl HeldMemory {
 
     /// Records that the stream `known` has pending work, for which the end must wait, and that consumers work at `at`.
     /// Returns `known` if it was already recorded; dropping the result can run arbitrary code.
-    pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
+    pub(crate) fn owe(
+        &mut self,
+        py: Python<'_>,
+        known: KnownStream,
+        at: Place,
+    ) -> Option<KnownStream> {
         self.consumer_side.at = at;
-        self.consumer_side.further.add(known)
+        let again = self.consumer_side.further.add(known);
+        self.note_use(py);
+        again
     }
 
     /// Makes `next` the consumer; the recorded streams of the previous consumer become upstream. `line` is the

@@ -82,7 +82,7 @@ impl PythonMemory {
             Ok(known) => (known, Ok(())),
             Err(failed) => (KnownStream::unasked(user.stream()), Err(failed)),
         };
-        let again = self.lease.with(|guard| guard.memory_mut()?.owe(known, user.place()));
+        let again = self.lease.with(|guard| guard.memory_mut()?.owe(py, known, user.place()));
         drop(again);
         failed
     }
