@@ -89,7 +89,10 @@ impl<H: Holder> Ending<H> {
     }
 
     fn tell(&mut self, error: &Error, producer: &'static str) {
-        if !std::mem::replace(&mut self.reported, true) {
+        // If nobody is told now, a later try that fails tells it.
+        if tracing::enabled!(target: "cai_bridge", tracing::Level::WARN)
+            && !std::mem::replace(&mut self.reported, true)
+        {
             tracing::warn!(
                 target: "cai_bridge", door = "release", %error, order = "failed", producer,
                 "the memory could not be given back in order"

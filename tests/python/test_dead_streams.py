@@ -142,6 +142,20 @@ def test_a_line_that_was_not_warned_of_while_logging_was_off_is_warned_of_later(
     assert found == [[], ["WARNING"]]
 
 
+def test_a_line_that_only_a_trace_was_told_of_is_warned_of_later(cuda, caplog, traced):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    array = producer(cuda, "cai3", home)
+    found = []
+    for level in (logging.ERROR, logging.WARNING):
+        caplog.set_level(level, logger="cai_bridge")
+        with traced():
+            view = to_cai(array, stream=consumer.handle)
+            consumer.read(view)
+            view.release()
+        found.append([one.levelname for one in caplog.records if hasattr(one, "line")])
+    assert found == [[], ["WARNING"]]
+
+
 @pytest.mark.parametrize("asked", ["stream_id", "external"])
 def test_an_object_that_fails_to_say_is_taken_to_keep_nothing(asked, cuda):
     def fails(self):

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use crate::device::Place;
 use crate::py::interpreter::program_line;
+use crate::py::observe::log::is_warning_read;
 
 /// A line of the program: file and number.
 pub(crate) type Line = (String, u32);
@@ -21,7 +22,7 @@ pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
 
 /// Warns that an end cannot order the stream `handle` of a user: the stream is not known to be alive. The warning names
 /// `line`, where the program named the stream; if it is `None`, the line that calls the bridge now. Each line gets one
-/// warning, and none while logging is off.
+/// warning, and none while logging is off. An open trace gets the others too, as long as nobody reads the warnings.
 #[cold]
 pub(super) fn uncovered(
     py: Python<'_>,
@@ -30,7 +31,6 @@ pub(super) fn uncovered(
     line: Option<&Line>,
 ) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<Line>>> = Mutex::new(None);
-    // With logging off, do not record the line as warned about: logging may be on at a later end.
     if !tracing::enabled!(target: "cai_bridge", tracing::Level::WARN) {
         return Ok(());
     }
@@ -38,7 +38,8 @@ pub(super) fn uncovered(
         Some(line) => line.clone(),
         None => here(py)?.unwrap_or_else(|| (String::from("?"), 0)),
     };
-    {
+    // If nobody reads the warning, do not record the line as warned about: logging may be on at a later end.
+    if is_warning_read() {
         let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
         let warned = warned.get_or_insert_default();
         if warned.len() == MOST || !warned.insert(line.clone()) {

@@ -6,7 +6,7 @@
 //! An open trace gets every event. Events of level `TRACE`, and fields whose names begin with `trace.`, go to the trace
 //! only.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -23,6 +23,9 @@ use crate::py::this_thread::Once;
 
 /// The lowest level that Python's logger accepts; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
+
+/// Whether [`ToPython`] gets this library's events, and not a subscriber of the program.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 struct ToPython;
 
@@ -51,6 +54,16 @@ fn python_level(level: Level) -> u8 {
 fn is_logged(level: Level) -> bool {
     let wanted = WANTED.load(Ordering::Relaxed);
     wanted != 0 && python_level(level) >= wanted
+}
+
+/// Whether somebody reads a warning that this thread makes now: Python's `logging`, or the program's own subscriber. An
+/// open trace alone does not count, since nobody reads it now.
+pub(crate) fn is_warning_read() -> bool {
+    if INSTALLED.load(Ordering::Relaxed) {
+        is_logged(Level::WARN) && !is_telling() && !is_over()
+    } else {
+        tracing::enabled!(target: "cai_bridge", Level::WARN)
+    }
 }
 
 impl Subscriber for ToPython {
@@ -124,5 +137,7 @@ pub(crate) fn _set_event_level(level: u8) {
 
 /// Makes [`ToPython`] the subscriber of all events of this library. A second call changes nothing.
 pub(crate) fn install() {
-    let _ = tracing::subscriber::set_global_default(ToPython);
+    if tracing::subscriber::set_global_default(ToPython).is_ok() {
+        INSTALLED.store(true, Ordering::Relaxed);
+    }
 }

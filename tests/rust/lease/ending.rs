@@ -288,3 +288,13 @@ fn a_boxed_holder_answers_what_the_holder_does() {
     assert!(Holder::is_done(&boxed, &mut 7).unwrap());
     assert_eq!(*calls.lock().unwrap(), ["settle", "ask", "ask"]);
 }
+
+#[test]
+fn a_failure_that_nobody_was_told_of_is_told_at_a_later_try() {
+    let mut ending = Ending::new(Fake::new(&[Settle::Transient], &[Ask::Done]));
+    ending.advance(()).unwrap();
+    for wanted in [1, 0] {
+        let (told, _) = Events::by(|| ending.advance(()).unwrap());
+        assert_eq!(count(&told, "order=\"failed\""), wanted, "{told:?}");
+    }
+}
