@@ -84,11 +84,11 @@ pub(super) fn check<R>(
 ) -> Result<R> {
     with_critical_section(capsule, || {
         if let Some(pointer) = pointer(capsule, VERSIONED) {
-            let managed = pointer.cast::<DLManagedTensorVersioned>();
+            let managed = pointer.cast::<DLManagedTensorVersioned>().as_ptr();
             // SAFETY: as in `read_locked`. Every version of the structure begins with the version field.
-            decode::check_version(unsafe { (*managed.as_ptr()).version })?;
+            decode::check_version(unsafe { (*managed).version })?;
             // SAFETY: the major version is 1, so the structure has these fields.
-            let managed = unsafe { managed.as_ref() };
+            let managed = unsafe { &*managed };
             let header = Header { version: Some(managed.version), flags: managed.flags };
             return check(&managed.dl_tensor, header);
         }

@@ -102,3 +102,13 @@ fn what_may_block_is_called_without_the_interpreters_lock() {
     assert!(found > 9, "the calls have other names now: {found}");
     assert_eq!(bad, [""; 0]);
 }
+
+#[test]
+fn no_reference_is_made_to_a_structure_of_xlas() {
+    let code = code(Path::new("py/libraries/jax.rs"));
+    let note = body_of(&code, "note");
+    assert!(note.contains("(*frame)"));
+    for reference in ["&*", "&mut *", "as_ref()", "as_mut()"] {
+        assert!(!note.contains(reference), "{reference}: XLA's structure may be smaller");
+    }
+}

@@ -289,26 +289,27 @@ const EXECUTE: c_int = 3;
 /// The function that XLA calls. At the execute stage, stores the stream that XLA runs on.
 unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
     // SAFETY: XLA passes a call frame, which begins with these fields. All that they point to lives during
-    // the call ("FFI handler"). `extension` is NULL, or begins with its kind.
+    // the call ("FFI handler"). `extension` is NULL, or begins with its kind, and an extension of the kind `METADATA` has
+    // the fields of `Extension`. `api` is NULL, or begins with its size and version. No reference is made to a whole
+    // structure, since XLA's may be smaller than the one here: each field is read after what says that it is there.
     unsafe {
-        let frame = &*frame;
-        let api = frame.api.as_ref();
-        if let Some(extension) = frame.extension.as_ref()
-            && extension.kind == METADATA
-        {
+        let (extension, api) = ((*frame).extension, (*frame).api);
+        if !extension.is_null() && (*extension).kind == METADATA {
             // Report the caller's own version: every version so far has the fields that are read here.
-            let metadata = &mut *extension.metadata;
-            let (major, minor) = api.map_or((0, 1), |api| (api.version.major, api.version.minor));
-            (metadata.version.major, metadata.version.minor) = (major, minor);
-            metadata.traits = 0;
-        } else if frame.stage == EXECUTE
-            && let Some(api) = api
-            && api.size >= size_of::<Api>()
-            && api.version.major == 0
-            && let (Some(get_stream), Some(destroy_error)) = (api.get_stream, api.destroy_error)
+            let metadata = (*extension).metadata;
+            let (major, minor) =
+                if api.is_null() { (0, 1) } else { ((*api).version.major, (*api).version.minor) };
+            ((*metadata).version.major, (*metadata).version.minor) = (major, minor);
+            (*metadata).traits = 0;
+        } else if (*frame).stage == EXECUTE
+            && !api.is_null()
+            && (*api).size >= size_of::<Api>()
+            && (*api).version.major == 0
+            && let (Some(get_stream), Some(destroy_error)) =
+                ((*api).get_stream, (*api).destroy_error)
         {
             let (extension, stream) = (ptr::null_mut(), ptr::null_mut());
-            let (size, context) = (size_of::<GetStream>(), frame.context);
+            let (size, context) = (size_of::<GetStream>(), (*frame).context);
             let mut asked = GetStream { size, extension, context, stream };
             let error = get_stream(&raw mut asked);
             if error.is_null() {
