@@ -1,5 +1,5 @@
-//! Rules that no run shows without a GPU, an interpreter and bad luck: what may block is called without the interpreter's
-//! lock, and foreign structures are not taken for larger than they are. They are read from the sources.
+//! Rules that no run shows without a GPU, an interpreter and bad luck, read from the sources. What may block is called
+//! without the interpreter's lock. Foreign structures are not taken for larger than they are.
 
 use std::fs;
 use std::path::Path;

@@ -116,30 +116,28 @@ fn count(number: &AtomicUsize, by: usize) {
     }
 }
 
-/// Counts a call as outside while it does not hold the lock, until dropped. `None` inside if the call was not counted:
-/// a child that was forked inside a call starts at zero.
-pub(super) struct DetachGuard(Option<&'static RunningCalls>);
+/// Counts a call as outside while it does not hold the lock, until dropped. The call must be counted as inside: in a
+/// debug build it panics if none is. A child that was forked inside a call starts at zero, and its count wraps around
+/// meanwhile.
+pub(super) struct DetachGuard(&'static RunningCalls);
 
 impl DetachGuard {
     pub(super) fn now() -> Self {
         let calls = calls();
-        let is_counted = calls.inside.load(Ordering::Relaxed) != 0;
         debug_assert!(
-            is_counted || cfg!(Py_GIL_DISABLED) || Process::current().number() != 0,
+            calls.inside.load(Ordering::Relaxed) != 0
+                || cfg!(Py_GIL_DISABLED)
+                || Process::current().number() != 0,
             "a call gives up the lock that did not come in by `entry`, `act`, `inside` or `enter`"
         );
-        if is_counted {
-            count(&calls.inside, usize::MAX);
-        }
-        Self(is_counted.then_some(calls))
+        count(&calls.inside, usize::MAX);
+        Self(calls)
     }
 }
 
 impl Drop for DetachGuard {
     fn drop(&mut self) {
-        if let Some(calls) = self.0 {
-            count(&calls.inside, 1);
-        }
+        count(&self.0.inside, 1);
     }
 }
 
