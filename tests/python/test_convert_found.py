@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import unittest.mock
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import capsules
@@ -166,6 +166,53 @@ def test_plain_values_stay_as_they_are(cuda: Any, library: StandIn) -> None:
     made = convert([*plain, cuda.array([1.0])], "stand_in")
     assert all(one is other for one, other in zip(plain, made, strict=False))
     assert type(made[-1]) is Array
+
+
+class UserSequence(Sequence[Any]):
+    """A sequence that nobody registered."""
+
+    def __init__(self, held: list[Any]) -> None:
+        self.held = held
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.held[at]
+
+
+class Pairs(Mapping[Any, Any]):
+    """A mapping that nobody registered."""
+
+    def __init__(self, held: list[Any]) -> None:
+        self.held = dict(enumerate(held))
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.held)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.held[key]
+
+
+class Mute:
+    """An array that cannot say where it is."""
+
+    def __dlpack__(self, **how: Any) -> Any:
+        raise RuntimeError("no capsule")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise RuntimeError("nowhere")
+
+
+@pytest.mark.parametrize("kind", [UserSequence, Pairs], ids=["sequence", "mapping"])
+def test_a_part_that_cannot_be_asked_hides_no_array_behind_it(
+    kind: Any, cuda: Any, library: StandIn
+) -> None:
+    with pytest.raises(TypeError, match=r"^x\[0\]"):
+        convert([kind([Mute(), cuda.array([1.0])])], "stand_in")
 
 
 # capsules

@@ -32,6 +32,34 @@ def test_one_of_the_same_name_replaces_the_other(cuda: Any, library: StandIn) ->
     assert (library.asked, other.asked) == ([0, 0], [0, 0])
 
 
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+def test_for_memory_of_another_gpu_that_ones_stream_is_asked_for(
+    memory: str, cuda: Any, library: StandIn
+) -> None:
+    x = cuda.array([1.0] * 4, memory=memory, device=1)
+    cuda.synchronize()
+    with cuda.current_stream(library.streams[1]):
+        cuda.set_device(1)
+        own = convert(x, "stand_in", stream=library.streams[1])
+    library.asked.clear()
+    convert(own, "stand_in", copy=True)
+    assert set(library.asked) == {1}
+
+
+@pytest.mark.parametrize("typestr", ["<f8", "<M8[s]"])
+def test_an_array_that_does_not_hold_its_view_is_refused_whatever_its_items(
+    typestr: str, cuda: Any, no_libraries: Any
+) -> None:
+    class Forgets(StandIn):
+        def make(self, view: Any, stream: Any) -> Array:
+            return Array(None, stream)
+
+    register(Forgets({0: cuda.legacy}))
+    x = cuda.array([1.0] * 4, dtype="float64")
+    with pytest.raises(TypeError, match="make: got an array that does not hold its view"):
+        convert(OnlyCai(interface(x, typestr=typestr), keep=x), "stand_in")
+
+
 def test_a_library_that_is_replaced_during_a_look_up_is_not_remembered(
     cuda: Any, no_libraries: Any
 ) -> None:

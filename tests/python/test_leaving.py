@@ -159,7 +159,8 @@ def test_the_calls_of_share_are_refused_once_the_interpreter_ends():
     assert_quiet(AFTER, prelude=PRELUDE)
 
 
-# Functions that cannot give up the lock: a thread may call them while another ends the interpreter.
+# Functions that cannot give up the lock, and that a thread may call while another one ends the
+# interpreter.
 WITHOUT = {
     "libraries/mod.rs new",
     "observe/trace.rs take",

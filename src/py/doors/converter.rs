@@ -298,7 +298,11 @@ impl Converter {
         }
         let library = self.library.bind(py);
         if alone {
-            return library.call_method1(intern!(py, "_make_by_dict"), (&view, stream));
+            let made = library.call_method1(intern!(py, "_make_by_dict"), (&view, stream))?;
+            if traits.is_registered {
+                check_made(&made, &view, class)?;
+            }
+            return Ok(made);
         }
         if let Some(quick) = self.quick.get(py) {
             return quick.make(view.as_any(), view.get().parts(py)?);

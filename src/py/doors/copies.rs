@@ -256,9 +256,9 @@ fn views<'py>(
     known.get_or_try_init(py, import).map(|converter| converter.bind(py))
 }
 
-/// The device number of a view: for GPU memory, its GPU.
+/// The GPU whose streams work on a view's memory. For managed and pinned memory DLPack's device number does not tell it.
 pub(super) fn device_of(view: &Bound<'_, PyAny>) -> PyResult<i32> {
-    Ok(view.cast::<BaseView>()?.get().pair().1)
+    Ok(view.cast::<BaseView>()?.get().at().ordinal)
 }
 
 /// Detaches a tensor from its gradients. Returns any other object unchanged. Warp's arrays have gradients but no

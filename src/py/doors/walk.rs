@@ -258,11 +258,11 @@ impl<'py> TreeWalk<'_, 'py> {
         if let Ok(held) = found.cast_exact::<PyList>()
             && !(self.inner.is_none() && is_given)
         {
-            let mut each = held.iter().map(|part| self.would_be_converted(&part));
-            let has_arrays = each.find(|one| !matches!(one, Ok(false))).unwrap_or(Ok(false));
-            // If iterating fails, the object only claims to be a container.
-            if answered(py, has_arrays)? == Some(true) {
-                return Err(said_at(refused(&x)?, &self.root.name(py), self.way())?);
+            // A part that cannot be asked says nothing about the others.
+            for part in held {
+                if answered(py, self.would_be_converted(&part))? == Some(true) {
+                    return Err(said_at(refused(&x)?, &self.root.name(py), self.way())?);
+                }
             }
         } else if let Ok(attributes) = found.cast_exact::<PyDict>()
             && is_given
