@@ -125,17 +125,6 @@ def test_older_versions_ask_the_exchange_api_of_the_type(version, cuda):
     assert "cuModuleUnload" not in {call.call for call in cuda.calls}
 
 
-def test_a_consumer_that_needs_no_order_has_the_host_wait_for_no_older_version(cuda):
-    x = cuda.array([1.0] * 4, speaks=(), stream=cuda.stream("late"))
-    made = only_cai(x, version=2)
-    cuda.clear_calls()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert said(to_cai(made, stream=-1)) is None
-    assert "cuModuleUnload" not in {call.call for call in cuda.calls}
-    cuda.synchronize()
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("call", [from_cai, to_cai])
 def test_older_versions_of_other_types_wait_on_the_host_and_warn_once_a_type(call, version, cuda):

@@ -214,8 +214,7 @@ fn readiness(
             return Ok((work.exported(py, door, stream)?, before));
         }
         (Request::Unspecified, Claim::Silent) => {
-            let waits = ordered && options.consumer.request() != Request::NoOrder;
-            silence::settle(x, facts, work.owner, work.driver, work.place, door, waits)?
+            silence::settle(x, facts, work.owner, work.driver, work.place, door, ordered)?
         }
         (Request::Unspecified, Claim::Stated(ready)) => Readiness::told(ready),
         (Request::NoOrder, _) => Readiness::told(Ready::Nothing),

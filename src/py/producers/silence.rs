@@ -22,7 +22,7 @@ use crate::stream::{Ready, Stream};
 
 /// Finds the stream on which `x` is ready, and what keeps that stream alive. This is the library's current stream on
 /// the GPU of `place`. If the library names none, calls `__dlpack__` to make the memory ready on the legacy default
-/// stream. If that is not possible either, makes the host wait, if `waits`.
+/// stream. If that is not possible either, makes the host wait, if `ordered`.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &TypeFacts,
@@ -30,7 +30,7 @@ pub(super) fn settle(
     driver: &Handle,
     place: Place,
     door: &'static str,
-    waits: bool,
+    ordered: bool,
 ) -> PyResult<Readiness> {
     let py = x.py();
     let native = if facts.producer == ProducerKind::Dict {
@@ -48,7 +48,7 @@ pub(super) fn settle(
     if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok(Readiness::told(Ready::On(Stream::Legacy)));
     }
-    if waits {
+    if ordered {
         host_wait::wait(owner, true, driver, place)?;
     }
     Ok(Readiness::told(Ready::Nothing))
