@@ -58,8 +58,10 @@ impl At {
 /// Takes room in a file of this process.
 pub(super) fn take(arena: &Arc<Arena>, bytes: u64) -> Option<At> {
     let bytes = bytes.checked_next_multiple_of(u64::try_from(ALIGNMENT).ok()?)?;
-    let offset = arena.taken.fetch_add(bytes, Ordering::Relaxed);
-    (offset.checked_add(bytes)? <= LENGTH).then(|| At {
+    // What does not fit takes no room.
+    let fits = |taken: u64| taken.checked_add(bytes).filter(|end| *end <= LENGTH);
+    let offset = arena.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+    Some(At {
         file: arena.number(),
         process: u64::from(std::process::id()),
         descriptor: arena.descriptor(),
@@ -89,6 +91,10 @@ impl SharedEvent {
 
     pub(super) fn open(arena: &Arc<Arena>, at: At) -> Option<Self> {
         arena.at(at.offset, SLOT)?;
+        let alignment = u64::try_from(ALIGNMENT).ok()?;
+        if !at.offset.is_multiple_of(alignment) {
+            return None;
+        }
         Some(Self { at, arena: Arc::clone(arena) })
     }
 

@@ -115,6 +115,25 @@ fn a_pools_memory_is_freed_in_order_by_whoever_opened_it() {
 }
 
 #[test]
+fn a_name_that_was_changed_opens_no_event() {
+    let (m, other) = (Machine::new(), Other::new());
+    let context = m.cuda.primary_context(0).unwrap();
+    let mut name = other.event;
+    // The offset, which then is that of no slot.
+    name[24] ^= 4;
+    assert_eq!(code(m.cuda.open_event(&name, context)), codes::INVALID_VALUE);
+}
+
+#[test]
+fn what_does_not_fit_takes_no_room() {
+    let other = Other::new();
+    for bytes in [1 << 40, u64::MAX - (1 << 20)] {
+        assert!(other.machine.cuda.alloc(0, bytes, MemoryKind::Device, "too large").is_err());
+    }
+    assert!(other.machine.cuda.alloc(0, LENGTH, MemoryKind::Device, "small").is_ok());
+}
+
+#[test]
 fn what_a_machine_made_it_does_not_open() {
     let other = Other::new();
     let cuda = &other.machine.cuda;
